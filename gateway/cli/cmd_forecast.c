@@ -103,19 +103,28 @@ static int show_forecast(struct cli *cli, void *order)
     return code;
 }
 
+static int take_what_if(struct cli *cli, const struct cli_option *o, void *at, const char *text)
+{
+    struct err e;
+    (void)o;
+    return forecast_assume(at, bytes_of_str(text), &e) == 0 ? 0 : cli_usage(cli, "--%s", e.text);
+}
+
 static const struct cli_option options[] = {
     {"from", "T", "from then on (default: now)", CLI_TAKE(time, order, q.from_ms)},
     {"until", "T", "until then (default: a day later)", CLI_TAKE(time, order, q.until_ms)},
     {"step", "D", "time per line: 1m, 5m, 1h, 1d (default: chosen to fit)",
      CLI_TAKE(duration, order, q.step_ms)},
     {"exchange", "E", "of this delivery exchange only", CLI_TAKE(bytes, order, q.exchange)},
+    {"what-if", "E=R", "as if this exchange had this rate: 'orders=500/s'; may be given again", take_what_if,
+     .offset = offsetof(struct order, q)},
     {"json", NULL, "one JSON object, as GET /v1/forecast", CLI_TAKE(flag, order, json)},
     {0},
 };
 
 const struct command command_forecast = {
     .name = "forecast",
-    .synopsis = "[--from T] [--until T] [--step D] [--exchange E] [--json]",
+    .synopsis = "[--from T] [--until T] [--step D] [--exchange E] [--what-if E=R] [--json]",
     .summary = "How much is due when, and how long bursts take to deliver",
     .options = options,
     .run = show_forecast,

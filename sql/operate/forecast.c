@@ -1,6 +1,7 @@
 #include "sql/operate/forecast.h"
 
 #include "core/base/clock.h"
+#include "core/base/rate.h"
 #include "core/base/timestamp.h"
 #include "sql/operate/operate_internal.h"
 #include "sql/pipeline/store.h"
@@ -58,6 +59,36 @@ int forecast_check(struct forecast_request *q, int64_t now_ms, struct err *e)
     if ((q->until_ms - q->from_ms - 1) / q->step_ms >= FORECAST_BUCKETS_MAX)
         return err_set(e, ERR_REJECT, "step: this gives more than %d steps: allowed is a longer one",
                        FORECAST_BUCKETS_MAX);
+    return 0;
+}
+
+static int assume_one(struct forecast_request *q, struct bytes text, struct err *e)
+{
+    size_t at = text.len;
+    char shown[80];
+    while (at > 0 && text.data[at - 1] != '=')
+        at--;
+    if (at == 0 || at - 1 > MESSAGE_NAME_MAX)
+        return err_set(e, ERR_REJECT,
+                       "what-if: \"%s\" is not allowed (allowed: EXCHANGE=RATE, as orders=500/s)",
+                       bytes_printable(text, shown, sizeof shown));
+    if (q->what_if_count == FORECAST_WHAT_IF_MAX)
+        return err_set(e, ERR_REJECT, "what-if: more than %d rates", FORECAST_WHAT_IF_MAX);
+    struct forecast_what_if *w = &q->what_if[q->what_if_count++];
+    w->exchange = bytes_of(text.data, at - 1);
+    return rate_parse(bytes_of(text.data + at, text.len - at), &w->per_second, e);
+}
+
+int forecast_assume(struct forecast_request *q, struct bytes text, struct err *e)
+{
+    size_t from = 0;
+    for (size_t i = 0; i <= text.len; i++) {
+        if (i < text.len && text.data[i] != ',')
+            continue;
+        if (assume_one(q, bytes_of(text.data + from, i - from), e) != 0)
+            return -1;
+        from = i + 1;
+    }
     return 0;
 }
 

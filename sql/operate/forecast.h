@@ -23,7 +23,7 @@ struct forecast_what_if {
 
 struct forecast_request {
     int64_t from_ms, until_ms, step_ms;
-    const struct forecast_what_if *what_if; /* instead of the rates that there are */
+    struct forecast_what_if what_if[FORECAST_WHAT_IF_MAX]; /* instead of the rates that there are */
     size_t what_if_count;
     const struct operate_scope *scope; /* NULL: all exchanges */
     struct bytes exchange;             /* data NULL: all */
@@ -50,6 +50,9 @@ struct forecast_report {
     int64_t now_ms;
 };
 
+/* Adds "orders=500/s", or several with commas between them, to q->what_if; names are views into text.
+ * ERR_REJECT: what is wrong with it. */
+int forecast_assume(struct forecast_request *q, struct bytes text, struct err *e);
 /* Fills in what is 0 (from: now, until: a day later, step: what makes at most 300 buckets), rounds from and
  * until outwards. ERR_REJECT: what is not possible, and what is allowed. */
 int forecast_check(struct forecast_request *q, int64_t now_ms, struct err *e);

@@ -117,15 +117,21 @@ class Rates(LiveTest):
         for exchange, count in (('slow', 3000), ('paused', 10), ('postdate.delivery', 700)):
             p.psql(f"select count(postdate.schedule('k', 'x'::text, delay => '20 minutes', exchange => '{exchange}')) from generate_series(1, {count})")
 
-        def bursts():
-            return {b.get('rate_of'): b for b in json.loads(p.cli('forecast', '--json', '--step', '1m')[1])['bursts']}
+        def bursts(*options):
+            return {b.get('rate_of'): b for b in json.loads(p.cli('forecast', '--json', '--step', '1m', *options)[1])['bursts']}
         wait_until(lambda: 'paused' in bursts(), 30, 'the count')
         self.assertIsNone(bursts()['paused']['drain_ms'])
         p.psql("select count(postdate.cancel(id)) from postdate.message where exchange = 'paused'")
         wait_until(lambda: 'sl*' in bursts(), 30, 'the count')
         self.assertEqual(bursts()['sl*']['drain_ms'], 300_000)
+        self.assertEqual(bursts('--what-if', 'slow=20/s')['slow']['drain_ms'], 150_000)
+        self.assertEqual(bursts('--what-if', 'slow=200/s'), {})
         p.psql("select postdate.rate_remove('sl*')")
         self.assertEqual(bursts(), {})
+        self.assertEqual(bursts('--what-if', 'x=1/s', '--what-if', 's*w=1/min')['s*w']['drain_ms'], 3000 * 60_000)
+        code, _, err = p.cli('forecast', '--what-if', 'slow')
+        self.assertEqual(code, 64)
+        self.assertIn('EXCHANGE=RATE', err)
 
 
 @harness.not_san

@@ -41,13 +41,18 @@ static bool take_step(struct api_request *r, int64_t *out)
 /* False: answered. */
 static bool read_request(const struct api_context *c, struct api_request *r, struct forecast_request *q)
 {
-    static const char *const names[] = {"from", "until", "step", "exchange", NULL};
+    static const char *const names[] = {"from", "until", "step", "exchange", "what_if", NULL};
     struct err e = {0};
     *q = (struct forecast_request){.scope = api_operate_scope(r)};
     if (api_params_check(r, names) != 0 || api_param_time(r, "from", &q->from_ms, &r->answer) != 0 ||
         api_param_time(r, "until", &q->until_ms, &r->answer) != 0 || !take_step(r, &q->step_ms) ||
         api_param_name(r, "exchange", &q->exchange, &r->answer) != 0)
         return false;
+    struct bytes what_if = api_param(r, "what_if");
+    if (what_if.len > 0 && forecast_assume(q, what_if, &e) != 0) {
+        api_fail(&r->answer, API_INVALID_REQUEST, "%s", e.text);
+        return false;
+    }
     if (q->exchange.data != NULL && !api_scope_has(r->scope, q->exchange)) {
         api_fail(&r->answer, API_EXCHANGE_NOT_ALLOWED,
                  "exchange: it is not among those that the token lists");
