@@ -191,7 +191,7 @@ static struct pile *pile_of(struct piles *piles, const PGresult *r, int row, str
     if (i == PILES_MAX || rate.data == NULL)
         return NULL;
     piles->pile[piles->count++] = (struct pile){
-        .rate = rate, .rate_per_ms = (double)pg_int8(r, row, 3) / 1e9, .at_ms = piles->pile[0].at_ms};
+        .rate = rate, .rate_per_ms = (double)pg_int8(r, row, 3) / 1e12, .at_ms = piles->pile[0].at_ms};
     return &piles->pile[i];
 }
 
@@ -244,7 +244,7 @@ static void add_what_if(struct pg_params *p, const struct forecast_request *q)
     struct buf *rates = pg_add_array(p, PG_OID_INT8, q->what_if_count);
     for (size_t i = 0; i < q->what_if_count; i++) {
         pg_array_bytes(names, q->what_if[i].exchange);
-        pg_array_int8(rates, (int64_t)(q->what_if[i].per_second * 1e6));
+        pg_array_int8(rates, (int64_t)(q->what_if[i].per_second * 1e9));
     }
 }
 

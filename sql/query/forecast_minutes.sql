@@ -1,7 +1,7 @@
--- What is due from $1 to $2, by minute (counted from $1) and by what limits it: the rate's exchange and millionths of messages a second (0: it is paused), or null, null. Before the
--- first minute comes what waits for slots now. $3 exchanges (null: all); $4, $5 rates as they might be: exchanges, millionths of messages a second.
+-- What is due from $1 to $2, by minute (counted from $1) and by what limits it: the rate's exchange and billionths of messages a second (0: it is paused), or null, null. Before the
+-- first minute comes what waits for slots now. $3 exchanges (null: all); $4, $5 rates as they might be: exchanges, billionths of messages a second.
 with assumed as materialized (
-    select v.pattern, replace(replace(replace(replace(v.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%') as names, v.n / 1e6::float8 as per_second from unnest($4::text[], $5::int8[]) v (pattern, n)),
+    select v.pattern, replace(replace(replace(replace(v.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%') as names, v.n / 1e9::float8 as per_second from unnest($4::text[], $5::int8[]) v (pattern, n)),
 counted as materialized (
     select f.at, f.exchange, sum(f.n) as n
       from postdate.forecast_minute f
@@ -22,9 +22,9 @@ queued as (
       left join lateral (select v.pattern, v.per_second from assumed v where v.pattern = r.exchange limit 1) w on true
      where not r.removed and r.routing_key = '*' and $1::timestamptz <= now()
        and ($3::text[] is null or exists (select from unnest($3::text[]) e where e like r.exchange_like)))
-select q.minute::int8, q.n::int8, q.pattern, (q.per_second * 1e6)::int8 from queued q where q.n > 0
+select q.minute::int8, q.n::int8, q.pattern, (q.per_second * 1e9)::int8 from queued q where q.n > 0
  union all
-select floor(date_part('epoch', c.at - $1::timestamptz) / 60)::int8, sum(c.n)::int8, l.pattern, (l.per_second * 1e6)::int8
+select floor(date_part('epoch', c.at - $1::timestamptz) / 60)::int8, sum(c.n)::int8, l.pattern, (l.per_second * 1e9)::int8
   from counted c join limited l using (exchange)
  group by 1, 3, 4 having sum(c.n) > 0
  order by 1
