@@ -43,6 +43,7 @@ MAY_INCLUDE = {
     'gateway/retry': STAGE,
     'gateway/api': f'{SHARED} gateway/runtime',
     'gateway/api/group': f'{SHARED} gateway/runtime gateway/api',
+    'gateway/api/rate': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/report': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/retry': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/recur': f'{SHARED} gateway/runtime gateway/api',

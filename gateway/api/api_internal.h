@@ -114,6 +114,7 @@ api_operation_run api_run_show, api_run_cancel, api_run_reschedule, api_run_retr
     api_bulk, api_dead_list, api_dead_groups, api_dead_show, api_dead_bulk, api_policy_list, api_policy_match,
     api_policy_show, api_policy_set, api_forecast, api_slo, api_whoami, api_policy_remove, api_recur_list,
     api_recur_show, api_recur_set, api_recur_remove, api_recur_pause, api_recur_resume, api_recur_run,
-    api_recur_history, api_recur_preview;
+    api_recur_history, api_recur_preview, api_rate_list, api_rate_match, api_rate_show, api_rate_set,
+    api_rate_remove, api_rate_pause, api_rate_resume;
 
 #endif

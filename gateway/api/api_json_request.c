@@ -90,7 +90,8 @@ static int take_id(struct api_json_request *o, struct api_request *r, bool neede
     const json_t *id = json_object_get(o->root, name);
     if (id == NULL && !needed)
         return 0;
-    if (!json_is_string(id) || json_string_length(id) == 0) {
+    bool may_be_empty = strcmp(name, "exchange") == 0; /* the default one */
+    if (!json_is_string(id) || (json_string_length(id) == 0 && !may_be_empty)) {
         api_fail(&r->answer, API_INVALID_MESSAGE,
                  r->op->id != NULL ? "%s: it is missing, or no string"
                                    : "%s: name a message by its id, a string",

@@ -15,6 +15,9 @@
  *   {"op": "recur_set", "name", …definition, "if_match", "if_none_match"}
  *   {"op": "recur_pause", "recur_resume", "recur_run" or "recur_remove", "name", "if_match"}
  *   {"op": "recur_preview", "name" or "cron" …, "n"}
+ *   {"op": "rate_list"}                                     {"op": "rate_match", "exchange", "routing_key"}
+ *   {"op": "rate_set", "exchange", "routing_key", "rate", "burst"}
+ *   {"op": "rate_show", "rate_pause", "rate_resume" or "rate_remove", "exchange", "routing_key"}
  *
  * "token" may be in each. Everything else is as over HTTP. */
 #ifndef POSTDATE_GATEWAY_API_API_JSON_REQUEST_H

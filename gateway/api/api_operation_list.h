@@ -9,6 +9,7 @@
 #define API_BY_FILTER(what)  .run = api_bulk, .by_filter = true, .kind = OPERATE_##what
 #define API_BY_NAME(does)    .run = (does), .id = "name"
 #define API_BY_PATTERN(does) .run = (does), .id = "pattern"
+#define API_BY_EXCHANGE(does) .run = (does), .id = "exchange"
 #define API_OPERATIONS(OP) \
     OP(SCHEDULE,        "schedule",            BODY,    GROUP_COMMIT, KEYED,      .run = NULL)                                        \
     OP(SHOW,            "show",                PARAMS,  WORKER,       READS,      .run = api_run_show)                                \
@@ -44,7 +45,14 @@
     OP(WHOAMI,          "whoami",              PARAMS,  WORKER,       READS,      .run = api_whoami)                                  \
     OP(SLO,             "slo",                 PARAMS,  WORKER,       READS,      .run = api_slo)                                     \
     OP(FORECAST,        "forecast",            PARAMS,  WORKER,       READS,      .run = api_forecast)                                \
-    OP(OVERVIEW,        "overview",            PARAMS,  STATISTICS,   READS,      .run = NULL)
+    OP(OVERVIEW,        "overview",            PARAMS,  STATISTICS,   READS,      .run = NULL)                                        \
+    OP(RATE_LIST,       "rate_list",           PARAMS,  WORKER,       READS,      .run = api_rate_list)                               \
+    OP(RATE_MATCH,      "rate_match",          PARAMS,  WORKER,       READS,      .run = api_rate_match)                              \
+    OP(RATE_SHOW,       "rate_show",           ID,      WORKER,       READS,      API_BY_EXCHANGE(api_rate_show))                     \
+    OP(RATE_SET,        "rate_set",            ID_BODY, WORKER,       IDEMPOTENT, API_BY_EXCHANGE(api_rate_set))                      \
+    OP(RATE_REMOVE,     "rate_remove",         ID,      WORKER,       IDEMPOTENT, API_BY_EXCHANGE(api_rate_remove))                   \
+    OP(RATE_PAUSE,      "rate_pause",          ID_BODY, WORKER,       IDEMPOTENT, API_BY_EXCHANGE(api_rate_pause))                    \
+    OP(RATE_RESUME,     "rate_resume",         ID_BODY, WORKER,       IDEMPOTENT, API_BY_EXCHANGE(api_rate_resume))
 /* clang-format on */
 
 #endif

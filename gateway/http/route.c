@@ -46,6 +46,13 @@ static const struct http_route routes[] = {
     {"GET", "/v1/slo", HTTP_API, API_SLO},
     {"GET", "/v1/forecast", HTTP_API, API_FORECAST},
     {"GET", "/v1/overview", HTTP_API, API_OVERVIEW},
+    {"GET", "/v1/rates", HTTP_API, API_RATE_LIST},
+    {"GET", "/v1/rates:match", HTTP_API, API_RATE_MATCH},
+    {"GET", "/v1/rates/{exchange}", HTTP_API, API_RATE_SHOW},
+    {"PUT", "/v1/rates/{exchange}", HTTP_API, API_RATE_SET},
+    {"DELETE", "/v1/rates/{exchange}", HTTP_API, API_RATE_REMOVE},
+    {"POST", "/v1/rates/{exchange}/pause", HTTP_API, API_RATE_PAUSE},
+    {"POST", "/v1/rates/{exchange}/resume", HTTP_API, API_RATE_RESUME},
 };
 
 #define ROUTES (sizeof routes / sizeof routes[0])
@@ -63,11 +70,14 @@ static bool path_matches(const struct http_route *route, const char *path, struc
         *id = bytes_of_str(path + fixed);
         return true;
     }
-    if (strchr(path + fixed, '/') != NULL)
+    bool is_exchange = strncmp(hole, "{exchange}", 10) == 0;
+    if (!is_exchange && strchr(path + fixed, '/') != NULL)
         return false;
-    /* What comes after an id or name, ":fail", is no part of one; a pattern may have colons of its own. */
-    bool is_id = strncmp(hole, "{pattern}", 9) != 0;
-    const char *after = strchr(hole, '}') + 1, *end = is_id ? strchr(path + fixed, ':') : NULL;
+    /* What comes after an id or name, ":fail", is no part of one; a pattern may have colons of its own, and
+     * so may an exchange, behind which "/pause" stands. */
+    bool is_pattern = strncmp(hole, "{pattern}", 9) == 0;
+    const char *after = strchr(hole, '}') + 1,
+               *end = is_pattern ? NULL : strchr(path + fixed, is_exchange ? '/' : ':');
     if (strcmp(end != NULL ? end : "", after) != 0)
         return false;
     *id = bytes_of(path + fixed, end != NULL ? (size_t)(end - path) - fixed : strlen(path + fixed));

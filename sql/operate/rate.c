@@ -40,7 +40,7 @@ int rate_set(struct pg *c, const struct rate *rate, struct err *e)
     return r ? 0 : -1;
 }
 
-static int fail_missing(struct bytes exchange, struct bytes routing_key, const char *what, struct err *e)
+static int fail_names(struct bytes exchange, struct bytes routing_key, const char *what, struct err *e)
 {
     char exchange_text[NAME_SHOWN], key_text[NAME_SHOWN];
     return err_set(e, ERR_NOT_FOUND, "%s the exchange \"%s\" and the routing key \"%s\"", what,
@@ -48,9 +48,14 @@ static int fail_missing(struct bytes exchange, struct bytes routing_key, const c
                    bytes_printable(routing_key, key_text, sizeof key_text));
 }
 
-static int fail_no_rate(struct bytes exchange, struct bytes routing_key, struct err *e)
+int rate_fail_missing(struct bytes exchange, struct bytes routing_key, struct err *e)
 {
-    return fail_missing(exchange, routing_key, "no rate is set for", e);
+    return fail_names(exchange, routing_key, "no rate is set for", e);
+}
+
+int rate_fail_unmatched(struct bytes exchange, struct bytes routing_key, struct err *e)
+{
+    return fail_names(exchange, routing_key, "no rate counts for messages with", e);
 }
 
 /* The query says whether there is such a rate. */
@@ -62,7 +67,7 @@ static int change(struct pg *c, const char *query, struct bytes exchange, struct
     PQclear(r);
     if (!r)
         return -1;
-    return found ? 0 : fail_no_rate(exchange, routing_key, e);
+    return found ? 0 : rate_fail_missing(exchange, routing_key, e);
 }
 
 int rate_pause(struct pg *c, struct bytes exchange, struct bytes routing_key, struct err *e)
@@ -149,7 +154,7 @@ int rate_get(struct pg *c, struct bytes exchange, struct bytes routing_key, stru
 {
     int found =
         read_one(c, sql_query_rate_read, PG_WITH(as_bytes(exchange), as_bytes(routing_key)), a, out, e);
-    return found == 0 ? fail_no_rate(exchange, routing_key, e) : found > 0 ? 0 : -1;
+    return found == 0 ? rate_fail_missing(exchange, routing_key, e) : found > 0 ? 0 : -1;
 }
 
 int rate_match(struct pg *c, struct bytes exchange, struct bytes routing_key, struct arena *a,
@@ -157,7 +162,5 @@ int rate_match(struct pg *c, struct bytes exchange, struct bytes routing_key, st
 {
     int found =
         read_one(c, sql_query_rate_match, PG_WITH(as_bytes(exchange), as_bytes(routing_key)), a, out, e);
-    return found == 0  ? fail_missing(exchange, routing_key, "no rate counts for messages with", e)
-           : found > 0 ? 0
-                       : -1;
+    return found == 0 ? rate_fail_unmatched(exchange, routing_key, e) : found > 0 ? 0 : -1;
 }

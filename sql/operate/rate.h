@@ -41,4 +41,8 @@ int rate_list(struct pg *c, struct arena *a, struct rate **out, size_t *out_coun
 int rate_match(struct pg *c, struct bytes exchange, struct bytes routing_key, struct arena *a,
                struct rate *out, struct err *e);
 
+/* What rate_get and rate_match say where there is none. */
+int rate_fail_missing(struct bytes exchange, struct bytes routing_key, struct err *e);
+int rate_fail_unmatched(struct bytes exchange, struct bytes routing_key, struct err *e);
+
 #endif

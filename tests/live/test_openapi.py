@@ -42,6 +42,13 @@ CALLS = {
     ('get', '/v1/retry-policies:match'): None,
     ('get', '/v1/retry-policies/{pattern}'): None,
     ('delete', '/v1/retry-policies/{pattern}'): None,
+    ('put', '/v1/rates/{exchange}'): {'rate': '5/s'},
+    ('get', '/v1/rates'): None,
+    ('get', '/v1/rates:match'): None,
+    ('get', '/v1/rates/{exchange}'): None,
+    ('post', '/v1/rates/{exchange}/pause'): {},
+    ('post', '/v1/rates/{exchange}/resume'): {},
+    ('delete', '/v1/rates/{exchange}'): None,
     ('put', '/v1/recurring/{name}'): SCHEDULE,
     ('get', '/v1/recurring'): None,
     ('get', '/v1/recurring:preview'): None,
@@ -61,7 +68,7 @@ CALLS = {
     ('get', '/metrics'): None,
     ('get', '/openapi.json'): None,
 }
-QUERIES = {'/v1/retry-policies:match': '?queue=q', '/v1/recurring:preview': '?name=walk'}  # that a good request has
+QUERIES = {'/v1/retry-policies:match': '?queue=q', '/v1/rates:match': '?exchange=walk', '/v1/recurring:preview': '?name=walk'}  # that a good request has
 BULK = [path for _, path in CALLS if path.startswith('/v1/messages:')]
 DEAD_BULK = ['/v1/dead:requeue', '/v1/dead:drop']
 SOON = time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + 86400))
@@ -185,6 +192,15 @@ class Agreement(SharedTest):
             for value in (*ODD, 100, 101, 1000, 1001, '1h30m', '7d', ['rejected'], ['rejected', 'maxlen'], ['rejected', 'nack']):
                 self.agree('PUT', '/v1/retry-policies/agree', {'first': '0s', 'max': '30d'} | {field: value})
 
+    def test_rates(self):
+        for field in ('rate', 'burst', 'routing_key', 'nonsense'):
+            for value in (*ODD, '200/s', '1.5/second', '12000/min', '0/h', '1/w', '1e3/s', '.5/s', '5./s', '0.0', '1 /s', 1000000, 1000001):
+                self.agree('PUT', '/v1/rates/agree', {'rate': '1/s'} | {field: value})
+        self.agree('PUT', '/v1/rates/agree', {})
+        for field in ('routing_key', 'rate', 'nonsense'):
+            for value in (*ODD, 'agree'):
+                self.agree('POST', '/v1/rates/agree/pause', {field: value}, (200, 404))
+
     def test_schedules(self):
         good = {'cron': '* * * * *', 'routing_key': 'agree', 'body': 'x'}
         fields = ['routing_key', 'exchange', 'body', 'body_base64', 'json', 'headers', 'properties', 'missed', 'grace', 'jitter', 'dst', 'overlap', 'from',
@@ -241,7 +257,7 @@ class EveryStatus(LiveTest):
         for method, path, body in self.calls:
             if path == '/v1/messages' and method != 'GET':
                 continue
-            where = path.replace('{id}', NOBODY if path.startswith('/v1/dead') else message_id).replace('{pattern}', 'walk').replace('{name}', 'walk')
+            where = path.replace('{id}', NOBODY if path.startswith('/v1/dead') else message_id).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk')
             status = {'PATCH': 409, 'PUT': 201 if 'recurring' in path else 200}.get(method, 200)
             self.expect(self.ask(method, where + QUERIES.get(path, ''), body), status, '' if method != 'PATCH' else 'too-late')  # after its DELETE
         self.expect(self.ask('PATCH', '/v1/messages/' + self.schedule()['id'], {'delay': '2h'}), 200)
@@ -255,7 +271,7 @@ class EveryStatus(LiveTest):
 
     def bad_requests(self):
         for method, path, body in self.calls:
-            where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{name}', 'walk')
+            where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk')
             self.expect(self.ask(method, where + '?nonsense=1', body), 400, 'invalid-request')
             if body is None:
                 continue
@@ -271,6 +287,10 @@ class EveryStatus(LiveTest):
         self.expect(self.ask('GET', '/v1/dead/' + NOBODY[:-1] + '1'), 404, 'not-found')
         for method in ('GET', 'DELETE'):
             self.expect(self.ask(method, '/v1/retry-policies/nobody'), 404, 'not-found')
+            self.expect(self.ask(method, '/v1/rates/nobody'), 404, 'not-found')
+        for verb in ('pause', 'resume'):
+            self.expect(self.ask('POST', '/v1/rates/nobody/' + verb, {}), 404, 'not-found')
+        self.expect(self.ask('GET', '/v1/rates:match?exchange=nobody'), 404, 'not-found')
         for method, path, body in self.calls:
             if '{name}' in path and method != 'PUT':
                 self.expect(self.ask(method, path.replace('{name}', 'nobody'), body), 404, 'not-found')
@@ -333,13 +353,13 @@ class EveryStatus(LiveTest):
         bearer = 'Bearer ' + make_token(p, 'mine')
         for method, path, body in self.calls:
             if path.startswith('/v1/'):
-                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{name}', 'walk'), body), 401, 'unauthorized')
+                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk'), body), 401, 'unauthorized')
         wait_until(lambda: Web(address).ask('GET', '/v1/stats', None, {'Authorization': bearer}).status == 200, 10, 'the token')
         self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR, Authorization=bearer), 403, 'exchange-not-allowed')
         self.expect(self.walker.ask(address, 'PUT', '/v1/recurring/walk', SCHEDULE, Authorization=bearer), 403, 'exchange-not-allowed')
         for method, path, body in self.calls:
-            if path.startswith('/v1/retry-policies'):
-                where = path.replace('{pattern}', 'walk').replace('{name}', 'walk') + QUERIES.get(path, '')
+            if path.startswith('/v1/retry-policies') or (path.startswith('/v1/rates') and method != 'GET'):
+                where = path.replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk') + QUERIES.get(path, '')
                 self.expect(self.walker.ask(address, method, where, body, Authorization=bearer), 403, 'exchange-not-allowed')
         for path in ('/v1/slo', '/v1/overview', '/v1/forecast?exchange=foreign'):
             self.expect(self.walker.ask(address, 'GET', path, Authorization=bearer), 403, 'exchange-not-allowed')
@@ -347,7 +367,7 @@ class EveryStatus(LiveTest):
         wait_until(lambda: Web(address).ask('GET', '/v1/stats', None, {'Authorization': reader}).status == 200, 10, 'the token')
         for method, path, body in self.calls:
             if method != 'GET':
-                where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{name}', 'walk') + QUERIES.get(path, '')
+                where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk') + QUERIES.get(path, '')
                 self.expect(self.walker.ask(address, method, where, body, Authorization=reader), 403, 'role-not-allowed')
 
     def not_in_time(self, p):
@@ -406,7 +426,7 @@ class EveryStatus(LiveTest):
                 database = self.expect(self.walker.ask(address, method, path), 200).json['database']
                 self.assertEqual(database if path == '/v1/stats' else database['state'], 'away')
             elif path.startswith('/v1/') or path == '/readyz':
-                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{name}', 'walk'), body), 503, 'not-ready')
+                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk'), body), 503, 'not-ready')
         p.stack.psql(f'alter database {p.database} allow_connections false')
         p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
         self.expect(self.ask('GET', '/v1/messages'), 503, 'database-away')

@@ -1,8 +1,12 @@
 """Rates as people set and see them: command line, SQL, HTTP, control queue."""
 import json
+import urllib.parse
 
 import harness
 from harness import LiveTest, run_psql, wait_until
+from test_control import Requester
+from test_tokens import make_token
+from web import Web, described, ready_address
 
 
 class RateCommands(LiveTest):
@@ -132,3 +136,112 @@ class RateCommands(LiveTest):
         for who in ('postdate_reader', 'postdate_producer'):
             for f in ('rate_set(text, double precision, integer, text)', 'rate_pause(text, text)', 'rate_resume(text, text)', 'rate_remove(text, text)'):
                 self.assertEqual(p.value(f"select has_function_privilege('{who}', 'postdate.{f}', 'execute')"), 'f', (who, f))
+
+
+class RateHttp(LiveTest):
+    def setUp(self):
+        super().setUp()
+        self.p = self.place()
+
+    def test_set_show_match_remove(self):
+        web = described(self, ready_address(self.p.gateway()))
+        names = ('orders.*', 'a/b:c?d %+#', 'ä', '*', 'x/pause')
+        for name in names:
+            path = '/v1/rates/' + urllib.parse.quote(name, safe='')
+            answer = web.ask('PUT', path, {'rate': '12000/min', 'burst': 400})
+            self.assertEqual(answer.status, 200, answer)
+            expected = answer.json
+            self.assertRegex(expected['changed_at'], '^20')
+            self.assertEqual(expected, {'exchange': name, 'routing_key': '*', 'rate': '200/s', 'burst': 400, 'paused': False, 'waiting': 0, 'drained_at': None,
+                                        'changed_at': expected['changed_at'], 'changed_by': self.p.value('select session_user')})
+            self.assertEqual(web.get(path).json, expected)
+            self.assertIn(expected, web.get('/v1/rates').json['rates'])
+            self.assertEqual(web.ask('PUT', path, {k: expected[k] for k in ('exchange', 'routing_key', 'rate', 'burst')}).status, 200)
+            self.assertEqual(web.ask('PUT', path, {'rate': '1/s', 'exchange': 'another'}).status, 422)
+            for verb, paused in (('pause', True), ('pause', True), ('resume', False)):
+                self.assertEqual(web.post(f'{path}/{verb}', {}).json['paused'], paused)
+            self.assertEqual(web.ask('PUT', path + '?routing_key=slow.%2A', {'rate': '30/min'}).json['routing_key'], 'slow.*')
+            self.assertEqual([web.get(path + key).json['rate'] for key in ('', '?routing_key=%2A', '?routing_key=slow.%2A')], ['200/s', '200/s', '30/min'])
+            self.assertEqual(web.get(path + '?routing_key=slow.one').status, 404)
+        for query, rate in (('exchange=orders.new', '200/s'), ('exchange=orders.new&routing_key=slow.one', '30/min'), ('exchange=orders.new&routing_key=k', '200/s')):
+            self.assertEqual(web.get('/v1/rates:match?' + query).json['rate'], rate, query)
+        self.assertEqual(web.get('/v1/rates:match').status, 400)
+        self.assertEqual(len(web.get('/v1/rates').json['rates']), 10)
+        for name in names:
+            path = '/v1/rates/' + urllib.parse.quote(name, safe='')
+            for key in ('', '?routing_key=slow.%2A'):
+                self.assertEqual([web.ask('DELETE', path + key).status for _ in range(2)], [200, 404])
+        self.assertEqual(web.get('/v1/rates').json, {'rates': []})
+        self.assertEqual(web.get('/v1/rates:match?exchange=orders.new').status, 404)
+        for body, word in (({}, 'it is missing'), ({'rate': 5}, 'a string'), ({'rate': '5'}, 'has no unit'), ({'rate': '5/s', 'burst': 0}, '1 to 1000000'),
+                           ({'rate': '1000001/s'}, 'out of range'), ({'rate': '5/s', 'colour': 1}, 'unknown field')):
+            answer = web.ask('PUT', '/v1/rates/q', body)
+            self.assertEqual((answer.status, word in answer.json['detail']), (422, True), answer)
+        self.assertEqual(web.ask('PUT', '/v1/rates/q?routing_key=a', {'rate': '5/s', 'routing_key': 'b'}).status, 422)
+        self.assertEqual(web.ask('PUT', '/v1/rates/' + 'q' * 256, {'rate': '5/s'}).status, 422)
+        self.assertEqual(web.ask('PUT', '/v1/rates/q', {'rate': '0'}).json['paused'], True)
+        self.assertEqual(web.post('/v1/rates/q/resume', {}).status, 422)
+        for path in ('%', '%zz', '%00', '%ff'):
+            self.assertEqual(web.get('/v1/rates/' + path).status, 400, path)
+        self.assertEqual([web.ask(method, path).status for method, path in (('GET', '/v1/rates/q/pause'), ('POST', '/v1/rates/q'), ('GET', '/v1/rates/'))], [405, 405, 404])
+
+    def test_the_default_exchange(self):
+        web = described(self, ready_address(self.p.gateway()))
+        answer = web.ask('PUT', '/v1/rates/amq.default?routing_key=work', {'rate': '5/s'}).json
+        self.assertEqual((answer['exchange'], answer['routing_key']), ('', 'work'))
+        self.assertEqual(web.get('/v1/rates:match?exchange=&routing_key=work').json['rate'], '5/s')
+        self.assertEqual(web.ask('DELETE', '/v1/rates/amq.default?routing_key=work').status, 200)
+
+    def test_only_a_token_for_all_exchanges_changes_them(self):
+        web = Web(ready_address(self.p.gateway(POSTDATE_HTTP_TOKENS='on')))
+        some, every = ({'Authorization': 'Bearer ' + make_token(self.p, e)} for e in ('orders', '*'))
+        wait_until(lambda: web.ask('GET', '/v1/rates', None, every).status == 200, 10, 'the token')
+        for name in ('orders', 'ord*', 'invoices'):
+            self.assertEqual(web.ask('PUT', '/v1/rates/' + name, {'rate': '5/s'}, every).status, 200)
+        for method, path, body in (('PUT', '', {'rate': '9/s'}), ('DELETE', '', None), ('POST', '/pause', {}), ('POST', '/resume', {})):
+            answer = web.ask(method, '/v1/rates/orders' + path, body, some)
+            self.assertEqual((answer.status, answer.problem), (403, 'exchange-not-allowed'), (method, path))
+            self.assertIn("postdate token create --exchange '*'", answer.json['detail'])
+        seen = web.ask('GET', '/v1/rates', None, some).json['rates']
+        self.assertEqual([(r['exchange'], r['waiting']) for r in seen], [('ord*', None), ('orders', 0)])
+        self.assertEqual(web.ask('GET', '/v1/rates/orders', None, some).json['rate'], '5/s')
+        foreign, nobody = (web.ask('GET', '/v1/rates/' + name, None, some) for name in ('invoices', 'nobody'))
+        self.assertEqual((foreign.status, foreign.json['detail']), (404, nobody.json['detail'].replace('nobody', 'invoices')))
+        self.assertEqual([web.ask('GET', '/v1/rates:match?exchange=' + e, None, some).status for e in ('orders', 'invoices', 'nobody')], [200, 404, 404])
+        self.assertEqual(len(web.ask('GET', '/v1/rates', None, every).json['rates']), 3)
+
+    def test_by_the_control_queue(self):
+        ready_address(self.p.gateway())
+        r = Requester(self.p.amqp)
+        self.addCleanup(r.close)
+        answer = r.ask({'op': 'rate_set', 'exchange': 'q.*', 'rate': '200/s', 'burst': 3})
+        self.assertEqual((answer['status'], answer['exchange'], answer['routing_key'], answer['rate'], answer['burst']), (200, 'q.*', '*', '200/s', 3))
+        self.assertEqual(r.ask({'op': 'rate_set', 'exchange': 'q.*', 'routing_key': 'k', 'rate': '1/s'})['routing_key'], 'k')
+        self.assertEqual(r.ask({'op': 'rate_set', 'exchange': '', 'routing_key': 'work', 'rate': '1/s'})['exchange'], '')
+        self.assertEqual(r.ask({'op': 'rate_show', 'exchange': 'q.*', 'routing_key': 'k'})['rate'], '1/s')
+        self.assertEqual(r.ask({'op': 'rate_match', 'exchange': 'q.1', 'routing_key': 'k'})['rate'], '1/s')
+        self.assertEqual(len(r.ask({'op': 'rate_list'})['rates']), 3)
+        for op, paused in (('rate_pause', True), ('rate_resume', False)):
+            self.assertEqual(r.ask({'op': op, 'exchange': 'q.*', 'routing_key': 'k'})['paused'], paused)
+        self.assertEqual(r.ask({'op': 'rate_show', 'exchange': 'q.*'})['paused'], False)
+        self.assertEqual(r.ask({'op': 'rate_remove', 'exchange': 'q.*', 'routing_key': 'k'})['status'], 200)
+        self.assertEqual(r.ask({'op': 'rate_remove', 'exchange': 'q.*', 'routing_key': 'k'})['status'], 404)
+        self.assertEqual(r.ask({'op': 'rate_remove'})['status'], 422)
+        self.assertIn('rate_resume', r.ask({'op': 'rate'})['detail'])
+
+    def test_a_message_says_what_it_waits_for(self):
+        p = self.p
+        web = described(self, ready_address(p.gateway()))
+        web.ask('PUT', '/v1/rates/postdate.delivery', {'rate': '1/min'})
+        p.consumer('q', declare=True, bind='k')
+        ids = [web.post('/v1/messages', {'routing_key': 'k', 'delay': '0s', 'body': 'x'}).json['id'] for _ in range(3)]
+        wait_until(lambda: p.value('select count(*) from postdate.message where rate is not null') == '2', 20, 'two to wait')
+        shown = [web.get('/v1/messages/' + i).json for i in ids]
+        self.assertEqual(sorted('rate' in m for m in shown), [False, True, True])
+        rate = next(m['rate'] for m in shown if 'rate' in m)
+        self.assertRegex(rate.pop('slot_at'), '^20')
+        self.assertEqual(rate, {'exchange': 'postdate.delivery', 'routing_key': '*', 'rate': '1/min', 'paused': False})
+        self.assertEqual(web.get('/v1/rates/postdate.delivery').json['waiting'], 2)
+        self.assertEqual(web.post('/v1/rates/postdate.delivery/pause', {}).json['drained_at'], None)
+        rate = next(m['rate'] for m in (web.get('/v1/messages/' + i).json for i in ids) if 'rate' in m)
+        self.assertEqual((rate['paused'], rate['slot_at']), (True, None))

@@ -22,7 +22,8 @@ def changes(m):
             ('POST', '/v1/messages:reschedule'): {'filter': {'exchange': 'a'}, 'shift_ms': 1000},
             ('POST', '/v1/messages:retry'): {'filter': {'exchange': 'a'}}, ('POST', '/v1/messages:fail'): {'filter': {}},
             ('POST', '/v1/dead:requeue'): {'filter': {'queue': 'q'}}, ('POST', '/v1/dead:drop'): {'filter': {'queue': 'q'}},
-            ('PUT', '/v1/retry-policies/{pattern}'): {'attempts': 3}, ('DELETE', '/v1/retry-policies/{pattern}'): None}
+            ('PUT', '/v1/retry-policies/{pattern}'): {'attempts': 3}, ('DELETE', '/v1/retry-policies/{pattern}'): None,
+            ('PUT', '/v1/rates/{exchange}'): {'rate': '5/s'}, ('DELETE', '/v1/rates/{exchange}'): None}
 
 
 class Roles(SharedTest):
@@ -61,13 +62,13 @@ class Roles(SharedTest):
             query, body = (body, None) if isinstance(body, str) else ('', body)
             if method == 'DELETE':
                 body = None
-            where = path.replace('{id}', m['id']).replace('{pattern}', 'x').replace('{name}', 'x') + query
+            where = path.replace('{id}', m['id']).replace('{pattern}', 'x').replace('{exchange}', 'x').replace('{name}', 'x') + query
             for caller in (self.reader, self.seer):
                 answer = caller.ask(method, where, body)
                 self.assertEqual((answer.status, answer.problem), (403, 'role-not-allowed'), (method, path, answer))
                 self.assertIn('the role read', answer.json['detail'])
         self.assertEqual(self.worker.get('/v1/messages/' + m['id']).json, m)
-        self.gw.wait_log(r'audit: by token "looks" from 127\.0\.0\.1:\d+: cancel filter=\{"exchange":"a"\}: 403 role-not-allowed')
+        self.gw.wait_log(r'audit: by token "looks" from 127\.0\.0\.1:\d+: dead_drop filter=\{"queue":"q"\}: 403 role-not-allowed')
 
     def test_a_reader_looks_and_tries(self):
         m = self.worker.post('/v1/messages', dict(HOUR, exchange='a', routing_key='dry')).json
@@ -125,12 +126,14 @@ class Audit(LiveTest):
         web.post('/v1/messages:cancel', {'filter': {'routing_key': 'audited'}, 'dry_run': True})
         web.post('/v1/messages:reschedule', {'filter': {'routing_key': 'audited'}, 'shift_ms': 5000})
         web.ask('PUT', '/v1/retry-policies/orders.*', {'attempts': 3})
+        web.ask('PUT', '/v1/rates/orders?routing_key=slow.*', {'rate': '5/s'})
         web.ask('DELETE', '/v1/messages/' + ids[0][:-6] + '000000')
         who = r'audit: by anybody \(http\.tokens is off\) from 127\.0\.0\.1:\d+: '
         gw.wait_log(who + 'cancel ' + ids[0] + ': 200')
         gw.wait_log(who + r'reschedule filter=\{"routing_key":"audited"\} shift_ms=5000: 2 matched, 2 changed, the first ' + min(ids[1:]))
         gw.wait_log(who + r'retry_policy_set orders\.\*: 200')
-        self.assertEqual(len(gw.lines_with('audit:')), 3, 'neither what was a dry run nor what was not there')
+        gw.wait_log(who + r'rate_set orders routing_key=slow\.\* rate="5/s": 200')
+        self.assertEqual(len(gw.lines_with('audit:')), 4, 'neither what was a dry run nor what was not there')
         self.assertNotIn('secret body', gw.log())
         self.assertEqual(gw.term(), 0)
 

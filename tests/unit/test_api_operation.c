@@ -54,7 +54,8 @@ static void test_names(void **state)
                         "retry_policy_match, retry_policy_show, retry_policy_set, retry_policy_remove, "
                         "recur_list, recur_show, recur_set, recur_remove, recur_pause, recur_resume, "
                         "recur_run, recur_history, recur_preview, whoami, slo, "
-                        "forecast, overview");
+                        "forecast, overview, rate_list, rate_match, rate_show, rate_set, rate_remove, "
+                        "rate_pause, rate_resume");
     assert_string_equal(api_operation_names(few, sizeof few), "schedule,");
 }
 
