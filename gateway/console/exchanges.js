@@ -3,23 +3,30 @@ import { get, offered } from './api.js';
 import { commandLine } from './act.js';
 import { h } from './dom.js';
 import { dueWithin } from './figures.js';
-import { card, chip, empty, exchangeName, facts, filterForm, name, notOffered, route, table } from './parts.js';
+import { card, chip, empty, exchangeName, facts, filterForm, name, notOffered, route, table, time } from './parts.js';
 import { number } from './words.js';
 
 const WEEK = 7 * 86400e3;
 const setWords = p => ['postdate', 'retry-policy', 'set', p.pattern, '--attempts', p.attempts, '--first', p.first, '--factor', p.factor, '--max', p.max,
     '--jitter', `${p.jitter}%`, '--on', p.on.join(','), '--keep-dead', p.keep_dead];
 
+const rateWords = r => ['postdate', 'rate', r.paused ? 'resume' : 'pause', r.exchange, ...(r.routing_key === '*' ? [] : ['--routing-key', r.routing_key])];
+const rateCard = rates => card('Rates', h('p', null, 'How many messages a second an exchange gets at most. What exceeds it waits, and can be cancelled.'),
+    rates.rates.length ? table('Rates', [['Exchanges', r => name(r.exchange)], ['Routing keys', r => name(r.routing_key)], ['Rate', r => r.rate], ['Burst', r => number(r.burst), 'figure'],
+        ['State', r => r.paused ? chip('paused', 'bad') : chip('on', 'calm')], ['Wait', r => r.waiting === null ? '–' : number(r.waiting), 'figure'], ['Until', r => r.drained_at ? time(r.drained_at) : '–'],
+        ['On the command line', r => commandLine(rateWords(r))]], rates.rates, r => `${r.exchange} ${r.routing_key}`)
+        : empty('No exchange has a rate.', commandLine('postdate', 'rate', 'set', 'orders', '200/s')));
+
 export const exchanges = {
     title: () => 'Exchanges and policies',
     every: 15_000,
     load: async (at, signal) => {
         const quiet = promise => promise.catch(e => { if (e.status === 403 || e.status === 404) return { refused: e.message }; throw e; });
-        const [ahead, groups, policies, match] = await Promise.all([dueWithin(WEEK, signal), get('v1/dead:groups', { signal }), quiet(get('v1/retry-policies', { signal })),
+        const [ahead, groups, rates, policies, match] = await Promise.all([dueWithin(WEEK, signal), get('v1/dead:groups', { signal }), offered('v1/rates', { signal }), quiet(get('v1/retry-policies', { signal })),
             at.params.queue ? quiet(offered('v1/retry-policies:match?queue=' + encodeURIComponent(at.params.queue), { signal })) : null]);
-        return { ahead, groups, policies, match };
+        return { ahead, groups, rates, policies, match };
     },
-    view: ({ ahead, groups, policies, match }, at) => {
+    view: ({ ahead, groups, rates, policies, match }, at) => {
         const dead = new Map();
         for (const g of groups.groups)
             dead.set(g.exchange, (dead.get(g.exchange) || 0) + g.count);
@@ -28,6 +35,7 @@ export const exchanges = {
             ['Due within 7 days', e => ahead ? number(ahead.get(e) || 0) : '–', 'figure'],
             ['Dead letters', e => dead.get(e) ? h('a', { href: route(['dead', 'list'], { exchange: e }) }, number(dead.get(e))) : '0', 'figure']], names, e => e)
              : ahead ? empty('No exchange has messages that are due within 7 days, or dead letters.') : notOffered('Counts by exchange need the forecast.')),
+        rates && rateCard(rates),
         card('Retry policies', h('p', null, 'How what a consumer refuses comes back to its queue. The longest pattern that matches a queue counts.'),
             policies.refused ? h('p', { class: 'notice' }, policies.refused) : policies.policies.length ? table('Retry policies', [['Queues', p => name(p.pattern)], ['Deliveries', p => number(p.attempts), 'figure'],
                 ['Waits', p => `${p.first}, × ${p.factor}, up to ${p.max}`], ['Jitter', p => `± ${p.jitter} %`], ['Retried', p => p.on.map(r => [chip(r, 'calm'), ' '])], ['Dead are kept', p => p.keep_dead],

@@ -124,6 +124,7 @@ await run({
         await page.keyboard.press('Enter');
         await page.getByText('postdate retry-policy show invoices.new').waitFor();
         check((await page.locator('main').innerText()).includes('postdate retry-policy set \'invoices.*\''), 'the command line of a policy');
+        check((await page.locator('main').innerText()).includes('postdate rate pause newsletters'), 'the command line of a rate');
     },
     'what is due, as a chart and as a table; the objective': async () => {
         if (settings.offers.includes('/v1/forecast')) {

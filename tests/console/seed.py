@@ -75,6 +75,7 @@ class Seeded:
         self.client.channel.queue_declare(queue, durable=True, arguments=RETRYING)
         self.client.channel.queue_bind(queue, 'invoices', 'invoice.new')
         self.p.cli('retry-policy', 'set', 'invoices.*', '--attempts', '1')
+        self.p.cli('rate', 'set', 'newsletters', '30/min')
         for i in range(count):
             self.schedule(exchange='invoices', routing_key='invoice.new', delay_ms=0, json={'invoice': i, 'customer': {'name': 'Ada', 'vip': True}},
                           body=None, headers={'trace': f'00-{i:032x}', 'n': i})
