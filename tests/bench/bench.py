@@ -30,6 +30,7 @@ import held_open
 import herd
 import machine
 import plot
+import rates
 import recur
 import retry
 import scale
@@ -52,6 +53,7 @@ SHAPES = [
     ('cost', cost.measure, 200),
     ('feed', feed.measure, 55),
     ('retry', retry.measure, 160),
+    ('rates', rates.measure, 90),
     ('backlog-steady', backlog.measure, 215),
     ('console', console.measure, 120),
     ('recurring', recur.measure, 650),
