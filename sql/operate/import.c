@@ -226,6 +226,17 @@ int import_proof(struct pg *c, struct bytes node, struct message_id after, struc
     return kept ? n : err_set(e, ERR_BUG, "out of memory for the proof of an import");
 }
 
+int import_has_proof(struct pg *c, struct bytes node, struct err *e)
+{
+    return (int)pg_number(c, sql_query_import_has_proof, PG_WITH(as_bytes(node)), e);
+}
+
+int64_t import_forget_some(struct pg *c, struct bytes node, const struct message_id *ids, size_t count,
+                           struct err *e)
+{
+    return pg_run(c, sql_query_import_forget_some, PG_WITH(as_ids(ids, count), as_bytes(node)), e);
+}
+
 int64_t import_forget(struct pg *c, struct bytes node, struct err *e)
 {
     return pg_run(c, sql_query_import_forget, PG_WITH(as_bytes(node)), e);

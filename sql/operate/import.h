@@ -54,7 +54,13 @@ int import_read(struct pg *c, const struct message_id *ids, size_t count, struct
 #define IMPORT_PROOF_ROWS 2000
 int import_proof(struct pg *c, struct bytes node, struct message_id after, struct arena *a,
                  struct import_row *rows, struct err *e);
-/* The proof is kept elsewhere. */
+/* 1: some of this node are awake; 0: none; -1: error. */
+int import_has_proof(struct pg *c, struct bytes node, struct err *e);
+/* The proof of these entries is kept elsewhere; of others than awake ones of this node nothing is forgotten.
+ */
+int64_t import_forget_some(struct pg *c, struct bytes node, const struct message_id *ids, size_t count,
+                           struct err *e);
+/* The same of all that are awake. */
 int64_t import_forget(struct pg *c, struct bytes node, struct err *e);
 
 /* How messages of a proof stand now. */

@@ -398,6 +398,36 @@ class ImportFaults(ImportTest):
         with open(proof, encoding='utf-8') as f:
             self.assertEqual(f.read(), 'dear diary\n')
 
+    def test_killed_before_it_forgets_what_the_proof_has(self):
+        """The file is whole then, and the rows are still there: the next run writes none of them a second time."""
+        self.exchange()
+        proof = os.path.join(self.servers.directory, f'{self.p.vhost}.proof')
+        for part in ('first', 'second'):
+            self.work(part, 5, 3_600_000)
+            self.crash('import_forget.before', '--proof', proof)
+        self.work('third', 5, 3_600_000)
+        out, _ = self.run_import('--proof', proof)
+        self.assertRegex(out, r'(?m)^old +new +5 +5 +0 +0$')
+        with open(proof, encoding='utf-8') as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual(len([x for x in lines if 'import' in x]), 15)
+        self.assertEqual([x['count']['stored'] for x in lines if 'count' in x], [5, 5, 5])
+        with open(proof, 'a', encoding='utf-8') as f:
+            f.writelines(json.dumps(x) + '\n' for x in lines)
+        rc, out, err = self.p.cli('import', 'verify', proof)
+        self.assertEqual((rc, err), (0, ''))
+        self.assertRegex(out, r'in the file +15\b')
+        self.assertRegex(out, r'scheduled +15\b')
+
+    def test_a_proof_that_was_cut_off_at_once_is_made_whole(self):
+        self.exchange()
+        proof = os.path.join(self.servers.directory, f'{self.p.vhost}.proof')
+        for text in ('', '{"imp', '{"import":"0000'):
+            with open(proof, 'w', encoding='utf-8') as f:
+                f.write(text)
+            self.run_import('--proof', proof)
+            self.assertEqual(self.p.cli('import', 'verify', proof)[0], 0)
+
     def test_a_delay_of_any_kind_is_negated(self):
         self.exchange()
         for value in ('9000', 9000, 9000.0):

@@ -59,6 +59,7 @@ struct import_run {
     int64_t other_reasons;
     int64_t found;     /* of those that an earlier run left behind: read by it, stored by this one */
     int64_t delivered; /* … delivered by the plugin meanwhile */
+    bool proof_failed; /* the file ends within this node's part */
     struct progress progress;
     int64_t seq, done, total;
 };
@@ -106,6 +107,9 @@ int import_node(struct import_run *run, FILE *proof, struct err *e);
 
 /* Creates or continues it: what a run that died has not ended is cut off. NULL: ERR_USAGE. */
 FILE *import_proof_open(const char *path, struct err *e);
+/* What the file (NULL: none) has of this node already is forgotten in the database: an earlier run was ended
+ * before it did that. Before this run stores anything. */
+int import_proof_settle(struct import_run *run, FILE *file, struct err *e);
 /* Counts what is stored of this node, and writes it to the file (NULL: none), which is on the disk then. */
 int import_proof_write(struct import_run *run, FILE *file, struct err *e);
 /* `postdate import verify FILE`; the exit code. */

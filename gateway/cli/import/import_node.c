@@ -220,7 +220,7 @@ static void name_others(const struct import_run *run, const struct import_answer
 }
 
 /* Looks first, and begins when nothing is wrong. */
-static int begin_run(struct import_run *run, struct import_answer *a, struct err *e)
+static int begin_run(struct import_run *run, struct import_answer *a, FILE *proof, struct err *e)
 {
     struct import_call call = import_call_of(run);
     call.begins = call.is_dry = true;
@@ -238,7 +238,7 @@ static int begin_run(struct import_run *run, struct import_answer *a, struct err
     if (alone <= 0)
         return alone < 0 ? -1 : err_set(e, ERR_BUSY, "another import from node %s is at work", run->node);
     call.is_dry = false;
-    if (import_call_run(&call, a, e) != 0)
+    if (import_proof_settle(run, proof, e) != 0 || import_call_run(&call, a, e) != 0)
         return -1;
     snprintf(run->table, sizeof run->table, "%s", a->table);
     return import_resume(run, a, e);
@@ -249,7 +249,7 @@ int import_node(struct import_run *run, FILE *proof, struct err *e)
     struct batch b[2];
     batch_init(&b[0]);
     batch_init(&b[1]);
-    int rc = begin_run(run, &b[0].answer, e);
+    int rc = begin_run(run, &b[0].answer, proof, e);
     bool has_table = b[0].answer.has_table;
     if (rc == 0 && !has_table)
         cli_say("node %s has no table of the plugin, so nothing waits there", run->node);
