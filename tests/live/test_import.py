@@ -41,6 +41,9 @@ code=$?
 cat "$answer"
 exit $code
 """
+# From here on no key of the index leads to what waits.
+LOSE_KEYS = ('I = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node()) ++ "_index"), '
+             '[mnesia:dirty_delete(I, K) || K <- mnesia:dirty_all_keys(I)], ok.')
 
 
 class ImportTest(LiveTest):
@@ -198,12 +201,30 @@ class Import(ImportTest):
         self.assertIn('is not OLD=NEW', err)
         self.assertEqual(self.waiting(), (1, 0))
 
+    def test_stuck_ones_that_are_refused_hide_no_others(self):
+        """They stay, and are no end of the others, which are read behind them."""
+        self.exchange()
+        for i in range(5):
+            self.publish(b'%d' % i + b'x' * 2000, 3_600_000 + i)
+        for i in range(4):
+            self.publish(f'm {i}', 3_700_000 + i)
+        self.servers.rabbitmqctl('eval', LOSE_KEYS)
+        env = {'POSTDATE_INTAKE_MAX_BODY': '1KiB'}
+        out, err = self.run_import('--dry-run', '--batch', 2, env=env, expect=1)
+        self.assertRegex(out, r'(?m)^old +new +9 +4 +5 +0$')
+        out, err = self.run_import('--batch', 2, env=env, expect=1)
+        self.assertRegex(out, r'(?m)^old +new +9 +4 +5 +0$')
+        self.assertIn('5 of old: the body is larger', err)
+        self.assertEqual(self.p.counts(), {'scheduled': 4})
+        out, _ = self.run_import('--batch', 2)
+        self.assertRegex(out, r'(?m)^old +new +5 +5 +0 +0$')
+        self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 9}, (0, 0)))
+
     def test_stuck_ones_come_along(self):
         """One entry is in no index, and one has been due for an hour: no timer of the plugin's is for either."""
         self.exchange()
         self.publish('lost', 3_600_000)
-        self.servers.rabbitmqctl('eval', 'I = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node()) ++ "_index"), '
-                                 '[mnesia:dirty_delete(I, K) || K <- mnesia:dirty_all_keys(I)], ok.')
+        self.servers.rabbitmqctl('eval', LOSE_KEYS)
         # As after a crash: an entry that has been due for an hour.
         self.servers.rabbitmqctl('eval', 'T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())), I = list_to_atom(atom_to_list(T) ++ "_index"), '
                                  '[{delay_entry, {delay_key, D, X}, M, _}] = [E || {_, {_, D, _}, _, _} = E <- ets:tab2list(T), is_integer(D)], '

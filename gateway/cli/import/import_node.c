@@ -186,8 +186,7 @@ static int read_all(struct import_run *run, struct batch b[2], struct err *e)
         struct import_call call = next_call(run, asleep, reading, from_ms);
         if (step(run, asleep, next, &call, e) != 0)
             return -1;
-        bool goes_on = reading == IMPORT_READ_FROM || next->answer.taken.count > 0; /* else for ever */
-        reading = goes_on ? next->answer.next : IMPORT_READ_NOTHING;
+        reading = next->answer.next;
         from_ms = next->answer.next_ms;
         struct batch *free_one = asleep;
         asleep = next;

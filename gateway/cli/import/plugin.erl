@@ -135,21 +135,27 @@ Each = fun E({Rows, More}, F, Acc) -> E(ets:select(More), F, F(Rows, Acc));
 Select = fun(Pattern, F, Acc) ->
     ets:safe_fixtable(T, true),
     try Each(ets:select(T, Pattern, 1000), F, Acc) after ets:safe_fixtable(T, false) end end,
-%% What no key of the index leads to waits for ever. So many keys, and whether there are more.
-Lost = fun(Most) ->
-    Keys = lists:usort(Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
-                                [{{delay_key, '$1', '$2'}}]}],
+%% What no key of the index leads to waits for ever. Whole due times behind After, in their order, too: some may be refused,
+%% and stay. {done or lost, the last due time, keys}.
+Lost = fun(After, Most) ->
+    All = lists:usort(Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}, {'>', '$1', After}],
+                               [{{delay_key, '$1', '$2'}}]}],
         fun(Rows, Acc) -> [K || {delay_key, _, X} = K <- Rows, Is_asked(X), not ets:member(I, K)] ++ Acc end, [])),
-    Shown = fun S([K | More], Size, Ks) when Size < Limit ->
-                    {_, N, Lines} = Show_key(K), Say(Lines), S(More, Size + N, [K | Ks]);
-                S(_, _, Ks) -> Ks end,
-    Some = Shown(lists:sublist(Keys, Most), 0, []),
-    {case length(Some) =:= length(Keys) of true -> done; false -> lost end, Some} end,
+    Shown = fun S([{delay_key, Due, _} = K | More], Last, Count, Size, Ks) when Due =:= Last; Count < Most, Size < Limit ->
+                    {N, Bytes_shown, Lines} = Show_key(K),
+                    Say(Lines),
+                    S(More, Due, Count + N, Size + Bytes_shown, [K | Ks]);
+                S([], Last, _, _, Ks) -> {done, Last, Ks};
+                S(_, Last, _, _, Ks) -> {lost, Last, Ks} end,
+    Shown(All, After, 0, 0, []) end,
 Read_on = fun() ->
-    case Read =/= lost andalso Walk({delay_key, Read, <<>>}, Read, 0, 0, [], {[], 0}) of
-        false -> Lost(Batch);
-        {done, Count, Keys} -> {Upto, More} = Lost(max(Batch - Count, 1)), {Upto, Keys ++ More};
-        {Upto, _, Keys} -> {Upto, Keys}
+    case Read of
+        {lost, After} -> Lost(After, Batch);
+        _ ->
+            case Walk({delay_key, Read, <<>>}, Read, 0, 0, [], {[], 0}) of
+                {done, Count, Keys} -> {Where, Last, More} = Lost(0, max(Batch - Count, 1)), {Where, Last, Keys ++ More};
+                {Last, _, Keys} -> {from, Last, Keys}
+            end
     end end,
 Survey = fun() ->
     Counts = Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
@@ -205,9 +211,9 @@ case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables)
             false -> ok;
             none -> ok;
             _ ->
-                {Next, Read_keys} = Read_on(),
+                {Where, Last, Read_keys} = Read_on(),
                 case Is_dry of true -> ok; false -> application:set_env(rabbit, Batch_read, {Run, Next_seq, Read_keys}) end,
-                Say(Line(["C", case Next of done -> "done"; lost -> "lost"; _ -> Number(Next) end]))
+                Say(Line(["C", atom_to_list(Where), Number(Last)]))
         end,
         case Goes_on andalso Is_end andalso Inside(Ending) of
             false -> ok;
