@@ -23,9 +23,27 @@ int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e)
     return r ? 0 : -1;
 }
 
-int import_be_alone(struct pg *c, struct bytes node, struct err *e)
+int import_be_alone(struct pg *c, const struct import_place *place, struct err *e)
 {
-    return (int)pg_number(c, sql_query_import_alone, PG_WITH(as_bytes(node)), e);
+    int alone = (int)pg_number(c, sql_query_import_alone, PG_WITH(as_bytes(place->node)), e);
+    if (alone <= 0)
+        return alone;
+    return pg_do(c, sql_query_import_begin, PG_WITH(as_bytes(place->node), as_bytes(place->run)), e) == 0
+               ? 1
+               : -1;
+}
+
+/* Until this transaction ends no other run begins. */
+static int stay_current(struct pg *c, const struct import_place *place, struct err *e)
+{
+    PGresult *r =
+        pg_query(c, sql_query_import_current, PG_WITH(as_bytes(place->node), as_bytes(place->run)), e);
+    int rc = r ? 0 : -1;
+    if (r && PQntuples(r) == 0)
+        rc = err_set(e, ERR_BUSY, "another import from node %.*s has begun: this one ends",
+                     (int)place->node.len, (const char *)place->node.data);
+    PQclear(r);
+    return rc;
 }
 
 static int copy_rows(struct pg *c, struct buf *b, const struct import_place *place,
@@ -56,7 +74,8 @@ int import_stage(struct pg *c, const struct import_place *place, const struct im
     struct buf b;
     buf_init(&b, COPY_BUFFER_MAX);
     int rc = pg_begin(c, e);
-    if (rc == 0 && (rc = pg_copy_begin(c, copy_statement, &b, e)) == 0)
+    if (rc == 0 && (rc = stay_current(c, place, e)) == 0 &&
+        (rc = pg_copy_begin(c, copy_statement, &b, e)) == 0)
         rc = pg_copy_end(c, &b, copy_rows(c, &b, place, rows, count, e), e);
     buf_free(&b);
     if (rc == 0 && pg_commit(c, e) == 0)
@@ -150,9 +169,11 @@ int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, s
     return rc;
 }
 
-int64_t import_drop(struct pg *c, const struct message_id *ids, size_t count, struct err *e)
+int64_t import_drop(struct pg *c, const struct import_place *place, const struct message_id *ids,
+                    size_t count, struct err *e)
 {
-    return pg_run(c, sql_query_import_drop, PG_WITH(as_ids(ids, count)), e);
+    return pg_run(c, sql_query_import_drop,
+                  PG_WITH(as_ids(ids, count), as_bytes(place->node), as_bytes(place->run)), e);
 }
 
 /* --- reading */
@@ -231,15 +252,16 @@ int import_has_proof(struct pg *c, struct bytes node, struct err *e)
     return (int)pg_number(c, sql_query_import_has_proof, PG_WITH(as_bytes(node)), e);
 }
 
-int64_t import_forget_some(struct pg *c, struct bytes node, const struct message_id *ids, size_t count,
-                           struct err *e)
+int64_t import_forget_some(struct pg *c, const struct import_place *place, const struct message_id *ids,
+                           size_t count, struct err *e)
 {
-    return pg_run(c, sql_query_import_forget_some, PG_WITH(as_ids(ids, count), as_bytes(node)), e);
+    return pg_run(c, sql_query_import_forget_some,
+                  PG_WITH(as_ids(ids, count), as_bytes(place->node), as_bytes(place->run)), e);
 }
 
-int64_t import_forget(struct pg *c, struct bytes node, struct err *e)
+int64_t import_forget(struct pg *c, const struct import_place *place, struct err *e)
 {
-    return pg_run(c, sql_query_import_forget, PG_WITH(as_bytes(node)), e);
+    return pg_run(c, sql_query_import_forget, PG_WITH(as_bytes(place->node), as_bytes(place->run)), e);
 }
 
 int import_verify(struct pg *c, const struct import_row *rows, size_t count,

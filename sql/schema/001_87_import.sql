@@ -16,3 +16,10 @@ create table postdate.import (
     body        bytea not null
 );
 create index import_asleep on postdate.import (node) where message is null;
+
+-- The run that may change what is asleep: the last one that has begun. An earlier one that lost its session, and its lock with it, finds
+-- another name here. Also where a pooler gives sessions to others.
+create table postdate.import_run (
+    node text primary key,
+    run  text not null
+);

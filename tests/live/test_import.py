@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import stat
 
 import pika
@@ -458,6 +459,41 @@ class ImportFaults(ImportTest):
         inbox = self.p.consumer('work')
         inbox.wait(3, 30)
         self.assertEqual({m.headers['x-delay'] for m in inbox.all()}, {-9000})
+
+    def lose_locks(self):
+        """As behind a pooler that gives the session to others: whoever asks is alone."""
+        harness.run_psql(self.p.postgres.replace('user=postdate', 'user=postgres'),
+                         "create or replace function pg_catalog.pg_try_advisory_lock(bigint) returns boolean language sql as 'select true'")
+
+    def later_run(self, **env):
+        """For wrap: a whole run, while an earlier one waits for its answer."""
+        path = os.path.join(self.servers.directory, f'{self.p.vhost}.later')
+        env = self.p.env(RABBITMQCTL=self.ctl, **env)
+        words = [*(f'{k}={v}' for k, v in env.items()), os.path.join(harness.BIN_DIR, 'postdate'), 'import', 'plugin', *self.maps, '--margin', '1s']
+        self.write_script(path, '#!/bin/sh\nexec env -i ' + ' '.join(map(shlex.quote, words)) + '\n')
+        return f'{path} >/dev/null 2>&1'
+
+    def test_a_run_that_lost_its_lock_drops_no_row_of_a_later_one(self):
+        """The earlier run is told that nothing was taken; the later one has taken the same entries, and died before it woke them."""
+        self.exchange()
+        self.work('m', 5, 3_600_000)
+        self.lose_locks()
+        owner = self.p.value("select replace(identity::text, '-', '') from postdate.meta")
+        forget = f"'{self.ctl}' eval 'application:unset_env(rabbit, postdate_import_{owner}).' >/dev/null 2>&1"
+        later = self.later_run(LD_PRELOAD=SHIM, POSTDATE_CRASH='import_lock.before')
+        self.assertIn('has been started anew', self.run_import(env=self.wrap(4, before=forget, after=later), expect=69)[1])
+        self.assertEqual(self.waiting(), (0, 2))
+        self.assertEqual(self.p.value('select count(*) from postdate.import where message is null'), '5')
+        self.go_on()
+        self.assertEqual(self.p.counts(), {'scheduled': 5})
+
+    def test_a_run_that_lost_its_lock_stages_nothing_behind_a_later_one(self):
+        self.exchange()
+        self.work('m', 5, 3_600_000)
+        self.lose_locks()
+        self.assertIn('another import from node', self.run_import(env=self.wrap(3, after=self.later_run()), expect=75)[1])
+        self.assertEqual(self.p.value('select count(*) from postdate.import'), '0')
+        self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 5}, (0, 0)))
 
     def test_two_at_once_and_an_interrupt(self):
         self.exchange()

@@ -91,6 +91,10 @@ void import_count_print_reasons(const struct import_run *run);
 int import_wake_all(struct import_run *run, struct import_row *rows, size_t count, struct err *e);
 /* What an earlier run has left behind, asleep or taken. `a` is the answer to the call that began this run. */
 int import_resume(struct import_run *run, struct import_answer *a, struct err *e);
+/* Whose rows this run changes. */
+struct import_place import_place_of(const struct import_run *run);
+/* import_drop of this run's. */
+int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count, struct err *e);
 /* The call that this run makes, with all that does not change in it. */
 struct import_call import_call_of(const struct import_run *run);
 /* import_call_run, and another run is an error. */

@@ -90,7 +90,7 @@ static int finish_batch(struct import_run *run, struct batch *b, const struct im
         return -1;
     cli_changed(run->cli, (int64_t)woken);
     b->count = 0;
-    if (left > 0 && import_drop(run->cli->pg, b->ids, left, e) < 0)
+    if (import_drop_ids(run, b->ids, left, e) != 0)
         return -1;
     return woken > 0 ? store_wake(run->cli->pg, e) : 0;
 }
@@ -123,7 +123,7 @@ static void keep_rate(const struct import_run *run)
 
 static int gone(const struct import_run *run, struct batch *asleep, struct err *e)
 {
-    if (asleep->count > 0 && import_drop(run->cli->pg, asleep->ids, asleep->count, e) < 0)
+    if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
         return -1;
     asleep->count = 0;
     return err_set(e, ERR_AWAY, "node %s has been started anew meanwhile: run this again, and it goes on",
@@ -152,7 +152,7 @@ static int step(struct import_run *run, struct batch *asleep, struct batch *next
     }
     if (next->count == 0)
         return 0;
-    const struct import_place place = {bytes_of_str(run->node), bytes_of_str(run->table)};
+    const struct import_place place = import_place_of(run);
     return import_stage(run->cli->pg, &place, next->rows, next->count, e);
 }
 
@@ -167,7 +167,7 @@ static int end_run(struct import_run *run, struct batch *b, struct err *e)
 static int interrupt(struct import_run *run, struct batch *asleep, struct err *e)
 {
     struct err ignored;
-    if (asleep->count > 0 && import_drop(run->cli->pg, asleep->ids, asleep->count, e) < 0)
+    if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
         return -1;
     asleep->count = 0;
     if (!run->order->dry_run)
@@ -233,7 +233,8 @@ static int begin_run(struct import_run *run, struct import_answer *a, FILE *proo
         import_count_print_hours(run, a);
         return 0;
     }
-    int alone = import_be_alone(run->cli->pg, bytes_of_str(run->node), e);
+    const struct import_place place = import_place_of(run);
+    int alone = import_be_alone(run->cli->pg, &place, e);
     if (alone <= 0)
         return alone < 0 ? -1 : err_set(e, ERR_BUSY, "another import from node %s is at work", run->node);
     call.is_dry = false;

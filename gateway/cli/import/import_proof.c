@@ -148,8 +148,8 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
 {
     char line[LINE_SIZE];
     struct message_id ids[ROWS];
-    const struct bytes node = bytes_of_str(run->node);
-    int any = file != NULL ? import_has_proof(run->cli->pg, node, e) : 0;
+    const struct import_place place = import_place_of(run);
+    int any = file != NULL ? import_has_proof(run->cli->pg, place.node, e) : 0;
     size_t count = 0;
     bool more = any > 0;
     if (any <= 0)
@@ -160,7 +160,7 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
         count += more && read_entry(run, line, &ids[count]);
         if (count < ROWS && more)
             continue;
-        if (import_forget_some(run->cli->pg, node, ids, count, e) < 0)
+        if (import_forget_some(run->cli->pg, &place, ids, count, e) < 0)
             return -1;
         count = 0;
     }
@@ -172,6 +172,7 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
 int import_proof_write(struct import_run *run, FILE *file, struct err *e)
 {
     int64_t stored[IMPORT_EXCHANGES_MAX] = {0};
+    const struct import_place place = import_place_of(run);
     int rc = write_rows(run, file, stored, e);
     if (rc == 0)
         rc = compare_counts(run, stored, e);
@@ -182,7 +183,7 @@ int import_proof_write(struct import_run *run, FILE *file, struct err *e)
     if (rc == 0 && file != NULL && (fflush(file) != 0 || (fsync(fileno(file)) != 0 && errno != EINVAL)))
         rc = err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno));
     run->proof_failed = file != NULL && rc != 0;
-    return rc == 0 && import_forget(run->cli->pg, bytes_of_str(run->node), e) < 0 ? -1 : rc;
+    return rc == 0 && import_forget(run->cli->pg, &place, e) < 0 ? -1 : rc;
 }
 
 /* --- verify */
