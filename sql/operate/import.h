@@ -15,8 +15,9 @@ struct import_row {
     uint8_t hash[SHA256_SIZE]; /* of the body */
     struct bytes source;       /* the plugin's exchange */
     struct bytes exchange, routing_key, properties, body;
-    struct message_id message; /* out, of import_wake: its id */
-    bool awake;                /* out */
+    struct message_id message; /* out, of import_proof: its id */
+    bool awake;                /* out, of import_wake */
+    bool known;                /* out, of import_stage and import_wake: an earlier import has stored it */
     bool same_table;           /* out, of import_asleep */
 };
 
@@ -34,8 +35,9 @@ int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e);
  * somebody does. -1: error. */
 int import_be_alone(struct pg *c, const struct import_place *place, struct err *e);
 
-/* Stores rows asleep, in one transaction; committed when 0 is returned. ERR_BUSY: a later run has begun. */
-int import_stage(struct pg *c, const struct import_place *place, const struct import_row *rows, size_t count,
+/* Stores rows asleep, but for those that are `known`, in one transaction; committed when 0 is returned.
+ * ERR_BUSY: a later run has begun. */
+int import_stage(struct pg *c, const struct import_place *place, struct import_row *rows, size_t count,
                  struct err *e);
 /* Makes messages of those that are still asleep, in one transaction. What somebody has locked stays asleep:
  * `awake` is false then. ERR_BUSY, ERR_AWAY: as store_accept. */

@@ -45,6 +45,11 @@ exit $code
 # From here on no key of the index leads to what waits.
 LOSE_KEYS = ('I = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node()) ++ "_index"), '
              '[mnesia:dirty_delete(I, K) || K <- mnesia:dirty_all_keys(I)], ok.')
+# The plugin's tables into a file, and from there: as a copy of the node's disk.
+TABLES = 'T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())), L = [T, list_to_atom(atom_to_list(T) ++ "_index")], '
+SAVE = TABLES + 'ok = file:write_file("{path}", term_to_binary([{{N, ets:tab2list(N)}} || N <- L])), ok.'
+RESTORE = TABLES + '[mnesia:clear_table(N) || N <- L], {{ok, B}} = file:read_file("{path}"), ' \
+    '[mnesia:dirty_write(N, R) || {{N, Rs}} <- binary_to_term(B), R <- Rs], ok.'
 
 
 class ImportTest(LiveTest):
@@ -459,6 +464,63 @@ class ImportFaults(ImportTest):
         inbox = self.p.consumer('work')
         inbox.wait(3, 30)
         self.assertEqual({m.headers['x-delay'] for m in inbox.all()}, {-9000})
+
+    def save(self):
+        self.saved = os.path.join(self.servers.directory, f'{self.p.vhost}.tables')
+        self.servers.rabbitmqctl('eval', SAVE.format(path=self.saved))
+
+    def restore(self):
+        self.servers.rabbitmqctl('eval', RESTORE.format(path=self.saved))
+
+    def test_a_table_is_restored_to_before_an_import_that_came_to_no_end(self):
+        """What was stored is in the plugin again: it is taken out there, and stored no second time."""
+        self.exchange()
+        points = {'import_lock.before:2': 2, 'commit.after:3': 2, 'import_proof.before': 6}
+        for i, (point, known) in enumerate(points.items(), 1):
+            self.work(point, 6, 3_600_000)
+            self.save()
+            self.crash(point, '--batch', 2)
+            self.restore()
+            out, err = self.run_import('--batch', 2)
+            self.assertIn(f'had stored {known} of the messages', err)
+            self.assertRegex(out, r'(?m)^old +new +6 +6 +0 +0$')
+            self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 6 * i}, (0, 0)))
+            self.assertEqual(self.p.value('select count(*) from postdate.import'), '0')
+
+    def test_a_table_is_restored_to_before_an_import(self):
+        """One that was finished; and a table that was made anew meanwhile."""
+        self.exchange()
+        proof = os.path.join(self.servers.directory, f'{self.p.vhost}.proof')
+        self.work('m', 6, 3_600_000)
+        self.save()
+        self.run_import('--proof', proof)
+        self.restore()
+        self.work('more', 2, 3_600_000)
+        self.assertIn('had stored 6 of the messages', self.run_import('--proof', proof)[1])
+        rc, out, err = self.p.cli('import', 'verify', proof)
+        self.assertEqual((rc, err), (0, ''))
+        self.assertRegex(out, r'in the file +8\b')
+        self.work('anew', 4, 3_600_000)
+        self.save()
+        self.crash('import_lock.before')
+        self.servers.rabbitmqctl('eval', LOSE_DELAYED)
+        self.assertIn('had taken 4 messages', self.run_import()[1])
+        self.restore()
+        self.assertIn('had stored 4 of the messages', self.run_import()[1])
+        self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 12}, (0, 0)))
+
+    def test_a_table_is_restored_to_before_what_was_delivered(self):
+        self.exchange()
+        self.p.gateway()
+        self.work('m', 6, 8000)
+        self.save()
+        self.run_import()
+        inbox = self.p.consumer('work')
+        self.assert_arrive(inbox)
+        wait_until(lambda: now_ms() > max(self.due.values()) + 1500, 20, 'all to be past the margin')
+        self.restore()
+        self.assertIn('had stored 6 of the messages', self.run_import()[1])
+        self.assertEqual((self.p.counts(), self.waiting()), ({'delivered': 6}, (0, 0)))
 
     def lose_locks(self):
         """As behind a pooler that gives the session to others: whoever asks is alone."""

@@ -59,6 +59,7 @@ struct import_run {
     int64_t other_reasons;
     int64_t found;     /* of those that an earlier run left behind: read by it, stored by this one */
     int64_t delivered; /* … delivered by the plugin meanwhile */
+    int64_t known;     /* the plugin had again what an earlier import has stored */
     bool proof_failed; /* the file ends within this node's part */
     struct progress progress;
     int64_t seq, done, total;

@@ -88,6 +88,8 @@ static int finish_batch(struct import_run *run, struct batch *b, const struct im
     }
     if (import_wake_all(run, b->rows, woken, e) != 0)
         return -1;
+    for (size_t i = 0; i < woken; i++)
+        run->known += b->rows[i].known;
     cli_changed(run->cli, (int64_t)woken);
     b->count = 0;
     if (import_drop_ids(run, b->ids, left, e) != 0)
@@ -261,6 +263,11 @@ int import_node(struct import_run *run, FILE *proof, struct err *e)
     if (rc == 0 && has_table)
         rc = read_all(run, b, e);
     progress_clear(&run->progress);
+    if (run->known > 0)
+        cli_say(
+            "an earlier import had stored %lld of the messages, and the plugin had them again (is its table "
+            "restored from a copy?): they are only taken from the plugin",
+            (long long)run->known);
     if (rc == 0 && !run->order->dry_run)
         rc = import_proof_write(run, proof, e);
     batch_free(&b[0]);
