@@ -1,5 +1,6 @@
 """`postdate import plugin`: what waits in the delayed-message plugin, or in its double, which keeps the same tables, comes out of
 Postdate: each message once, with its content, at its time. What was published is noted here, outside of both."""
+import fcntl
 import hashlib
 import json
 import os
@@ -454,6 +455,19 @@ class ImportFaults(ImportTest):
                 f.write(text)
             self.run_import('--proof', proof)
             self.assertEqual(self.p.cli('import', 'verify', proof)[0], 0)
+
+    def test_a_proof_that_another_import_writes_is_left_alone(self):
+        """One of another node, say: what it has written so far has no end."""
+        self.exchange()
+        proof = os.path.join(self.servers.directory, f'{self.p.vhost}.proof')
+        with open(proof, 'w', encoding='utf-8') as f:
+            f.write('{"import":"0000')
+            f.flush()
+            fcntl.flock(f, fcntl.LOCK_EX)
+            self.assertIn('another import writes to', self.run_import('--proof', proof, expect=75)[1])
+        with open(proof, encoding='utf-8') as f:
+            self.assertEqual(f.read(), '{"import":"0000')
+        self.run_import('--proof', proof)
 
     def test_a_delay_of_any_kind_is_negated(self):
         self.exchange()

@@ -110,7 +110,8 @@ int import_node(struct import_run *run, FILE *proof, struct err *e);
 
 /* --- import_proof.c */
 
-/* Creates or continues it: what a run that died has not ended is cut off. NULL: ERR_USAGE. */
+/* Creates or continues it: what a run that died has not ended is cut off. NULL: ERR_USAGE, or
+ * ERR_BUSY: another import has it open. */
 FILE *import_proof_open(const char *path, struct err *e);
 /* What the file (NULL: none) has of this node already is forgotten in the database: an earlier run was ended
  * before it did that. Before this run stores anything. */

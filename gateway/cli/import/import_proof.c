@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define ROWS IMPORT_PROOF_ROWS
@@ -114,6 +115,11 @@ FILE *import_proof_open(const char *path, struct err *e)
     bool known = true;
     if (file == NULL) {
         err_set(e, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+        return NULL;
+    }
+    if (flock(fileno(file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        err_set(e, ERR_BUSY, "another import writes to %s: wait for its end, or name another file", path);
+        fclose(file);
         return NULL;
     }
     rewind(file);
