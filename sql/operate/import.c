@@ -11,7 +11,7 @@
 #define COPY_BUFFER_MAX (256u * 1024 * 1024) /* a chunk, and one message of any size */
 
 static const char copy_statement[] =
-    "copy postdate.import (id, node, of_table, due, hash, source, exchange, routing_key, properties, body)"
+    "copy postdate.import (id, node, run, due, hash, source, exchange, routing_key, properties, body)"
     " from stdin (format binary)";
 
 int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e)
@@ -99,7 +99,7 @@ static int copy_rows(struct pg *c, struct buf *b, const struct import_place *pla
         buf_put_u16(b, COPY_COLUMNS);
         pg_array_id(b, r->id);
         pg_array_bytes(b, place->node);
-        pg_array_bytes(b, place->table);
+        pg_array_bytes(b, place->run);
         pg_array_time(b, r->due_ms);
         pg_array_bytes(b, bytes_of(r->hash, sizeof r->hash));
         pg_array_bytes(b, r->source);
@@ -258,8 +258,9 @@ int64_t import_drop(struct pg *c, const struct import_place *place, const struct
 int import_asleep(struct pg *c, const struct import_place *place, struct import_row *rows, size_t most,
                   struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_import_asleep,
-                           PG_WITH(as_bytes(place->node), as_int4((int32_t)most), as_bytes(place->table)), e);
+    PGresult *r =
+        pg_query(c, sql_query_import_asleep,
+                 PG_WITH(as_bytes(place->node), as_int4((int32_t)most), as_bytes(place->before)), e);
     if (!r)
         return -1;
     int n = PQntuples(r);

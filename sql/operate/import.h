@@ -18,13 +18,13 @@ struct import_row {
     struct message_id message; /* out, of import_proof: its id */
     bool awake;                /* out, of import_wake */
     bool known;                /* out, of import_stage and import_wake: an earlier import has stored it */
-    bool same_table;           /* out, of import_asleep */
+    bool same_table;           /* out, of import_asleep: the plugin's table knows the run that read it */
 };
 
 /* Where rows are read from, and by whom. */
 struct import_place {
-    struct bytes node, table; /* table: a name of the plugin's table, another one when it is made anew */
-    struct bytes run;         /* its token */
+    struct bytes node, run; /* run: its token */
+    struct bytes before;    /* those of the runs that the plugin's table knows of, separated by commas */
 };
 
 /* By what the broker knows whose import it is: hexadecimal digits. */

@@ -5,7 +5,7 @@
 create table postdate.import (
     id          uuid primary key,       -- made of the plugin's entry, the same whenever it is read
     node        text not null,
-    of_table    text not null,          -- names the plugin's table: another one when it is made anew
+    run         text not null,          -- which has read it; the plugin's table knows it, unless it was made anew or restored from a copy
     due         timestamptz not null,
     message     uuid,
     hash        bytea not null,         -- SHA-256 of the body

@@ -523,6 +523,18 @@ class ImportFaults(ImportTest):
         self.assertIn('had stored 4 of the messages', self.run_import()[1])
         self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 12}, (0, 0)))
 
+    def test_a_table_is_restored_to_between_two_runs(self):
+        """It knows the first one. What the second one had taken went with the table that was there: the plugin did not deliver it."""
+        self.exchange()
+        self.work('early', 2, 3_600_000)
+        self.crash('import_asleep.before')
+        self.save()
+        self.work('m', 6, 3_600_000)
+        self.crash('import_lock.before')
+        self.restore()
+        self.go_on()
+        self.assertEqual(self.p.counts(), {'scheduled': 8})
+
     def test_a_table_is_restored_to_before_what_was_delivered(self):
         self.exchange()
         self.p.gateway()

@@ -250,7 +250,7 @@ static bool take_line(struct import_answer *a, const struct line *l)
         a->has_table = false;
         return true;
     case 'Q':
-        snprintf(a->table, sizeof a->table, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
+        snprintf(a->before, sizeof a->before, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
         return true;
     case 'K':
         return take_mark(a, l);

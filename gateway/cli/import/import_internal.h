@@ -50,7 +50,7 @@ struct import_run {
     enum message_hold hold;
     char owner[IMPORT_OWNER_SIZE], run[IMPORT_RUN_SIZE];
     const char *node_asked; /* NULL: the one that rabbitmqctl reaches */
-    char node[IMPORT_NODE_SIZE], table[IMPORT_RUN_SIZE];
+    char node[IMPORT_NODE_SIZE], before[IMPORT_RUNS_SIZE];
     char vhost[256]; /* the plugin's */
     struct import_count counts[IMPORT_EXCHANGES_MAX];
     size_t count_count;

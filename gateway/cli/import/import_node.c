@@ -242,7 +242,7 @@ static int begin_run(struct import_run *run, struct import_answer *a, FILE *proo
     call.is_dry = false;
     if (import_proof_settle(run, proof, e) != 0 || import_call_run(&call, a, e) != 0)
         return -1;
-    snprintf(run->table, sizeof run->table, "%s", a->table);
+    snprintf(run->before, sizeof run->before, "%s", a->before);
     return import_resume(run, a, e);
 }
 

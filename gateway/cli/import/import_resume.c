@@ -32,7 +32,7 @@ struct import_call import_call_of(const struct import_run *run)
 
 struct import_place import_place_of(const struct import_run *run)
 {
-    return (struct import_place){bytes_of_str(run->node), bytes_of_str(run->table), bytes_of_str(run->run)};
+    return (struct import_place){bytes_of_str(run->node), bytes_of_str(run->run), bytes_of_str(run->before)};
 }
 
 int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count, struct err *e)

@@ -4,7 +4,7 @@
 %% the plugin: {delay_entry, {delay_key, Due, Exchange}, Message, Ref} in a bag, its keys in an ordered index.
 %%
 %% Entries of its own in the plugin's table are keys whose due time is no number, and not in the index: the plugin never
-%% meets them. One is the token of the run that may take, of each Owner, with that of the first run that found this table;
+%% meets them. One is the token of the run that may take, of each Owner, with those of the runs before it on this table;
 %% the other has the ids that it took last, until it has said that they are awake (docs/internals/import.md).
 T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())),
 I = list_to_atom(atom_to_list(T) ++ "_index"),
@@ -36,13 +36,13 @@ Is_asked = fun(X) -> {resource, V, exchange, N} = element(2, X),
     V =:= Vhost andalso binary:match(N, <<"postdate.">>) =/= {0, 9} end,
 
 Fence = fun() ->
-    {atomic, {Of_table, Marks}} = mnesia:transaction(fun() ->
-        First = case mnesia:read(T, Token) of [{delay_entry, _, {_, Before}, run}] -> Before; [] -> Run end,
+    {atomic, {Before, Marks}} = mnesia:transaction(fun() ->
+        Runs = case mnesia:read(T, Token) of [{delay_entry, _, {Last, More}, run}] -> [Last | More]; [] -> [] end,
         ok = mnesia:delete({T, Token}),
-        ok = mnesia:write(T, {delay_entry, Token, {Run, First}, run}, write),
-        {First, mnesia:read(T, Taken)} end),
+        ok = mnesia:write(T, {delay_entry, Token, {Run, lists:sublist(Runs, 50)}, run}, write),
+        {Runs, mnesia:read(T, Taken)} end),
     application:unset_env(rabbit, Batch_read),
-    {Of_table, [Ids || {delay_entry, _, Ids, taken} <- Marks]} end,
+    {Before, [Ids || {delay_entry, _, Ids, taken} <- Marks]} end,
 
 %% All of it is one entry of Mnesia's log, so a crash leaves the messages or the mark that they were taken.
 Take_out = fun(Keys) ->
@@ -187,9 +187,9 @@ case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables)
                 Marks = case Is_dry of
                     true -> [Ids || {delay_entry, _, Ids, taken} <- mnesia:dirty_read(T, Taken)];
                     false ->
-                        {Table_of, L} = Inside(Fence),
+                        {Runs_before, L} = Inside(Fence),
                         ok = mnesia:sync_log(),
-                        Say(Line(["Q", Table_of])),
+                        Say(Line(["Q", lists:join($,, Runs_before)])),
                         L
                 end,
                 [Say(Line(["K", Bytes(Ids)])) || Ids <- Marks],
