@@ -11,7 +11,7 @@
 #define COPY_BUFFER_MAX (256u * 1024 * 1024) /* a chunk, and one message of any size */
 
 static const char copy_statement[] =
-    "copy postdate.import (id, node, of_table, due, hash, source, exchange, routing_key, properties, body)"
+    "copy postdate.import (id, node, run, due, hash, source, exchange, routing_key, properties, body)"
     " from stdin (format binary)";
 
 int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e)
@@ -23,9 +23,70 @@ int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e)
     return r ? 0 : -1;
 }
 
-int import_be_alone(struct pg *c, struct bytes node, struct err *e)
+int import_be_alone(struct pg *c, const struct import_place *place, struct err *e)
 {
-    return (int)pg_number(c, sql_query_import_alone, PG_WITH(as_bytes(node)), e);
+    int alone = (int)pg_number(c, sql_query_import_alone, PG_WITH(as_bytes(place->node)), e);
+    if (alone <= 0)
+        return alone;
+    return pg_do(c, sql_query_import_begin, PG_WITH(as_bytes(place->node), as_bytes(place->run)), e) == 0
+               ? 1
+               : -1;
+}
+
+/* Until this transaction ends no other run begins. */
+static int stay_current(struct pg *c, const struct import_place *place, struct err *e)
+{
+    PGresult *r =
+        pg_query(c, sql_query_import_current, PG_WITH(as_bytes(place->node), as_bytes(place->run)), e);
+    int rc = r ? 0 : -1;
+    if (r && PQntuples(r) == 0)
+        rc = err_set(e, ERR_BUSY, "another import from node %.*s has begun: this one ends",
+                     (int)place->node.len, (const char *)place->node.data);
+    PQclear(r);
+    return rc;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct message_id));
+}
+
+/* The ids that a query answers with, sorted; to be freed. NULL: error. */
+static struct message_id *take_ids(PGresult *r, size_t *count, struct err *e)
+{
+    struct message_id *ids = NULL;
+    if (!r)
+        return NULL;
+    *count = (size_t)PQntuples(r);
+    ids = calloc(*count + 1, sizeof *ids);
+    for (size_t i = 0; ids && i < *count; i++)
+        ids[i] = pg_id(r, (int)i, 0);
+    PQclear(r);
+    if (!ids)
+        err_set(e, ERR_BUG, "out of memory");
+    else
+        qsort(ids, *count, sizeof *ids, compare_ids);
+    return ids;
+}
+
+static bool has_id(const struct message_id *ids, size_t count, struct message_id id)
+{
+    return bsearch(&id, ids, count, sizeof *ids, compare_ids) != NULL;
+}
+
+/* What is awake already is not stored a second time. */
+static int mark_known(struct pg *c, struct import_row *rows, size_t count, struct err *e)
+{
+    struct pg_params p = {0};
+    size_t n = 0;
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_id(ids, rows[i].id);
+    struct message_id *known = take_ids(pg_query(c, sql_query_import_known, &p, e), &n, e);
+    for (size_t i = 0; known && i < count; i++)
+        rows[i].known = has_id(known, n, rows[i].id);
+    free(known);
+    return known ? 0 : -1;
 }
 
 static int copy_rows(struct pg *c, struct buf *b, const struct import_place *place,
@@ -33,10 +94,12 @@ static int copy_rows(struct pg *c, struct buf *b, const struct import_place *pla
 {
     for (size_t i = 0; i < count; i++) {
         const struct import_row *r = &rows[i];
+        if (r->known)
+            continue;
         buf_put_u16(b, COPY_COLUMNS);
         pg_array_id(b, r->id);
         pg_array_bytes(b, place->node);
-        pg_array_bytes(b, place->table);
+        pg_array_bytes(b, place->run);
         pg_array_time(b, r->due_ms);
         pg_array_bytes(b, bytes_of(r->hash, sizeof r->hash));
         pg_array_bytes(b, r->source);
@@ -50,13 +113,14 @@ static int copy_rows(struct pg *c, struct buf *b, const struct import_place *pla
     return 0;
 }
 
-int import_stage(struct pg *c, const struct import_place *place, const struct import_row *rows, size_t count,
+int import_stage(struct pg *c, const struct import_place *place, struct import_row *rows, size_t count,
                  struct err *e)
 {
     struct buf b;
     buf_init(&b, COPY_BUFFER_MAX);
     int rc = pg_begin(c, e);
-    if (rc == 0 && (rc = pg_copy_begin(c, copy_statement, &b, e)) == 0)
+    if (rc == 0 && (rc = stay_current(c, place, e)) == 0 && (rc = mark_known(c, rows, count, e)) == 0 &&
+        (rc = pg_copy_begin(c, copy_statement, &b, e)) == 0)
         rc = pg_copy_end(c, &b, copy_rows(c, &b, place, rows, count, e), e);
     buf_free(&b);
     if (rc == 0 && pg_commit(c, e) == 0)
@@ -73,36 +137,67 @@ struct waking {
     size_t count;
 };
 
-static int compare_ids(const void *a, const void *b)
-{
-    return memcmp(a, b, sizeof(struct message_id));
-}
-
 /* Leaves those out that somebody else has woken. */
-static int lock_asleep(void *ctx, struct pg *c, struct err *e)
+static int lock_asleep(const struct waking *w, struct pg *c, struct err *e)
 {
-    struct waking *w = ctx;
     struct pg_params p = {0};
+    size_t n = 0;
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, w->count);
     for (size_t i = 0; i < w->count; i++)
         pg_array_id(ids, w->rows[i].id);
-    PGresult *r = pg_query(c, sql_query_import_lock, &p, e);
-    if (!r)
-        return -1;
-    size_t n = (size_t)PQntuples(r);
-    struct message_id *found = calloc(n + 1, sizeof *found);
-    for (size_t i = 0; found && i < n; i++)
-        found[i] = pg_id(r, (int)i, 0);
-    PQclear(r);
-    if (!found)
-        return err_set(e, ERR_BUG, "out of memory");
-    qsort(found, n, sizeof *found, compare_ids);
-    for (size_t i = 0; i < w->count; i++)
-        if (w->items[i].result == STORE_ACCEPTED &&
-            !bsearch(&w->rows[i].id, found, n, sizeof *found, compare_ids))
+    struct message_id *found = take_ids(pg_query(c, sql_query_import_lock, &p, e), &n, e);
+    for (size_t i = 0; found && i < w->count; i++)
+        if (w->items[i].result == STORE_ACCEPTED && !has_id(found, n, w->rows[i].id))
             w->items[i].result = STORE_SKIPPED;
     free(found);
-    return 0;
+    return found ? 0 : -1;
+}
+
+/* The same at each try: it cannot be stored twice. */
+static struct message_id id_of(const struct import_row *row)
+{
+    return message_id_make(row->due_ms, row->id.b);
+}
+
+static bool was_stored(const struct store_item *item)
+{
+    return item->result == STORE_SKIPPED && message_id_is_ours(item->existing_id);
+}
+
+/* Leaves those out that an import before has stored: the plugin had them again. */
+static int find_stored(const struct waking *w, struct pg *c, struct err *e)
+{
+    struct message_id *asked = calloc(w->count + 1, sizeof *asked), *found;
+    size_t count = 0, n = 0;
+    if (!asked)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < w->count; i++) {
+        w->items[i].existing_id = (struct message_id){{0}};
+        if (w->items[i].result == STORE_ACCEPTED)
+            asked[count++] = id_of(&w->rows[i]);
+    }
+    qsort(asked, count, sizeof *asked, compare_ids);
+    found =
+        count == 0
+            ? NULL
+            : take_ids(pg_query(c, sql_query_import_stored,
+                                PG_WITH(as_ids(asked, count), as_id(asked[0]), as_id(asked[count - 1])), e),
+                       &n, e);
+    for (size_t i = 0; found && i < w->count; i++) {
+        struct store_item *item = &w->items[i];
+        if (item->result != STORE_ACCEPTED || !has_id(found, n, id_of(&w->rows[i])))
+            continue;
+        item->result = STORE_SKIPPED;
+        item->existing_id = id_of(&w->rows[i]);
+    }
+    free(asked);
+    free(found);
+    return count == 0 || found ? 0 : -1;
+}
+
+static int before_waking(void *ctx, struct pg *c, struct err *e)
+{
+    return lock_asleep(ctx, c, e) == 0 ? find_stored(ctx, c, e) : -1;
 }
 
 static int note_awake(void *ctx, struct pg *c, struct err *e)
@@ -111,13 +206,14 @@ static int note_awake(void *ctx, struct pg *c, struct err *e)
     struct pg_params p = {0};
     size_t n = 0;
     for (size_t i = 0; i < w->count; i++)
-        n += w->items[i].result == STORE_ACCEPTED;
+        n += w->items[i].result == STORE_ACCEPTED || was_stored(&w->items[i]);
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, n), *messages = pg_add_array(&p, PG_OID_UUID, n);
     for (size_t i = 0; i < w->count; i++) {
-        if (w->items[i].result != STORE_ACCEPTED)
+        const struct store_item *item = &w->items[i];
+        if (item->result != STORE_ACCEPTED && !was_stored(item))
             continue;
         pg_array_id(ids, w->rows[i].id);
-        pg_array_id(messages, w->items[i].message.id);
+        pg_array_id(messages, was_stored(item) ? item->existing_id : item->message.id);
     }
     return pg_do(c, sql_query_import_awake, &p, e);
 }
@@ -125,14 +221,14 @@ static int note_awake(void *ctx, struct pg *c, struct err *e)
 int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, size_t count, struct err *e)
 {
     struct waking w = {calloc(count + 1, sizeof(struct store_item)), rows, count};
-    const struct store_extra extra = {lock_asleep, note_awake, &w};
+    const struct store_extra extra = {before_waking, note_awake, &w};
     const struct store_options options = {.extra = &extra};
     if (!w.items)
         return err_set(e, ERR_BUG, "out of memory");
     for (size_t i = 0; i < count; i++) {
         const struct import_row *r = &rows[i];
         w.items[i].message = (struct message){
-            .id = message_id_make(r->due_ms, r->id.b), /* the same at each try: it cannot be stored twice */
+            .id = id_of(r),
             .due_ms = r->due_ms,
             .exchange = r->exchange,
             .routing_key = r->routing_key,
@@ -144,15 +240,17 @@ int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, s
     int rc = store_accept(c, &options, w.items, count, e);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rows[i].awake = w.items[i].result == STORE_ACCEPTED || w.items[i].result == STORE_SKIPPED;
-        rows[i].message = w.items[i].message.id;
+        rows[i].known |= was_stored(&w.items[i]);
     }
     free(w.items);
     return rc;
 }
 
-int64_t import_drop(struct pg *c, const struct message_id *ids, size_t count, struct err *e)
+int64_t import_drop(struct pg *c, const struct import_place *place, const struct message_id *ids,
+                    size_t count, struct err *e)
 {
-    return pg_run(c, sql_query_import_drop, PG_WITH(as_ids(ids, count)), e);
+    return pg_run(c, sql_query_import_drop,
+                  PG_WITH(as_ids(ids, count), as_bytes(place->node), as_bytes(place->run)), e);
 }
 
 /* --- reading */
@@ -160,8 +258,9 @@ int64_t import_drop(struct pg *c, const struct message_id *ids, size_t count, st
 int import_asleep(struct pg *c, const struct import_place *place, struct import_row *rows, size_t most,
                   struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_import_asleep,
-                           PG_WITH(as_bytes(place->node), as_int4((int32_t)most), as_bytes(place->table)), e);
+    PGresult *r =
+        pg_query(c, sql_query_import_asleep,
+                 PG_WITH(as_bytes(place->node), as_int4((int32_t)most), as_bytes(place->before)), e);
     if (!r)
         return -1;
     int n = PQntuples(r);
@@ -226,9 +325,21 @@ int import_proof(struct pg *c, struct bytes node, struct message_id after, struc
     return kept ? n : err_set(e, ERR_BUG, "out of memory for the proof of an import");
 }
 
-int64_t import_forget(struct pg *c, struct bytes node, struct err *e)
+int import_has_proof(struct pg *c, struct bytes node, struct err *e)
 {
-    return pg_run(c, sql_query_import_forget, PG_WITH(as_bytes(node)), e);
+    return (int)pg_number(c, sql_query_import_has_proof, PG_WITH(as_bytes(node)), e);
+}
+
+int64_t import_forget_some(struct pg *c, const struct import_place *place, const struct message_id *ids,
+                           size_t count, struct err *e)
+{
+    return pg_run(c, sql_query_import_forget_some,
+                  PG_WITH(as_ids(ids, count), as_bytes(place->node), as_bytes(place->run)), e);
+}
+
+int64_t import_forget(struct pg *c, const struct import_place *place, struct err *e)
+{
+    return pg_run(c, sql_query_import_forget, PG_WITH(as_bytes(place->node), as_bytes(place->run)), e);
 }
 
 int import_verify(struct pg *c, const struct import_row *rows, size_t count,

@@ -15,31 +15,36 @@ struct import_row {
     uint8_t hash[SHA256_SIZE]; /* of the body */
     struct bytes source;       /* the plugin's exchange */
     struct bytes exchange, routing_key, properties, body;
-    struct message_id message; /* out, of import_wake: its id */
-    bool awake;                /* out */
-    bool same_table;           /* out, of import_asleep */
+    struct message_id message; /* out, of import_proof: its id */
+    bool awake;                /* out, of import_wake */
+    bool known;                /* out, of import_stage and import_wake: an earlier import has stored it */
+    bool same_table;           /* out, of import_asleep: the plugin's table knows the run that read it */
 };
 
-/* Where rows are read from. */
+/* Where rows are read from, and by whom. */
 struct import_place {
-    struct bytes node, table; /* table: a name of the plugin's table, another one when it is made anew */
+    struct bytes node, run; /* run: its token */
+    struct bytes before;    /* those of the runs that the plugin's table knows of, separated by commas */
 };
 
 /* By what the broker knows whose import it is: hexadecimal digits. */
 #define IMPORT_OWNER_SIZE 33
 int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e);
 
-/* 1: nobody else imports from this node, until c is closed. 0: somebody does. -1: error. */
-int import_be_alone(struct pg *c, struct bytes node, struct err *e);
+/* 1: nobody else imports from this node, until c is closed, and earlier runs can drop and forget nothing. 0:
+ * somebody does. -1: error. */
+int import_be_alone(struct pg *c, const struct import_place *place, struct err *e);
 
-/* Stores rows asleep, in one transaction; committed when 0 is returned. */
-int import_stage(struct pg *c, const struct import_place *place, const struct import_row *rows, size_t count,
+/* Stores rows asleep, but for those that are `known`, in one transaction; committed when 0 is returned.
+ * ERR_BUSY: a later run has begun. */
+int import_stage(struct pg *c, const struct import_place *place, struct import_row *rows, size_t count,
                  struct err *e);
 /* Makes messages of those that are still asleep, in one transaction. What somebody has locked stays asleep:
  * `awake` is false then. ERR_BUSY, ERR_AWAY: as store_accept. */
 int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, size_t count, struct err *e);
-/* Forgets those that are asleep; how many. -1: error. */
-int64_t import_drop(struct pg *c, const struct message_id *ids, size_t count, struct err *e);
+/* Forgets those that are asleep, unless a later run has begun; how many. -1: error. */
+int64_t import_drop(struct pg *c, const struct import_place *place, const struct message_id *ids,
+                    size_t count, struct err *e);
 
 /* Up to `most` that are asleep, of an import from this node that came to no end: id, due_ms, same_table. How
  * many; -1: error. */
@@ -54,8 +59,14 @@ int import_read(struct pg *c, const struct message_id *ids, size_t count, struct
 #define IMPORT_PROOF_ROWS 2000
 int import_proof(struct pg *c, struct bytes node, struct message_id after, struct arena *a,
                  struct import_row *rows, struct err *e);
-/* The proof is kept elsewhere. */
-int64_t import_forget(struct pg *c, struct bytes node, struct err *e);
+/* 1: some of this node are awake; 0: none; -1: error. */
+int import_has_proof(struct pg *c, struct bytes node, struct err *e);
+/* The proof of these entries is kept elsewhere; nothing is forgotten of others than awake ones of this node,
+ * and none when a later run has begun. */
+int64_t import_forget_some(struct pg *c, const struct import_place *place, const struct message_id *ids,
+                           size_t count, struct err *e);
+/* The same of all that are awake. */
+int64_t import_forget(struct pg *c, const struct import_place *place, struct err *e);
 
 /* How messages of a proof stand now. */
 struct import_standing {

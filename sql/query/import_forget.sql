@@ -1,1 +1,3 @@
-delete from postdate.import i where i.node = $1::text and i.message is not null
+-- As import_drop: of the run that is the current one.
+delete from postdate.import i using postdate.import_run r
+ where i.message is not null and i.node = r.node and r.node = $1::text and r.run = $2::text

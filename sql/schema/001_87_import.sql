@@ -5,7 +5,7 @@
 create table postdate.import (
     id          uuid primary key,       -- made of the plugin's entry, the same whenever it is read
     node        text not null,
-    of_table    text not null,          -- names the plugin's table: another one when it is made anew
+    run         text not null,          -- which has read it; the plugin's table knows it, unless it was made anew or restored from a copy
     due         timestamptz not null,
     message     uuid,
     hash        bytea not null,         -- SHA-256 of the body
@@ -16,3 +16,10 @@ create table postdate.import (
     body        bytea not null
 );
 create index import_asleep on postdate.import (node) where message is null;
+
+-- The run that may change what is asleep: the last one that has begun. An earlier one that lost its session, and its lock with it, finds
+-- another name here. Also where a pooler gives sessions to others.
+create table postdate.import_run (
+    node text primary key,
+    run  text not null
+);

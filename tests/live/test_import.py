@@ -1,9 +1,11 @@
 """`postdate import plugin`: what waits in the delayed-message plugin, or in its double, which keeps the same tables, comes out of
 Postdate: each message once, with its content, at its time. What was published is noted here, outside of both."""
+import fcntl
 import hashlib
 import json
 import os
 import random
+import shlex
 import stat
 
 import pika
@@ -41,6 +43,14 @@ code=$?
 cat "$answer"
 exit $code
 """
+# From here on no key of the index leads to what waits.
+LOSE_KEYS = ('I = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node()) ++ "_index"), '
+             '[mnesia:dirty_delete(I, K) || K <- mnesia:dirty_all_keys(I)], ok.')
+# The plugin's tables into a file, and from there: as a copy of the node's disk.
+TABLES = 'T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())), L = [T, list_to_atom(atom_to_list(T) ++ "_index")], '
+SAVE = TABLES + 'ok = file:write_file("{path}", term_to_binary([{{N, ets:tab2list(N)}} || N <- L])), ok.'
+RESTORE = TABLES + '[mnesia:clear_table(N) || N <- L], {{ok, B}} = file:read_file("{path}"), ' \
+    '[mnesia:dirty_write(N, R) || {{N, Rs}} <- binary_to_term(B), R <- Rs], ok.'
 
 
 class ImportTest(LiveTest):
@@ -198,12 +208,30 @@ class Import(ImportTest):
         self.assertIn('is not OLD=NEW', err)
         self.assertEqual(self.waiting(), (1, 0))
 
+    def test_stuck_ones_that_are_refused_hide_no_others(self):
+        """They stay, and are no end of the others, which are read behind them."""
+        self.exchange()
+        for i in range(5):
+            self.publish(b'%d' % i + b'x' * 2000, 3_600_000 + i)
+        for i in range(4):
+            self.publish(f'm {i}', 3_700_000 + i)
+        self.servers.rabbitmqctl('eval', LOSE_KEYS)
+        env = {'POSTDATE_INTAKE_MAX_BODY': '1KiB'}
+        out, err = self.run_import('--dry-run', '--batch', 2, env=env, expect=1)
+        self.assertRegex(out, r'(?m)^old +new +9 +4 +5 +0$')
+        out, err = self.run_import('--batch', 2, env=env, expect=1)
+        self.assertRegex(out, r'(?m)^old +new +9 +4 +5 +0$')
+        self.assertIn('5 of old: the body is larger', err)
+        self.assertEqual(self.p.counts(), {'scheduled': 4})
+        out, _ = self.run_import('--batch', 2)
+        self.assertRegex(out, r'(?m)^old +new +5 +5 +0 +0$')
+        self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 9}, (0, 0)))
+
     def test_stuck_ones_come_along(self):
         """One entry is in no index, and one has been due for an hour: no timer of the plugin's is for either."""
         self.exchange()
         self.publish('lost', 3_600_000)
-        self.servers.rabbitmqctl('eval', 'I = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node()) ++ "_index"), '
-                                 '[mnesia:dirty_delete(I, K) || K <- mnesia:dirty_all_keys(I)], ok.')
+        self.servers.rabbitmqctl('eval', LOSE_KEYS)
         # As after a crash: an entry that has been due for an hour.
         self.servers.rabbitmqctl('eval', 'T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())), I = list_to_atom(atom_to_list(T) ++ "_index"), '
                                  '[{delay_entry, {delay_key, D, X}, M, _}] = [E || {_, {_, D, _}, _, _} = E <- ets:tab2list(T), is_integer(D)], '
@@ -398,6 +426,49 @@ class ImportFaults(ImportTest):
         with open(proof, encoding='utf-8') as f:
             self.assertEqual(f.read(), 'dear diary\n')
 
+    def test_killed_before_it_forgets_what_the_proof_has(self):
+        """The file is whole then, and the rows are still there: the next run writes none of them a second time."""
+        self.exchange()
+        proof = os.path.join(self.servers.directory, f'{self.p.vhost}.proof')
+        for part in ('first', 'second'):
+            self.work(part, 5, 3_600_000)
+            self.crash('import_forget.before', '--proof', proof)
+        self.work('third', 5, 3_600_000)
+        out, _ = self.run_import('--proof', proof)
+        self.assertRegex(out, r'(?m)^old +new +5 +5 +0 +0$')
+        with open(proof, encoding='utf-8') as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual(len([x for x in lines if 'import' in x]), 15)
+        self.assertEqual([x['count']['stored'] for x in lines if 'count' in x], [5, 5, 5])
+        with open(proof, 'a', encoding='utf-8') as f:
+            f.writelines(json.dumps(x) + '\n' for x in lines)
+        rc, out, err = self.p.cli('import', 'verify', proof)
+        self.assertEqual((rc, err), (0, ''))
+        self.assertRegex(out, r'in the file +15\b')
+        self.assertRegex(out, r'scheduled +15\b')
+
+    def test_a_proof_that_was_cut_off_at_once_is_made_whole(self):
+        self.exchange()
+        proof = os.path.join(self.servers.directory, f'{self.p.vhost}.proof')
+        for text in ('', '{"imp', '{"import":"0000'):
+            with open(proof, 'w', encoding='utf-8') as f:
+                f.write(text)
+            self.run_import('--proof', proof)
+            self.assertEqual(self.p.cli('import', 'verify', proof)[0], 0)
+
+    def test_a_proof_that_another_import_writes_is_left_alone(self):
+        """One of another node, say: what it has written so far has no end."""
+        self.exchange()
+        proof = os.path.join(self.servers.directory, f'{self.p.vhost}.proof')
+        with open(proof, 'w', encoding='utf-8') as f:
+            f.write('{"import":"0000')
+            f.flush()
+            fcntl.flock(f, fcntl.LOCK_EX)
+            self.assertIn('another import writes to', self.run_import('--proof', proof, expect=75)[1])
+        with open(proof, encoding='utf-8') as f:
+            self.assertEqual(f.read(), '{"import":"0000')
+        self.run_import('--proof', proof)
+
     def test_a_delay_of_any_kind_is_negated(self):
         self.exchange()
         for value in ('9000', 9000, 9000.0):
@@ -407,6 +478,110 @@ class ImportFaults(ImportTest):
         inbox = self.p.consumer('work')
         inbox.wait(3, 30)
         self.assertEqual({m.headers['x-delay'] for m in inbox.all()}, {-9000})
+
+    def save(self):
+        self.saved = os.path.join(self.servers.directory, f'{self.p.vhost}.tables')
+        self.servers.rabbitmqctl('eval', SAVE.format(path=self.saved))
+
+    def restore(self):
+        self.servers.rabbitmqctl('eval', RESTORE.format(path=self.saved))
+
+    def test_a_table_is_restored_to_before_an_import_that_came_to_no_end(self):
+        """What was stored is in the plugin again: it is taken out there, and stored no second time."""
+        self.exchange()
+        points = {'import_lock.before:2': 2, 'commit.after:3': 2, 'import_proof.before': 6}
+        for i, (point, known) in enumerate(points.items(), 1):
+            self.work(point, 6, 3_600_000)
+            self.save()
+            self.crash(point, '--batch', 2)
+            self.restore()
+            out, err = self.run_import('--batch', 2)
+            self.assertIn(f'had stored {known} of the messages', err)
+            self.assertRegex(out, r'(?m)^old +new +6 +6 +0 +0$')
+            self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 6 * i}, (0, 0)))
+            self.assertEqual(self.p.value('select count(*) from postdate.import'), '0')
+
+    def test_a_table_is_restored_to_before_an_import(self):
+        """One that was finished; and a table that was made anew meanwhile."""
+        self.exchange()
+        proof = os.path.join(self.servers.directory, f'{self.p.vhost}.proof')
+        self.work('m', 6, 3_600_000)
+        self.save()
+        self.run_import('--proof', proof)
+        self.restore()
+        self.work('more', 2, 3_600_000)
+        self.assertIn('had stored 6 of the messages', self.run_import('--proof', proof)[1])
+        rc, out, err = self.p.cli('import', 'verify', proof)
+        self.assertEqual((rc, err), (0, ''))
+        self.assertRegex(out, r'in the file +8\b')
+        self.work('anew', 4, 3_600_000)
+        self.save()
+        self.crash('import_lock.before')
+        self.servers.rabbitmqctl('eval', LOSE_DELAYED)
+        self.assertIn('had taken 4 messages', self.run_import()[1])
+        self.restore()
+        self.assertIn('had stored 4 of the messages', self.run_import()[1])
+        self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 12}, (0, 0)))
+
+    def test_a_table_is_restored_to_between_two_runs(self):
+        """It knows the first one. What the second one had taken went with the table that was there: the plugin did not deliver it."""
+        self.exchange()
+        self.work('early', 2, 3_600_000)
+        self.crash('import_asleep.before')
+        self.save()
+        self.work('m', 6, 3_600_000)
+        self.crash('import_lock.before')
+        self.restore()
+        self.go_on()
+        self.assertEqual(self.p.counts(), {'scheduled': 8})
+
+    def test_a_table_is_restored_to_before_what_was_delivered(self):
+        self.exchange()
+        self.p.gateway()
+        self.work('m', 6, 8000)
+        self.save()
+        self.run_import()
+        inbox = self.p.consumer('work')
+        self.assert_arrive(inbox)
+        wait_until(lambda: now_ms() > max(self.due.values()) + 1500, 20, 'all to be past the margin')
+        self.restore()
+        self.assertIn('had stored 6 of the messages', self.run_import()[1])
+        self.assertEqual((self.p.counts(), self.waiting()), ({'delivered': 6}, (0, 0)))
+
+    def lose_locks(self):
+        """As behind a pooler that gives the session to others: whoever asks is alone."""
+        harness.run_psql(self.p.postgres.replace('user=postdate', 'user=postgres'),
+                         "create or replace function pg_catalog.pg_try_advisory_lock(bigint) returns boolean language sql as 'select true'")
+
+    def later_run(self, **env):
+        """For wrap: a whole run, while an earlier one waits for its answer."""
+        path = os.path.join(self.servers.directory, f'{self.p.vhost}.later')
+        env = self.p.env(RABBITMQCTL=self.ctl, **env)
+        words = [*(f'{k}={v}' for k, v in env.items()), os.path.join(harness.BIN_DIR, 'postdate'), 'import', 'plugin', *self.maps, '--margin', '1s']
+        self.write_script(path, '#!/bin/sh\nexec env -i ' + ' '.join(map(shlex.quote, words)) + '\n')
+        return f'{path} >/dev/null 2>&1'
+
+    def test_a_run_that_lost_its_lock_drops_no_row_of_a_later_one(self):
+        """The earlier run is told that nothing was taken; the later one has taken the same entries, and died before it woke them."""
+        self.exchange()
+        self.work('m', 5, 3_600_000)
+        self.lose_locks()
+        owner = self.p.value("select replace(identity::text, '-', '') from postdate.meta")
+        forget = f"'{self.ctl}' eval 'application:unset_env(rabbit, postdate_import_{owner}).' >/dev/null 2>&1"
+        later = self.later_run(LD_PRELOAD=SHIM, POSTDATE_CRASH='import_lock.before')
+        self.assertIn('has been started anew', self.run_import(env=self.wrap(4, before=forget, after=later), expect=69)[1])
+        self.assertEqual(self.waiting(), (0, 2))
+        self.assertEqual(self.p.value('select count(*) from postdate.import where message is null'), '5')
+        self.go_on()
+        self.assertEqual(self.p.counts(), {'scheduled': 5})
+
+    def test_a_run_that_lost_its_lock_stages_nothing_behind_a_later_one(self):
+        self.exchange()
+        self.work('m', 5, 3_600_000)
+        self.lose_locks()
+        self.assertIn('another import from node', self.run_import(env=self.wrap(3, after=self.later_run()), expect=75)[1])
+        self.assertEqual(self.p.value('select count(*) from postdate.import'), '0')
+        self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 5}, (0, 0)))
 
     def test_two_at_once_and_an_interrupt(self):
         self.exchange()

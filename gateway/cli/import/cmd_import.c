@@ -123,6 +123,8 @@ static int import_nodes(struct cli *cli, const struct import_order *o, struct im
         run->node_asked = o->node_count > 0 ? o->nodes[i] : NULL;
         int code = prepare(run, &e) != 0 ? cli_fail(&e) : import_one(run, proof);
         worst = code > worst ? code : worst;
+        if (run->proof_failed) /* the next run cuts that part off, if there is none behind it */
+            break;
     }
     return worst;
 }

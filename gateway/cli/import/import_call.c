@@ -80,16 +80,13 @@ static const char *erlang_bool(bool v)
 /* What they are bound to in plugin.erl, by the same names. */
 static void put_variables(struct buf *b, const struct import_call *c)
 {
-    char from[24];
-    snprintf(from, sizeof from, "%" PRId64, c->from_ms);
+    char from[40];
+    snprintf(from, sizeof from, c->reading == IMPORT_READ_LOST ? "{lost, %" PRId64 "}" : "%" PRId64,
+             c->from_ms);
     buf_printf(b, "Owner = <<\"%s\">>, Run = <<\"%s\">>, Begin = %s, Is_dry = %s, Is_end = %s, ", c->owner,
                c->run, erlang_bool(c->begins), erlang_bool(c->is_dry), erlang_bool(c->ends));
     buf_printf(b, "Seq = %" PRId64 ", Next_seq = %" PRId64 ", Read = %s, Batch = %" PRId64 ", ", c->seq,
-               c->next_seq,
-               c->reading == IMPORT_READ_NOTHING ? "none"
-               : c->reading == IMPORT_READ_LOST  ? "lost"
-                                                 : from,
-               c->batch);
+               c->next_seq, c->reading == IMPORT_READ_NOTHING ? "none" : from, c->batch);
     buf_printf(b, "Limit = %" PRId64 ", Margin = %" PRId64 ", Bodies = %s, Body_max = %zu, ", c->bytes,
                c->margin_ms, erlang_bool(c->with_bodies), c->max_body);
     put_binary(b, "Vhost", bytes_of_str(c->vhost));
@@ -238,7 +235,7 @@ static bool take_mark(struct import_answer *a, const struct line *l)
 static bool take_line(struct import_answer *a, const struct line *l)
 {
     static const size_t words[128] = {
-        ['V'] = 4, ['Q'] = 2, ['K'] = 2, ['W'] = 2, ['T'] = 2, ['P'] = 2, ['C'] = 2};
+        ['V'] = 4, ['Q'] = 2, ['K'] = 2, ['W'] = 2, ['T'] = 2, ['P'] = 2, ['C'] = 3};
     uint8_t kind = l->word[0].len == 1 ? l->word[0].data[0] & 0x7f : 0;
     if (words[kind] != 0 && l->count != words[kind])
         return false;
@@ -253,7 +250,7 @@ static bool take_line(struct import_answer *a, const struct line *l)
         a->has_table = false;
         return true;
     case 'Q':
-        snprintf(a->table, sizeof a->table, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
+        snprintf(a->before, sizeof a->before, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
         return true;
     case 'K':
         return take_mark(a, l);
@@ -272,7 +269,7 @@ static bool take_line(struct import_answer *a, const struct line *l)
         a->next = bytes_equal_str(l->word[1], "done")   ? IMPORT_READ_NOTHING
                   : bytes_equal_str(l->word[1], "lost") ? IMPORT_READ_LOST
                                                         : IMPORT_READ_FROM;
-        a->next_ms = number_of(l->word[1]);
+        a->next_ms = number_of(l->word[2]);
         return true;
     case 'B':
     case 'G':

@@ -13,6 +13,7 @@
 #define IMPORT_NODES_MAX 32
 #define IMPORT_BATCH_MAX 4000 /* their ids are an argument of a program: at most 128 KiB */
 #define IMPORT_RUN_SIZE 33
+#define IMPORT_RUNS_SIZE (60 * IMPORT_RUN_SIZE) /* separated by commas; plugin.erl keeps no more */
 
 enum import_reading { IMPORT_READ_NOTHING, IMPORT_READ_FROM, IMPORT_READ_LOST };
 
@@ -67,7 +68,7 @@ struct import_answer {
     struct arena arena;
     struct buf out;
     char node[IMPORT_NODE_SIZE];
-    char table[IMPORT_RUN_SIZE]; /* another one where the plugin's table was made anew */
+    char before[IMPORT_RUNS_SIZE]; /* the runs that came to no end on the table as it is now */
     int64_t now_ms;
     bool has_timer; /* the plugin's process runs */
     bool is_down;   /* nothing is known of its tables */

@@ -50,7 +50,7 @@ struct import_run {
     enum message_hold hold;
     char owner[IMPORT_OWNER_SIZE], run[IMPORT_RUN_SIZE];
     const char *node_asked; /* NULL: the one that rabbitmqctl reaches */
-    char node[IMPORT_NODE_SIZE], table[IMPORT_RUN_SIZE];
+    char node[IMPORT_NODE_SIZE], before[IMPORT_RUNS_SIZE];
     char vhost[256]; /* the plugin's */
     struct import_count counts[IMPORT_EXCHANGES_MAX];
     size_t count_count;
@@ -59,6 +59,8 @@ struct import_run {
     int64_t other_reasons;
     int64_t found;     /* of those that an earlier run left behind: read by it, stored by this one */
     int64_t delivered; /* … delivered by the plugin meanwhile */
+    int64_t known;     /* the plugin had again what an earlier import has stored */
+    bool proof_failed; /* the file ends within this node's part */
     struct progress progress;
     int64_t seq, done, total;
 };
@@ -90,6 +92,10 @@ void import_count_print_reasons(const struct import_run *run);
 int import_wake_all(struct import_run *run, struct import_row *rows, size_t count, struct err *e);
 /* What an earlier run has left behind, asleep or taken. `a` is the answer to the call that began this run. */
 int import_resume(struct import_run *run, struct import_answer *a, struct err *e);
+/* Whose rows this run changes. */
+struct import_place import_place_of(const struct import_run *run);
+/* import_drop of this run's. */
+int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count, struct err *e);
 /* The call that this run makes, with all that does not change in it. */
 struct import_call import_call_of(const struct import_run *run);
 /* import_call_run, and another run is an error. */
@@ -104,8 +110,12 @@ int import_node(struct import_run *run, FILE *proof, struct err *e);
 
 /* --- import_proof.c */
 
-/* Creates or continues it: what a run that died has not ended is cut off. NULL: ERR_USAGE. */
+/* Creates or continues it: what a run that died has not ended is cut off. NULL: ERR_USAGE, or
+ * ERR_BUSY: another import has it open. */
 FILE *import_proof_open(const char *path, struct err *e);
+/* What the file (NULL: none) has of this node already is forgotten in the database: an earlier run was ended
+ * before it did that. Before this run stores anything. */
+int import_proof_settle(struct import_run *run, FILE *file, struct err *e);
 /* Counts what is stored of this node, and writes it to the file (NULL: none), which is on the disk then. */
 int import_proof_write(struct import_run *run, FILE *file, struct err *e);
 /* `postdate import verify FILE`; the exit code. */

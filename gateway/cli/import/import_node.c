@@ -88,9 +88,11 @@ static int finish_batch(struct import_run *run, struct batch *b, const struct im
     }
     if (import_wake_all(run, b->rows, woken, e) != 0)
         return -1;
+    for (size_t i = 0; i < woken; i++)
+        run->known += b->rows[i].known;
     cli_changed(run->cli, (int64_t)woken);
     b->count = 0;
-    if (left > 0 && import_drop(run->cli->pg, b->ids, left, e) < 0)
+    if (import_drop_ids(run, b->ids, left, e) != 0)
         return -1;
     return woken > 0 ? store_wake(run->cli->pg, e) : 0;
 }
@@ -123,7 +125,7 @@ static void keep_rate(const struct import_run *run)
 
 static int gone(const struct import_run *run, struct batch *asleep, struct err *e)
 {
-    if (asleep->count > 0 && import_drop(run->cli->pg, asleep->ids, asleep->count, e) < 0)
+    if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
         return -1;
     asleep->count = 0;
     return err_set(e, ERR_AWAY, "node %s has been started anew meanwhile: run this again, and it goes on",
@@ -152,7 +154,7 @@ static int step(struct import_run *run, struct batch *asleep, struct batch *next
     }
     if (next->count == 0)
         return 0;
-    const struct import_place place = {bytes_of_str(run->node), bytes_of_str(run->table)};
+    const struct import_place place = import_place_of(run);
     return import_stage(run->cli->pg, &place, next->rows, next->count, e);
 }
 
@@ -167,7 +169,7 @@ static int end_run(struct import_run *run, struct batch *b, struct err *e)
 static int interrupt(struct import_run *run, struct batch *asleep, struct err *e)
 {
     struct err ignored;
-    if (asleep->count > 0 && import_drop(run->cli->pg, asleep->ids, asleep->count, e) < 0)
+    if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
         return -1;
     asleep->count = 0;
     if (!run->order->dry_run)
@@ -186,8 +188,7 @@ static int read_all(struct import_run *run, struct batch b[2], struct err *e)
         struct import_call call = next_call(run, asleep, reading, from_ms);
         if (step(run, asleep, next, &call, e) != 0)
             return -1;
-        bool goes_on = reading == IMPORT_READ_FROM || next->answer.taken.count > 0; /* else for ever */
-        reading = goes_on ? next->answer.next : IMPORT_READ_NOTHING;
+        reading = next->answer.next;
         from_ms = next->answer.next_ms;
         struct batch *free_one = asleep;
         asleep = next;
@@ -220,7 +221,7 @@ static void name_others(const struct import_run *run, const struct import_answer
 }
 
 /* Looks first, and begins when nothing is wrong. */
-static int begin_run(struct import_run *run, struct import_answer *a, struct err *e)
+static int begin_run(struct import_run *run, struct import_answer *a, FILE *proof, struct err *e)
 {
     struct import_call call = import_call_of(run);
     call.begins = call.is_dry = true;
@@ -234,13 +235,14 @@ static int begin_run(struct import_run *run, struct import_answer *a, struct err
         import_count_print_hours(run, a);
         return 0;
     }
-    int alone = import_be_alone(run->cli->pg, bytes_of_str(run->node), e);
+    const struct import_place place = import_place_of(run);
+    int alone = import_be_alone(run->cli->pg, &place, e);
     if (alone <= 0)
         return alone < 0 ? -1 : err_set(e, ERR_BUSY, "another import from node %s is at work", run->node);
     call.is_dry = false;
-    if (import_call_run(&call, a, e) != 0)
+    if (import_proof_settle(run, proof, e) != 0 || import_call_run(&call, a, e) != 0)
         return -1;
-    snprintf(run->table, sizeof run->table, "%s", a->table);
+    snprintf(run->before, sizeof run->before, "%s", a->before);
     return import_resume(run, a, e);
 }
 
@@ -249,7 +251,7 @@ int import_node(struct import_run *run, FILE *proof, struct err *e)
     struct batch b[2];
     batch_init(&b[0]);
     batch_init(&b[1]);
-    int rc = begin_run(run, &b[0].answer, e);
+    int rc = begin_run(run, &b[0].answer, proof, e);
     bool has_table = b[0].answer.has_table;
     if (rc == 0 && !has_table)
         cli_say("node %s has no table of the plugin, so nothing waits there", run->node);
@@ -261,6 +263,11 @@ int import_node(struct import_run *run, FILE *proof, struct err *e)
     if (rc == 0 && has_table)
         rc = read_all(run, b, e);
     progress_clear(&run->progress);
+    if (run->known > 0)
+        cli_say(
+            "an earlier import had stored %lld of the messages, and the plugin had them again (is its table "
+            "restored from a copy?): they are only taken from the plugin",
+            (long long)run->known);
     if (rc == 0 && !run->order->dry_run)
         rc = import_proof_write(run, proof, e);
     batch_free(&b[0]);

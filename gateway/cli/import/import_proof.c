@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define ROWS IMPORT_PROOF_ROWS
@@ -97,11 +98,13 @@ static int compare_counts(struct import_run *run, const int64_t stored[], struct
     return 0;
 }
 
+/* Or the line was cut off before that can be said. */
 static bool begins(const char *line, const char *name)
 {
     char start[32];
+    size_t len = strlen(line);
     snprintf(start, sizeof start, "{\"%s\":", name);
-    return strncmp(line, start, strlen(start)) == 0;
+    return strncmp(line, start, len < strlen(start) && strchr(line, '\n') == NULL ? len : strlen(start)) == 0;
 }
 
 FILE *import_proof_open(const char *path, struct err *e)
@@ -112,6 +115,11 @@ FILE *import_proof_open(const char *path, struct err *e)
     bool known = true;
     if (file == NULL) {
         err_set(e, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+        return NULL;
+    }
+    if (flock(fileno(file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        err_set(e, ERR_BUSY, "another import writes to %s: wait for its end, or name another file", path);
+        fclose(file);
         return NULL;
     }
     rewind(file);
@@ -130,9 +138,47 @@ FILE *import_proof_open(const char *path, struct err *e)
     return NULL;
 }
 
+/* Is it a line of a message of this node? */
+static bool read_entry(const struct import_run *run, const char *line, struct message_id *out)
+{
+    json_t *object = json_loads(line, 0, NULL);
+    const char *id = json_string_value(json_object_get(object, "import")),
+               *node = json_string_value(json_object_get(object, "node"));
+    bool is_one =
+        id != NULL && node != NULL && strcmp(node, run->node) == 0 && message_id_parse(bytes_of_str(id), out);
+    json_decref(object);
+    return is_one;
+}
+
+int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
+{
+    char line[LINE_SIZE];
+    struct message_id ids[ROWS];
+    const struct import_place place = import_place_of(run);
+    int any = file != NULL ? import_has_proof(run->cli->pg, place.node, e) : 0;
+    size_t count = 0;
+    bool more = any > 0;
+    if (any <= 0)
+        return any;
+    rewind(file);
+    while (more) {
+        more = fgets(line, sizeof line, file) != NULL;
+        count += more && read_entry(run, line, &ids[count]);
+        if (count < ROWS && more)
+            continue;
+        if (import_forget_some(run->cli->pg, &place, ids, count, e) < 0)
+            return -1;
+        count = 0;
+    }
+    return ferror(file) || fseek(file, 0, SEEK_END) != 0
+               ? err_set(e, ERR_LIMIT, "the proof cannot be read: %s", strerror(errno))
+               : 0;
+}
+
 int import_proof_write(struct import_run *run, FILE *file, struct err *e)
 {
     int64_t stored[IMPORT_EXCHANGES_MAX] = {0};
+    const struct import_place place = import_place_of(run);
     int rc = write_rows(run, file, stored, e);
     if (rc == 0)
         rc = compare_counts(run, stored, e);
@@ -142,17 +188,26 @@ int import_proof_write(struct import_run *run, FILE *file, struct err *e)
         rc = write_object(file, json_pack("{s:s}", "end", run->node), e);
     if (rc == 0 && file != NULL && (fflush(file) != 0 || (fsync(fileno(file)) != 0 && errno != EINVAL)))
         rc = err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno));
-    return rc == 0 && import_forget(run->cli->pg, bytes_of_str(run->node), e) < 0 ? -1 : rc;
+    run->proof_failed = file != NULL && rc != 0;
+    return rc == 0 && import_forget(run->cli->pg, &place, e) < 0 ? -1 : rc;
 }
 
 /* --- verify */
 
+/* One line of a message. */
+struct claim {
+    struct message_id id;
+    int64_t due_ms;
+};
+
 struct verifying {
     struct cli *cli;
+    struct claim *claims; /* all that the file has, for a message may be in it twice */
+    size_t claim_count, capacity;
     struct import_row rows[ROWS];
     size_t count;
     int64_t lines, ended;      /* ended: the last line that says so */
-    int64_t messages, claimed; /* claimed: stored, as the counts of the file say */
+    int64_t messages, claimed; /* messages: each once; claimed: stored, as the counts of the file say */
     struct import_standing totals[IMPORT_STANDINGS_MAX];
     size_t total_count;
 };
@@ -178,9 +233,23 @@ static int ask_rows(struct verifying *v, struct err *e)
     return n < 0 ? -1 : 0;
 }
 
+static int add_claim(struct verifying *v, const struct claim *claim, struct err *e)
+{
+    if (v->claim_count == v->capacity) {
+        size_t capacity = v->capacity == 0 ? ROWS : v->capacity * 2;
+        struct claim *grown = realloc(v->claims, capacity * sizeof *grown);
+        if (grown == NULL)
+            return err_set(e, ERR_BUG, "out of memory for %zu messages of the proof", v->claim_count);
+        v->claims = grown;
+        v->capacity = capacity;
+    }
+    v->claims[v->claim_count++] = *claim;
+    return 0;
+}
+
 static int take_line(struct verifying *v, const char *text, struct err *e)
 {
-    struct import_row *row = &v->rows[v->count];
+    struct claim claim;
     json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const json_t *count = json_object_get(object, "count");
     const char *message = json_string_value(json_object_get(object, "message")),
@@ -191,15 +260,36 @@ static int take_line(struct verifying *v, const char *text, struct err *e)
         v->ended = v->lines;
     } else if (json_is_integer(json_object_get(count, "stored"))) {
         v->claimed += json_integer_value(json_object_get(count, "stored"));
-    } else if (message != NULL && due != NULL && message_id_parse(bytes_of_str(message), &row->message) &&
-               timestamp_parse(due, &row->due_ms, e) == 0) {
-        v->count++;
-        v->messages++;
+    } else if (message != NULL && due != NULL && message_id_parse(bytes_of_str(message), &claim.id) &&
+               timestamp_parse(due, &claim.due_ms, e) == 0) {
+        rc = add_claim(v, &claim, e);
     } else {
         rc = err_set(e, ERR_REJECT, "line %" PRId64 " is none of the proof of an import", v->lines);
     }
     json_decref(object);
-    return rc == 0 && v->count == ROWS ? ask_rows(v, e) : rc;
+    return rc;
+}
+
+static int compare_claims(const void *a, const void *b)
+{
+    const struct claim *x = a, *y = b;
+    return memcmp(&x->id, &y->id, sizeof x->id);
+}
+
+/* What the plugin had again, from a copy of its disk, may have come along twice: it is one message. */
+static int ask_all(struct verifying *v, struct err *e)
+{
+    if (v->claim_count > 0)
+        qsort(v->claims, v->claim_count, sizeof *v->claims, compare_claims);
+    for (size_t i = 0; i < v->claim_count; i++) {
+        if (i > 0 && message_id_equal(v->claims[i].id, v->claims[i - 1].id))
+            continue;
+        v->messages++;
+        v->rows[v->count++] = (struct import_row){.message = v->claims[i].id, .due_ms = v->claims[i].due_ms};
+        if (v->count == ROWS && ask_rows(v, e) != 0)
+            return -1;
+    }
+    return ask_rows(v, e);
 }
 
 static int print_standings(const struct verifying *v)
@@ -215,12 +305,12 @@ static int print_standings(const struct verifying *v)
     }
     if (v->ended != v->lines)
         cli_say("the file has no end: the import was interrupted while it was written. Run the import again");
-    else if (v->claimed != v->messages)
-        cli_say("the file counts %" PRId64 " stored messages, and has %" PRId64 ": it is not whole",
-                v->claimed, v->messages);
+    else if (v->claimed != (int64_t)v->claim_count)
+        cli_say("the file counts %" PRId64 " stored messages, and has %zu: it is not whole", v->claimed,
+                v->claim_count);
     if (missing > 0)
         cli_say("%" PRId64 " messages are missing, or due at another time", missing);
-    return missing > 0 || v->ended != v->lines || v->claimed != v->messages;
+    return missing > 0 || v->ended != v->lines || v->claimed != (int64_t)v->claim_count;
 }
 
 int import_proof_verify(struct cli *cli, const char *path)
@@ -242,10 +332,11 @@ int import_proof_verify(struct cli *cli, const char *path)
         while (rc == 0 && fgets(line, sizeof line, file) != NULL)
             rc = take_line(v, line, &e);
         if (rc == 0)
-            rc = ask_rows(v, &e);
+            rc = ask_all(v, &e);
         code = rc != 0 ? cli_fail(&e) : print_standings(v);
     }
     fclose(file);
+    free(v->claims);
     free(v);
     return code;
 }

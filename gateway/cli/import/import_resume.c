@@ -30,6 +30,17 @@ struct import_call import_call_of(const struct import_run *run)
     };
 }
 
+struct import_place import_place_of(const struct import_run *run)
+{
+    return (struct import_place){bytes_of_str(run->node), bytes_of_str(run->run), bytes_of_str(run->before)};
+}
+
+int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count, struct err *e)
+{
+    const struct import_place place = import_place_of(run);
+    return count > 0 && import_drop(run->cli->pg, &place, ids, count, e) < 0 ? -1 : 0;
+}
+
 int import_ask(const struct import_run *run, const struct import_call *call, struct import_answer *a,
                struct err *e)
 {
@@ -124,14 +135,14 @@ static int resolve(struct import_run *run, struct import_row *rows, size_t count
         run->delivered += !is_there;
         ids[dropped++] = rows[i].id;
     }
-    if (import_drop(run->cli->pg, ids, dropped, e) < 0)
+    if (import_drop_ids(run, ids, dropped, e) != 0)
         return -1;
     return wake_ids(run, alone, woken, e);
 }
 
 int import_resume(struct import_run *run, struct import_answer *a, struct err *e)
 {
-    const struct import_place place = {bytes_of_str(run->node), bytes_of_str(run->table)};
+    const struct import_place place = import_place_of(run);
     struct import_row *rows = calloc(IMPORT_BATCH_MAX, sizeof *rows);
     if (rows == NULL)
         return err_set(e, ERR_BUG, "out of memory");

@@ -4,7 +4,7 @@
 %% the plugin: {delay_entry, {delay_key, Due, Exchange}, Message, Ref} in a bag, its keys in an ordered index.
 %%
 %% Entries of its own in the plugin's table are keys whose due time is no number, and not in the index: the plugin never
-%% meets them. One is the token of the run that may take, of each Owner, with that of the first run that found this table;
+%% meets them. One is the token of the run that may take, of each Owner, with those of the runs before it on this table;
 %% the other has the ids that it took last, until it has said that they are awake (docs/internals/import.md).
 T = list_to_atom("rabbit_delayed_message" ++ atom_to_list(node())),
 I = list_to_atom(atom_to_list(T) ++ "_index"),
@@ -36,13 +36,13 @@ Is_asked = fun(X) -> {resource, V, exchange, N} = element(2, X),
     V =:= Vhost andalso binary:match(N, <<"postdate.">>) =/= {0, 9} end,
 
 Fence = fun() ->
-    {atomic, {Of_table, Marks}} = mnesia:transaction(fun() ->
-        First = case mnesia:read(T, Token) of [{delay_entry, _, {_, Before}, run}] -> Before; [] -> Run end,
+    {atomic, {Before, Marks}} = mnesia:transaction(fun() ->
+        Runs = case mnesia:read(T, Token) of [{delay_entry, _, {Last, More}, run}] -> [Last | More]; [] -> [] end,
         ok = mnesia:delete({T, Token}),
-        ok = mnesia:write(T, {delay_entry, Token, {Run, First}, run}, write),
-        {First, mnesia:read(T, Taken)} end),
+        ok = mnesia:write(T, {delay_entry, Token, {Run, lists:sublist(Runs, 50)}, run}, write),
+        {Runs, mnesia:read(T, Taken)} end),
     application:unset_env(rabbit, Batch_read),
-    {Of_table, [Ids || {delay_entry, _, Ids, taken} <- Marks]} end,
+    {Before, [Ids || {delay_entry, _, Ids, taken} <- Marks]} end,
 
 %% All of it is one entry of Mnesia's log, so a crash leaves the messages or the mark that they were taken.
 Take_out = fun(Keys) ->
@@ -135,21 +135,27 @@ Each = fun E({Rows, More}, F, Acc) -> E(ets:select(More), F, F(Rows, Acc));
 Select = fun(Pattern, F, Acc) ->
     ets:safe_fixtable(T, true),
     try Each(ets:select(T, Pattern, 1000), F, Acc) after ets:safe_fixtable(T, false) end end,
-%% What no key of the index leads to waits for ever. So many keys, and whether there are more.
-Lost = fun(Most) ->
-    Keys = lists:usort(Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
-                                [{{delay_key, '$1', '$2'}}]}],
+%% What no key of the index leads to waits for ever. Whole due times behind After, in their order, too: some may be refused,
+%% and stay. {done or lost, the last due time, keys}.
+Lost = fun(After, Most) ->
+    All = lists:usort(Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}, {'>', '$1', After}],
+                               [{{delay_key, '$1', '$2'}}]}],
         fun(Rows, Acc) -> [K || {delay_key, _, X} = K <- Rows, Is_asked(X), not ets:member(I, K)] ++ Acc end, [])),
-    Shown = fun S([K | More], Size, Ks) when Size < Limit ->
-                    {_, N, Lines} = Show_key(K), Say(Lines), S(More, Size + N, [K | Ks]);
-                S(_, _, Ks) -> Ks end,
-    Some = Shown(lists:sublist(Keys, Most), 0, []),
-    {case length(Some) =:= length(Keys) of true -> done; false -> lost end, Some} end,
+    Shown = fun S([{delay_key, Due, _} = K | More], Last, Count, Size, Ks) when Due =:= Last; Count < Most, Size < Limit ->
+                    {N, Bytes_shown, Lines} = Show_key(K),
+                    Say(Lines),
+                    S(More, Due, Count + N, Size + Bytes_shown, [K | Ks]);
+                S([], Last, _, _, Ks) -> {done, Last, Ks};
+                S(_, Last, _, _, Ks) -> {lost, Last, Ks} end,
+    Shown(All, After, 0, 0, []) end,
 Read_on = fun() ->
-    case Read =/= lost andalso Walk({delay_key, Read, <<>>}, Read, 0, 0, [], {[], 0}) of
-        false -> Lost(Batch);
-        {done, Count, Keys} -> {Upto, More} = Lost(max(Batch - Count, 1)), {Upto, Keys ++ More};
-        {Upto, _, Keys} -> {Upto, Keys}
+    case Read of
+        {lost, After} -> Lost(After, Batch);
+        _ ->
+            case Walk({delay_key, Read, <<>>}, Read, 0, 0, [], {[], 0}) of
+                {done, Count, Keys} -> {Where, Last, More} = Lost(0, max(Batch - Count, 1)), {Where, Last, Keys ++ More};
+                {Last, _, Keys} -> {from, Last, Keys}
+            end
     end end,
 Survey = fun() ->
     Counts = Select([{{delay_entry, {delay_key, '$1', '$2'}, '_', '_'}, [{is_integer, '$1'}],
@@ -181,9 +187,9 @@ case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables)
                 Marks = case Is_dry of
                     true -> [Ids || {delay_entry, _, Ids, taken} <- mnesia:dirty_read(T, Taken)];
                     false ->
-                        {Table_of, L} = Inside(Fence),
+                        {Runs_before, L} = Inside(Fence),
                         ok = mnesia:sync_log(),
-                        Say(Line(["Q", Table_of])),
+                        Say(Line(["Q", lists:join($,, Runs_before)])),
                         L
                 end,
                 [Say(Line(["K", Bytes(Ids)])) || Ids <- Marks],
@@ -205,9 +211,9 @@ case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables)
             false -> ok;
             none -> ok;
             _ ->
-                {Next, Read_keys} = Read_on(),
+                {Where, Last, Read_keys} = Read_on(),
                 case Is_dry of true -> ok; false -> application:set_env(rabbit, Batch_read, {Run, Next_seq, Read_keys}) end,
-                Say(Line(["C", case Next of done -> "done"; lost -> "lost"; _ -> Number(Next) end]))
+                Say(Line(["C", atom_to_list(Where), Number(Last)]))
         end,
         case Goes_on andalso Is_end andalso Inside(Ending) of
             false -> ok;
