@@ -2,6 +2,7 @@
 
 #include "amqp/connection/broker_internal.h"
 #include "core/base/random.h"
+#include "core/message/stamp.h"
 #include "core/message/wire.h"
 #include <stdio.h>
 #include <string.h>
@@ -167,7 +168,7 @@ static void read_stamp(struct bytes raw, struct inspect_echo *out)
     struct wire_properties p;
     struct wire_field f;
     struct err ignored;
-    if (wire_properties_read(raw, &p, &ignored) != 0 || !wire_find(p.headers, "timestamp_in_ms", &f) ||
+    if (wire_properties_read(raw, &p, &ignored) != 0 || !wire_find(p.headers, STAMP_HEADER, &f) ||
         !wire_field_int(&f, &out->stamped_ms))
         out->stamped_ms = -1;
 }

@@ -30,6 +30,13 @@ bool bytes_equal(struct bytes a, struct bytes b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+int bytes_compare(struct bytes a, struct bytes b)
+{
+    size_t least = a.len < b.len ? a.len : b.len;
+    int d = least ? memcmp(a.data, b.data, least) : 0; /* an empty one may have no data */
+    return d ? d : (a.len > b.len) - (a.len < b.len);
+}
+
 bool bytes_equal_str(struct bytes a, const char *s)
 {
     return bytes_equal(a, bytes_of_str(s));

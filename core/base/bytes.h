@@ -18,6 +18,8 @@ struct bytes bytes_of_str(const char *s); /* without the NUL; NULL gives an empt
 struct bytes bytes_copy(uint8_t **at, struct bytes v);
 size_t bytes_copy_size(struct bytes v); /* what that takes */
 bool bytes_equal(struct bytes a, struct bytes b);
+/* By bytes, the shorter one first where one begins with the other: < 0, 0, > 0. */
+int bytes_compare(struct bytes a, struct bytes b);
 bool bytes_equal_str(struct bytes a, const char *s);
 bool bytes_start_with_str(struct bytes a, const char *prefix);
 

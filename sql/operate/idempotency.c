@@ -8,19 +8,12 @@
 
 #define LOCK_WAITS_MAX 16 /* in one transaction; what is not taken then is held */
 
-static int compare_bytes(struct bytes a, struct bytes b)
-{
-    size_t least = a.len < b.len ? a.len : b.len;
-    int d = least ? memcmp(a.data, b.data, least) : 0;
-    return d ? d : (a.len > b.len) - (a.len < b.len);
-}
-
 static int compare_requests(const void *va, const void *vb)
 {
     const struct idempotency_request *a = *(struct idempotency_request *const *)va,
                                      *b = *(struct idempotency_request *const *)vb;
-    int d = compare_bytes(a->principal, b->principal);
-    return d ? d : compare_bytes(a->key, b->key);
+    int d = bytes_compare(a->principal, b->principal);
+    return d ? d : bytes_compare(a->key, b->key);
 }
 
 /* The answer is a part of the question, in the same order or not. */

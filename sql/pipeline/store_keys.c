@@ -146,20 +146,13 @@ static int decide_item(struct pg *c, const struct store_options *o, struct store
     return take_over_key(c, m, e);
 }
 
-static int compare_bytes(struct bytes a, struct bytes b)
-{
-    size_t least = a.len < b.len ? a.len : b.len;
-    int d = least ? memcmp(a.data, b.data, least) : 0; /* an empty name has no data */
-    return d ? d : (a.len > b.len) - (a.len < b.len);
-}
-
 /* By exchange and key; equal ones in the order they came, so that the first one wins. */
 static int compare_items(const void *va, const void *vb)
 {
     const struct store_item *a = *(struct store_item *const *)va, *b = *(struct store_item *const *)vb;
-    int d = compare_bytes(a->message.exchange, b->message.exchange);
+    int d = bytes_compare(a->message.exchange, b->message.exchange);
     if (d == 0)
-        d = compare_bytes(a->message.key, b->message.key);
+        d = bytes_compare(a->message.key, b->message.key);
     return d ? d : (a > b) - (a < b);
 }
 
