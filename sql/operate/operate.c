@@ -182,7 +182,7 @@ static int add_former_ids(struct pg *c, struct arena *a, struct message_record *
 /* For a slot of which rate it waits, if it does. */
 static int add_rate(struct pg *c, struct arena *a, struct message_record *r, struct err *e)
 {
-    if (r->state != MESSAGE_SCHEDULED)
+    if (r->settled_ms >= 0 || r->state == MESSAGE_HANDED)
         return 0;
     PGresult *found = pg_query(c, sql_query_operate_rate, PG_WITH(as_id(r->message.id)), e);
     if (!found)
