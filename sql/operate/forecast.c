@@ -179,11 +179,11 @@ static void mark_steps(struct forecast_report *out, struct pile *p)
 /* That of the row; NULL: there are too many. */
 static struct pile *pile_of(struct piles *piles, const PGresult *r, int row, struct arena *a)
 {
-    struct bytes rate = pg_is_null(r, row, 2) ? (struct bytes){0} : pg_bytes(r, row, 2);
-    size_t i = 0;
     if (pg_is_null(r, row, 2))
         return &piles->pile[0];
-    for (i = 1; i < piles->count && !bytes_equal(piles->pile[i].rate, rate);)
+    struct bytes rate = pg_bytes(r, row, 2);
+    size_t i = 1;
+    while (i < piles->count && !bytes_equal(piles->pile[i].rate, rate))
         i++;
     if (i < piles->count)
         return &piles->pile[i];
