@@ -1,7 +1,8 @@
-"""More work than there is room for."""
+"""More work than there is room for, and less than there is."""
 import time
 
 from faults import fault
+from servers import wait_until
 
 
 @fault('load.tenfold', weight=1)
@@ -22,3 +23,28 @@ def load_crowd(x):
     x.begin(f'{count} due in one second')
     x.cell.tell(flood=count, due_ms=due_ms, way=x.rng.choice(['http', 'sql', 'amqp']))
     time.sleep(7.5)
+
+
+def ask(x, query):
+    """Until PostgreSQL answers."""
+    def once():
+        try:
+            x.arena.postgres.primary.psql(query, x.cell.database)
+            return True
+        except RuntimeError:
+            return False
+    wait_until(once, 120, 'PostgreSQL to take a rate', 0.5)
+
+
+@fault('rate.set', weight=3)
+def rate_set(x):
+    """All that is due waits for slots, or for the end of a pause; then the rate is another one, and then there is none."""
+    first, then = x.rng.choice([0, 3, 40]), x.rng.choice([20, 300, 2000])
+    x.begin(f'{first}/s, then {then}/s')
+    try:
+        ask(x, f"select postdate.rate_set('*', {first})")
+        x.wait(0.5, 3)
+        ask(x, f"select postdate.rate_set('*', {then})")
+        x.wait(1, 4)
+    finally:
+        ask(x, "select postdate.rate_remove('*')")
