@@ -64,7 +64,7 @@ class ImportTest(LiveTest):
         cls.servers = Stack.own(cls.addClassCleanup, 'import').start()
         cls.ctl = os.path.join(cls.servers.directory, 'rabbitmqctl-debian')
         cls.write_script(cls.ctl, DEBIAN.format(real=os.path.join(cls.servers.directory, 'rabbitmqctl')))
-        cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(24)])
+        cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(36)])
 
     @staticmethod
     def write_script(path, text):
