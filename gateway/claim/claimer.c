@@ -24,13 +24,10 @@
 #define SWEEP_SHARE 20 /* one of them takes no more than a twentieth of the time, up to the most */
 #define CLOCK_EVERY_MS 250
 #define LATE_EVERY_MS 100
+#define LATE_MOST_MS 500 /* while there is more to claim, which may be due just now */
 #define LATE_EXPECTED_MS 500
-#define RATES_AHEAD_MS 100 /* so long before their time slots are taken */
-#define RATES_NAP_MS 50    /* while they are */
-#define RATES_BUSY_MS 2000
-#define RATES_TURNS 100 /* portions in one look */
-#define FULL_NAP_MS 5   /* until memory is free for more */
-#define LOCK_SHARE 5    /* a lock may take as much of the lead, once, before it is gone around … */
+#define FULL_NAP_MS 5 /* until memory is free for more */
+#define LOCK_SHARE 5  /* a lock may take as much of the lead, once, before it is gone around … */
 #define LOCK_LEAST_MS 10
 #define LOCK_MOST_MS 100
 
@@ -98,10 +95,10 @@ static void end_sweep(struct sweep *s)
 
 static int begin_sweep(struct claimer *c, int64_t until_ms, struct err *e)
 {
-    if (partitions_oldest(c->loop.pg, &c->oldest_ms, e) != 0)
+    if (partitions_oldest(c->loop.pg, &c->rates.oldest_ms, e) != 0)
         return -1;
-    c->sweep =
-        (struct sweep){.running = true, .left = {c->oldest_ms, until_ms}, .began_ms = clock_monotonic_ms()};
+    c->sweep = (struct sweep){
+        .running = true, .left = {c->rates.oldest_ms, until_ms}, .began_ms = clock_monotonic_ms()};
     return 0;
 }
 
@@ -164,12 +161,13 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
     int n = batch_claim(l->pg, &request, &taker, &claimed, e);
     claim_range_release(l->range);
     l->range = NULL;
-    if (n > 0)
+    if (n > 0 || claimed.more)
         c->claimed_ms = clock_monotonic_ms();
     if (n >= 0)
-        return claimed.busy                                                      ? LOOKED_FULL
-               : n == limits.rows_max || l->bytes > (size_t)limits.bytes_max / 2 ? LOOKED_MORE
-                                                                                 : LOOKED_DONE;
+        return claimed.busy ? LOOKED_FULL
+               : claimed.more || n == limits.rows_max || l->bytes > (size_t)limits.bytes_max / 2
+                   ? LOOKED_MORE
+                   : LOOKED_DONE;
     const struct due_range days = {TIMESTAMP_MIN_MS, q->horizon_ms + 1};
     if (!pg_is_locked_out(l->pg) || locks_found(&l->locks, l->pg, days, e) <= 0) {
         if (claimed.unclear)
@@ -194,36 +192,20 @@ static int fail_harmlessly(struct claimer *c, const char *what, struct err *e)
 static int look_late(struct claimer *c, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (now_ms - c->late_ms < LATE_EVERY_MS)
+    if (now_ms - c->late_ms < (c->plain_more ? LATE_MOST_MS : LATE_EVERY_MS))
         return 0;
     c->late_ms = now_ms;
     int n = batch_look_late(c->loop.pg, &c->loop.locks.days, e);
     return n < 0 ? fail_harmlessly(c, "late", e) : 0;
 }
 
-/* Slots of the next moment, rate by rate. */
+/* Slots of the next moment, as far as there is memory. */
 static int look_rates(struct claimer *c, const struct claim_request *q, struct err *e)
 {
-    struct claim_loop *l = &c->loop;
-    if (rates_refresh(&l->pipeline->rates, l->pg, e) != 0)
-        return fail_harmlessly(c, "rates", e);
-    bool any = c->oldest_ms && rates_any(&l->pipeline->rates);
-    int64_t db_now_ms;
-    for (int i = 0; i < RATES_TURNS && any && runtime_now_ms(l->runtime, &db_now_ms); i++) {
-        struct claim_request portion = *q;
-        portion.of_rates = true;
-        portion.horizon_ms = db_now_ms + RATES_AHEAD_MS;
-        portion.due = (struct due_range){c->oldest_ms, portion.horizon_ms + 1};
-        l->rated = true;
-        enum looked looked = claim_loop_claim_around(l, &portion, e);
-        l->rated = false;
-        if (looked == LOOKED_ERROR)
-            return fail_harmlessly(c, "rates", e);
-        any = l->rows > 0 && looked != LOOKED_FULL;
-        if (any)
-            c->rated_ms = clock_monotonic_ms();
-    }
-    return 0;
+    struct claim_request limits = *q;
+    if (!set_limits(c->loop.pipeline, &limits))
+        return 0;
+    return rate_look(&c->rates, &c->loop, &limits, e) == 0 ? 0 : fail_harmlessly(c, "rates", e);
 }
 
 /* One look: was that all for now, is there probably more, or is there no memory for more? */
@@ -242,6 +224,7 @@ static enum looked look_once(struct claimer *c, struct err *e)
         .horizon_ms = db_now_ms + l->runtime->config->delivery.lead_ms,
     };
     enum looked plain = look_plain(c, &q, e);
+    c->plain_more = plain == LOOKED_MORE;
     if (plain == LOOKED_ERROR || look_late(c, e) != 0)
         return LOOKED_ERROR;
     if (look_rates(c, &q, e) != 0)
@@ -273,11 +256,6 @@ static bool expects_late(const struct claimer *c)
     return clock_monotonic_ms() - c->claimed_ms < LATE_EXPECTED_MS;
 }
 
-static bool gives_slots(const struct claimer *c)
-{
-    return c->rated_ms && clock_monotonic_ms() - c->rated_ms < RATES_BUSY_MS;
-}
-
 static int64_t claimer_look(struct claim_loop *l, struct err *e)
 {
     int64_t nap_ms = claimer_nap_ms(l->runtime->config);
@@ -291,8 +269,8 @@ static int64_t claimer_look(struct claim_loop *l, struct err *e)
     case LOOKED_DONE:
         break;
     }
-    if (gives_slots(l->own) && nap_ms > RATES_NAP_MS)
-        nap_ms = RATES_NAP_MS;
+    if (rate_look_is_busy(&((struct claimer *)l->own)->rates) && nap_ms > RATE_LOOK_NAP_MS)
+        nap_ms = RATE_LOOK_NAP_MS;
     return expects_late(l->own) && nap_ms > LATE_EVERY_MS ? LATE_EVERY_MS : nap_ms;
 }
 

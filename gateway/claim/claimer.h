@@ -2,7 +2,7 @@
 #ifndef POSTDATE_GATEWAY_CLAIM_CLAIMER_H
 #define POSTDATE_GATEWAY_CLAIM_CLAIMER_H
 
-#include "gateway/pipeline/claim_loop.h"
+#include "gateway/claim/rate_look.h"
 
 /* One passage over all days. */
 struct sweep {
@@ -19,11 +19,11 @@ struct claimer {
         reached_ms; /* what is due before this was claimed by earlier looks, late commits and retries apart */
     int64_t sampled_ms; /* monotonic: the last sample */
     struct sweep sweep;
-    bool more;          /* the last hot look left something */
+    bool more;          /* the last hot look left something … */
+    bool plain_more;    /* … the last look at plain ones, too */
     int64_t late_ms;    /* monotonic: when it looked for late ones last */
     int64_t claimed_ms; /* monotonic: when plain ones were claimed last */
-    int64_t oldest_ms;  /* the first day that there is, as of the last sweep */
-    int64_t rated_ms;   /* monotonic: when something got a slot last */
+    struct rate_look rates;
 };
 
 void *claimer_thread(void *claimer);

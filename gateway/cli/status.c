@@ -176,7 +176,9 @@ void status_print(const struct status *status)
         printf("%-12s %s%s\n", message_state_name((enum message_state)i), s->capped[i] ? "at least " : "",
                group_digits(s->count[i], n));
     if (s->next_due_ms < 0)
-        puts("next due     nothing is scheduled");
+        printf("next due     %s\n", s->count[MESSAGE_SCHEDULED] > 0
+                                        ? "what is due waits for its rate (postdate rate list)"
+                                        : "nothing is scheduled");
     else
         printf("next due     %s (%s)\n", cli_format_when(s->next_due_ms, s->now_ms, when),
                timestamp_format(s->next_due_ms, time, sizeof time));

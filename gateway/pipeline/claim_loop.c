@@ -28,7 +28,12 @@ static void say_recovered(struct claim_loop *l)
 static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
 {
     bool refused;
+    int64_t now_ms;
     claimed_row_hear_clock(l->lease, l->runtime, row, &l->sent_ns);
+    if (row->aside) {
+        l->next_at_ms = row->next_at_ms > l->next_at_ms ? row->next_at_ms : l->next_at_ms;
+        return true;
+    }
     struct inflight *h = claimed_row_to_inflight(l->pipeline, row, l->instance, &refused);
     if (!h)
         return false;
@@ -40,6 +45,8 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         handing_hold(l->handing);
         h->handing = l->handing;
     }
+    if (l->rated && runtime_now_ms(l->runtime, &now_ms) && now_ms > h->at_ms)
+        h->at_ms = now_ms; /* a slot that may be made up for, or the way here was long */
     h->rated = l->rated;
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;
@@ -110,7 +117,7 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
         if (one == LOOKED_MORE && l->next_at_ms < next_at_ms)
             next_at_ms = l->next_at_ms;
         all = one != LOOKED_DONE ? one : all;
-        if (one == LOOKED_ERROR || one == LOOKED_FULL || ((l->horizon->one_piece || l->rated) && l->rows > 0))
+        if (one == LOOKED_ERROR || one == LOOKED_FULL || (l->horizon->one_piece && l->rows > 0))
             break;
     }
     l->next_at_ms = next_at_ms;

@@ -63,7 +63,7 @@ static bool on_row(void *ctx, const struct claimed_row *row)
 {
     struct lookup *lookup = ctx;
     mark_claimed(lookup, row->message.id);
-    if (lookup->contentless || keep_row(lookup, row))
+    if (lookup->contentless || row->aside || keep_row(lookup, row))
         return true;
     lease_end_instance(lookup->lease, lookup->instance); /* it is claimed, and not in memory */
     return false;

@@ -93,9 +93,9 @@ static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct e
         pg_query(w->c, sql_query_list_waiting_first, PG_WITH(as_bound(from_ms), as_bound(to_ms)), e);
     if (!r)
         return -1;
-    bool waits = !pg_is_null(r, 0, 0);
-    int64_t first_ms = pg_time_ms(r, 0, 0);
-    if (waits && !pg_is_null(r, 0, 1) && message_id_due_ms(pg_id(r, 0, 1)) < first_ms)
+    bool waits = !pg_is_null(r, 0, 0) || !pg_is_null(r, 0, 1);
+    int64_t first_ms = pg_is_null(r, 0, 0) ? INT64_MAX : pg_time_ms(r, 0, 0);
+    if (!pg_is_null(r, 0, 1) && message_id_due_ms(pg_id(r, 0, 1)) < first_ms)
         first_ms = message_id_due_ms(pg_id(r, 0, 1));
     PQclear(r);
     if (waits)

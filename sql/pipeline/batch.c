@@ -1,5 +1,6 @@
 #include "sql/pipeline/batch.h"
 
+#include "core/base/clock.h"
 #include "core/base/timestamp.h"
 #include "sql/pipeline/settle_internal.h"
 #include "sql_embedded.h"
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PASS_MS 50           /* so long a claim goes on past what it may not take */
 #define RELEASE_ROWS 1000    /* of a transaction */
 #define RELEASE_TIMES 100000 /* of these: as much as there can be in memory, and more */
 
@@ -28,7 +30,7 @@ static bool begin_batch(const PGresult *r, const struct batch_taker *taker)
     struct message_id *ids = calloc(count, sizeof *ids);
     for (size_t i = 0; ids && i < count; i++)
         ids[i] = pg_id(r, (int)i, 1);
-    const struct batch_name batch = {.id = pg_int8(r, 0, 15), .claimed_ms = pg_time_ms(r, 0, 16)};
+    const struct batch_name batch = {.id = pg_int8(r, 0, 16), .claimed_ms = pg_time_ms(r, 0, 17)};
     bool begun = ids && taker->begin(taker->ctx, &batch, ids, count);
     free(ids);
     return begun;
@@ -87,6 +89,7 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
     struct range range = {0}, last;
     PGresult *r;
     int found, n = 0;
+    int64_t until_ms = clock_monotonic_ms() + PASS_MS;
     *out = (struct batch_claimed){0};
     do { /* on past what somebody has locked, however much it is: others wait behind it */
         last = range;
@@ -97,7 +100,9 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
                                       : err_set(e, ERR_BUG, "out of memory for claimed messages");
         if (found > 0)
             PQclear(r);
-    } while (found > 0 && n == 0 && memcmp(&range, &last, sizeof range) != 0);
+    } while (found > 0 && n == 0 && memcmp(&range, &last, sizeof range) != 0 &&
+             clock_monotonic_ms() < until_ms);
+    out->more = found > 0 && n == 0 && memcmp(&range, &last, sizeof range) != 0;
     return found < 0 ? -1 : n;
 }
 

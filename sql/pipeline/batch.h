@@ -31,7 +31,9 @@ struct batch_taker {
 
 /* What a claim found out. */
 struct batch_claimed {
-    bool busy;    /* another gateway is claiming just now, and nothing was claimed */
+    bool more; /* some were passed, which somebody has locked or which have a rate: there may be others behind
+                  them */
+    bool busy; /* another gateway is claiming just now, and nothing was claimed */
     bool unclear; /* the connection was lost while it was committed: it may be claimed */
 };
 

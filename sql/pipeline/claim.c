@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+#define RATE_AHEAD_MS 100 /* so long before their time slots are taken; as in claim_rate_turns.sql */
+
 static void read_row(const PGresult *r, int row, struct claimed_row *out)
 {
     struct message *m = &out->message;
@@ -25,6 +27,7 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     out->properties_json = pg_bytes(r, row, 12);
     out->clock_us = pg_time_us(r, row, 13);
     m->deadline_ms = pg_is_null(r, row, 14) ? 0 : pg_time_ms(r, row, 14);
+    out->aside = pg_bool(r, row, 15);
 }
 
 int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
@@ -57,7 +60,7 @@ int claim_due(struct pg *c, const struct claim_request *q,
     struct pg_params p = {0};
     claim_params(&p, q);
     pg_add(&p, as_time(q->rescue_before_ms));
-    PGresult *r = pg_query(c, q->of_rates ? sql_query_claim_rate : sql_query_claim, &p, e);
+    PGresult *r = pg_query(c, sql_query_claim, &p, e);
     if (!r)
         return -1;
     int n = claim_rows(r, fn, ctx, e);
@@ -151,6 +154,37 @@ int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pat
     PQclear(r);
     *out_count = n;
     return failed ? err_set(e, ERR_BUG, "out of memory for rates") : 0;
+}
+
+int claim_rate_turns(struct pg *c, const struct claim_rate_look *look, struct claim_rate_turn *out, int max,
+                     struct err *e)
+{
+    PGresult *r =
+        pg_query(c, sql_query_claim_rate_turns,
+                 PG_WITH(as_bound(look->due.from_ms), as_bound(look->due.to_ms), as_bool(look->sweep)), e);
+    if (!r)
+        return -1;
+    int n = PQntuples(r) < max ? PQntuples(r) : max;
+    for (int i = 0; i < n; i++)
+        out[i] = (struct claim_rate_turn){pg_int4(r, i, 0), pg_bool(r, i, 1)};
+    PQclear(r);
+    return n;
+}
+
+int claim_rate(struct pg *c, const struct claim_rate_look *look, const struct claim_rate_turn *turn,
+               const struct claim_request *q, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
+               struct err *e)
+{
+    struct pg_value from = as_bound(look->due.from_ms), to = as_bound(look->due.to_ms);
+    if (turn->removed)
+        return (int)pg_run(c, sql_query_claim_rate_free, PG_WITH(as_int4(turn->rate), from, to), e);
+    PGresult *r = pg_query(c, sql_query_claim_rate,
+                           PG_WITH(as_int4(q->rows_max), as_int8(q->bytes_max), as_int4(q->instance), from,
+                                   to, as_bool(look->sweep), as_int4(RATE_AHEAD_MS), as_int4(turn->rate)),
+                           e);
+    int n = r ? claim_rows(r, fn, ctx, e) : -1;
+    PQclear(r);
+    return n;
 }
 
 int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e)

@@ -20,7 +20,6 @@ struct claim_request {
     int64_t rescue_before_ms; /* claim_due: what the broker holds is taken back only if due before this */
     int32_t rows_max;
     int64_t bytes_max; /* of bodies and properties; at least one row is taken whatever its size */
-    bool of_rates; /* claim_due: a portion of what waits for slots (001_62_rate.sql), none after horizon_ms */
 };
 
 struct claimed_row {
@@ -29,7 +28,8 @@ struct claimed_row {
     int64_t clock_us; /* the database's clock when it was claimed */
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     int attempts;  /* made before */
-    bool isolate;  /* the last one failed in a way that may be this message's fault */
+    bool aside;   /* it has a rate, and waits for a slot from now on: it is not claimed, and has no content */
+    bool isolate; /* the last one failed in a way that may be this message's fault */
     struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */
 };
 
@@ -124,6 +124,24 @@ struct claim_rate_pattern {
 /* All of them, in the arena. */
 int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pattern **out, size_t *out_count,
                         struct err *e);
+
+/* A rate that has slots now, and something that waits for them. */
+struct claim_rate_turn {
+    int32_t rate;
+    bool removed;
+};
+struct claim_rate_look {
+    struct due_range due; /* only what was due then */
+    bool sweep;           /* also what has come in below what was claimed last */
+};
+/* Those whose turn it is, in this order; at most max. Returns how many, or -1. */
+int claim_rate_turns(struct pg *c, const struct claim_rate_look *look, struct claim_rate_turn *out, int max,
+                     struct err *e);
+/* A portion of what waits for slots of that rate, claimed as claim_due does; next_at_ms is the slot. Of one
+ * that was removed: lets go up to 1,000, which are claimed by their due times then. Returns how many. */
+int claim_rate(struct pg *c, const struct claim_rate_look *look, const struct claim_rate_turn *turn,
+               const struct claim_request *q, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
+               struct err *e);
 
 /* A lock_timeout for claims: after it the days that are locked are claimed around (sql/pipeline/locked.h). */
 int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e);

@@ -16,7 +16,7 @@ noted as (
     select c.id, $1::uuid, $2::uuid, postdate.id_ms($2::uuid) - postdate.id_ms($1::uuid) > 5000, c.snapshot, c.skipped from claimed c),
 moved as (
     update postdate.frontier f set to_id = $2::uuid from claimed)
-select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, false, m.properties_json::text, clock_timestamp(), m.deadline,
+select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, false, m.properties_json::text, clock_timestamp(), m.deadline, false,
        (select c.id from claimed c), (select c.claimed_at from claimed c)
   from postdate.message m
  where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null

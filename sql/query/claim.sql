@@ -6,7 +6,7 @@
 -- schedule somebody has locked are passed over before the rows are counted: a crowd of them would leave no room for others.
 -- What has a rate is not claimed, but waits for a slot from now on; what was in doubt stays so.
 with candidate as materialized (
-    select id, state, recur, next_at, case when (select exists (select from postdate.rate where not removed)) then postdate.rate_of(exchange, routing_key) end as rate, octet_length(body) + octet_length(properties)
+    select id, state, recur, next_at, octet_length(body) + octet_length(properties)
            + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where owner is null and settled_at is null
@@ -21,21 +21,19 @@ with candidate as materialized (
      limit $4::int
        for update skip locked),
 fitting as materialized (
-    select id, state, recur, rate
+    select id, state, recur
       from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
      where before < $5::bigint),
 held as materialized (
-    select postdate.recur_claim(array_agg(recur), array_agg(id)) as ids from fitting where recur is not null),
-slower as (
-    update postdate.message m
-       set rate = f.rate, next_at = 'infinity', state = case m.state when 'scheduled' then 'scheduled' else 'claimed' end::postdate.message_state, recur = null, late_at = null
-      from fitting f
-     where m.id = f.id and f.rate is not null and (f.recur is null or f.id <> all ((select ids from held)::uuid[]))
-       and m.id = any (array(select id from fitting where rate is not null)) and m.id < $7::uuid and m.id >= $3::uuid)
+    select postdate.recur_claim(array_agg(recur), array_agg(id)) as ids from fitting where recur is not null)
 update postdate.message m
-   set owner = $6::int, state = 'claimed', recur = null, late_at = null
- where m.id = any (array(select id from fitting where rate is null and (recur is null or id <> all ((select ids from held)::uuid[]))))
+   set (owner, state, rate, next_at) = (
+           select case when x.rate is null then $6::int end, case when x.rate is null or m.state <> 'scheduled' then 'claimed' else 'scheduled' end::postdate.message_state,
+                  x.rate, case when x.rate is null then m.next_at else 'infinity' end
+             from (select case when (select exists (select from postdate.rate where not removed)) then postdate.rate_of(m.exchange, m.routing_key) end as rate offset 0) x),
+       recur = null, late_at = null
+ where m.id = any (array(select id from fitting where recur is null or id <> all ((select ids from held)::uuid[])))
    and m.id < $7::uuid and m.id >= $3::uuid
-returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
-          m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null,
-          m.properties_json::text, clock_timestamp(), m.deadline
+returning m.due, m.id, case when m.rate is null then m.next_at else m.due end, m.id = any (array(select id from fitting where state <> 'scheduled')),
+          m.attempts, m.hold, m.exchange, m.routing_key, m.key, case when m.rate is null then m.properties else '' end, case when m.rate is null then m.body else '' end, m.isolate and m.error is not null,
+          case when m.rate is null then m.properties_json::text end, clock_timestamp(), m.deadline, m.rate is not null

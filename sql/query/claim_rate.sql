@@ -1,36 +1,44 @@
--- Claims a portion of what waits for slots of one rate, whichever has waited longest: parameters as claim.sql, of which $2 and $8 say nothing here. The row of the rate is locked, so two gateways take no slot twice; where one has
--- it, the other goes on with the next rate. A message is to be published at its slot, and never before it is due.
+-- Claims a portion of what waits for slots of the rate $8: $1 rows, $2 bytes, $3 instance, $4, $5 bounds of ids (prune partitions), $6 as $3 of claim_rate_turns.sql, $7 ms ahead. The row of the rate is locked,
+-- so two gateways take no slot twice; where one has it, the other goes on with another rate. Slots are counted from this moment on, so one may be taken however long the way here was. A message
+-- is to be published at its slot, and never before it is due. One whose deadline has passed takes no slot.
 with turn as materialized (
-    select r.id, r.per_second, postdate.rate_first(r, clock_timestamp()) as first, postdate.rate_portion(r) as portion, r.removed
+    select r.id, r.per_second, r.from_id, clock_timestamp() as now_at, postdate.rate_first(r, clock_timestamp()) as first, postdate.rate_portion(r) as portion
       from postdate.rate r
-     where not r.paused and r.slot_at <= $1::timestamptz and $2::timestamptz is not null and $8::timestamptz is not null
-       and exists (select from postdate.message m where m.rate = r.id and m.settled_at is null and m.id < $7::uuid and m.id >= $3::uuid)
-       and exists (select from postdate.instance where id = $6::int)
-     order by r.slot_at limit 1
-       for update skip locked),
+     where r.id = $8::int and not r.paused and not r.removed and r.slot_at <= clock_timestamp() + $7::int * interval '1 ms'
+       and exists (select from postdate.instance where id = $3::int)
+       for no key update skip locked),
 slots as materialized (
-    select t.*, least($4::int, t.portion, case when t.removed then t.portion else floor(extract(epoch from $1::timestamptz - t.first) * t.per_second)::int + 1 end) as n from turn t),
-candidate as materialized (
-    select m.id, m.state, octet_length(m.body) + octet_length(m.properties) + coalesce(pg_column_size(m.properties_json), 0) as size
+    select t.*, least($1::int, t.portion, greatest(1, floor(extract(epoch from t.now_at + $7::int * interval '1 ms' - t.first) * t.per_second)::int + 1)) as n from turn t),
+waiting as materialized (
+    select m.id, m.deadline is null or m.deadline >= (select s.now_at from slots s) as lives
       from postdate.message m
-     where m.rate = (select s.id from slots s) and m.settled_at is null and m.id < $7::uuid and m.id >= $3::uuid
-     order by m.id
-     limit (select greatest(s.n, 0) from slots s)
-       for update skip locked),
+     where m.rate = $8::int and m.settled_at is null and m.owner is null
+       and m.id >= greatest($4::uuid, (select s.from_id from slots s where not $6::bool)) and m.id < $5::uuid
+     order by m.rate, m.id
+     limit (select s.n + 200 from slots s)),
+first as materialized (
+    select w.id, w.lives, count(*) filter (where w.lives) over (order by w.id) as nth from waiting w),
+candidate as materialized (
+    select m.id, m.state, f.nth, f.lives, octet_length(m.body) + octet_length(m.properties) + coalesce(pg_column_size(m.properties_json), 0) as size
+      from postdate.message m, first f
+     where m.id = f.id and m.id = any (array(select x.id from first x where x.nth <= (select s.n from slots s)))
+       and m.rate = $8::int and m.settled_at is null and m.owner is null and m.id >= $4::uuid and m.id < $5::uuid
+       for update of m skip locked),
 fitting as materialized (
-    select id, state, row_number() over (order by id) - 1 as nth
+    select id, state, nth, lives
       from (select *, sum(size) over (order by id rows unbounded preceding) - size as before from candidate) s
-     where before < $5::bigint),
+     where before < $2::bigint),
 taken as (
     update postdate.rate r
-       set slot_at = s.first + (select count(*) from fitting) / s.per_second * interval '1 s'
+       set slot_at = s.first + (select count(*) filter (where lives) from fitting) / s.per_second * interval '1 s',
+           from_id = (select id from fitting order by id desc limit 1)
       from slots s
-     where r.id = s.id and not s.removed and exists (select from fitting))
+     where r.id = s.id and exists (select from fitting))
 update postdate.message m
-   set owner = $6::int, state = 'claimed', rate = null,
-       next_at = greatest(m.due, case when s.removed then m.due else date_trunc('milliseconds', s.first + f.nth / s.per_second * interval '1 s') end)
-  from fitting f, slots s
- where m.id = f.id and m.id = any (array(select id from fitting)) and m.id < $7::uuid and m.id >= $3::uuid
-returning m.due, m.id, m.next_at, f.state <> 'scheduled',
+   set owner = $3::int, state = 'claimed', rate = null,
+       next_at = greatest(m.due, (select date_trunc('milliseconds', s.first + greatest(0, (array(select f.nth from fitting f order by f.id))[array_position(array(select f.id from fitting f order by f.id), m.id)] - 1)
+                                                     / s.per_second * interval '1 s') from slots s))
+ where m.id = any (array(select id from fitting)) and m.id >= $4::uuid and m.id < $5::uuid
+returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null,
-          m.properties_json::text, clock_timestamp(), m.deadline
+          m.properties_json::text, clock_timestamp(), m.deadline, false

@@ -1,6 +1,6 @@
 -- As settle_delivered, but of what nobody owns only what is the relay's, or was to be handed over ($11); $5 state, $6 next_at (null: as it is), $7 error (null: as it is), $8 attempts made, $9 'h': to be held by the gateway, 'i': to be published alone next time, $10 as $5 there. Plain rows are those of its batches. Always synchronous: batches move on past what was settled here
 update postdate.message m
-   set state = t.state::postdate.message_state, owner = null, next_at = coalesce(t.next_at, case when m.state <> 'handed' then m.next_at end, m.due),
+   set state = t.state::postdate.message_state, owner = null, rate = null, next_at = coalesce(t.next_at, case when m.state <> 'handed' and m.rate is null then m.next_at end, m.due),
        error = coalesce(t.error, m.error), attempts = m.attempts + t.tries,
        settled_at = case when t.state in ('failed', 'expired') then clock_timestamp() end,
        hold = case when t.flags = 'h' then 'g' else m.hold end,

@@ -23,7 +23,7 @@ begin
     else
         update postdate.message x
            set state = case when x.doubted then 'claimed' else 'scheduled' end::postdate.message_state, doubted = null, settled_at = null,
-               next_at = greatest(x.due, postdate.due_round(now_at, now_at)),
+               rate = null, next_at = greatest(x.due, postdate.due_round(now_at, now_at)),
                attempts = coalesce(x.doubted::integer, 0), error = null
          where x.id = m.id;
         perform postdate.after_write(s, m.due, now_at);

@@ -9,6 +9,7 @@ create table postdate.rate (
     slot_at       timestamptz not null default clock_timestamp(), -- the next slot; slots that have passed are lost, but for a burst
     per_second    double precision not null check (per_second between 0.0001 and 1000000 or per_second = 0 and paused),
     id            integer generated always as identity primary key,
+    from_id       uuid not null default '00000000-0000-0000-0000-000000000000', -- what was claimed last: what waits mostly begins there
     burst         integer not null check (burst between 1 and 1000000), -- so many slots may be made up for
     paused        boolean not null default false,
     removed       boolean not null default false,                  -- what waits here is let go; then the row goes
@@ -34,16 +35,14 @@ begin
              order by postdate.rate_rank(r.exchange) desc, postdate.rate_rank(r.routing_key) desc, r.id limit 1);
 end $$;
 
--- The slots that may be taken until the horizon, of the rate whose turn it is: that has waited longest. A portion is what comes in 50 ms, so that a gateway
--- which stops with one delays and doubles little.
+-- How many slots are taken at once: what comes in 50 ms, so that a gateway which stops with them delays and doubles little.
 create function postdate.rate_portion(r postdate.rate) returns integer language sql immutable set search_path = pg_catalog, pg_temp as $$
-    select case when r.removed then 1000 else greatest(1, least(1000, ceil(r.per_second / 20)::int)) end
+    select greatest(1, least(1000, ceil(r.per_second / 20)::int))
 $$;
 
 -- When the first of the next slots is: those that were not taken in time are lost, but for the burst.
 create function postdate.rate_first(r postdate.rate, now_at timestamptz) returns timestamptz language sql immutable set search_path = pg_catalog, pg_temp as $$
-    select case when r.removed then now_at
-                else greatest(r.slot_at, now_at - (r.burst - 1) / nullif(r.per_second, 0) * interval '1 s') end
+    select greatest(r.slot_at, now_at - (r.burst - 1) / nullif(r.per_second, 0) * interval '1 s')
 $$;
 
 -- Sets a rate, or changes it; counts at once, also for what waits for a slot already. per_second 0 pauses. burst null: a fiftieth of the rate, at least 1.
@@ -59,8 +58,8 @@ begin
     if slots not between 1 and 1000000 then
         perform postdate.refuse('a burst is out of range', 'burst is ' || slots || '.', 'Allowed are 1 to 1000000 messages.');
     end if;
-    if (select count(*) from postdate.rate r where not r.removed and (r.exchange, r.routing_key) <> (rate_set.exchange, rate_set.routing_key)) >= 1000 then
-        perform postdate.refuse('there are too many rates', 'There are 1000.', 'Set one for several exchanges, with *, or remove some.');
+    if (select count(*) from postdate.rate r where not r.removed and (r.exchange, r.routing_key) <> (rate_set.exchange, rate_set.routing_key)) >= 200 then
+        perform postdate.refuse('there are too many rates', 'There are 200.', 'Set one for several exchanges, with *, or remove some.');
     end if;
     insert into postdate.rate as r (exchange, routing_key, per_second, burst, paused, changed_by)
     values (rate_set.exchange, rate_set.routing_key, rate_set.per_second, slots, rate_set.per_second = 0, session_user)
@@ -115,11 +114,14 @@ begin
     return true;
 end $$;
 
--- How many wait for a slot of the rate, counted up to most.
+-- How many wait for a slot of the rate, counted up to most; null: somebody has a day locked.
 create function postdate.rate_waiting(rate_id integer, most bigint) returns bigint
-language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select count(*) from (select from postdate.message m where m.rate = rate_id and m.settled_at is null limit most) w
-$$;
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return (select count(*) from (select from postdate.message m where m.rate = rate_id and m.settled_at is null order by m.rate, m.id limit most) w);
+exception
+    when lock_not_available then return null;
+end $$;
 
 -- About when a message that waits for a slot gets it, if nothing is cancelled or changed; null: it waits for none, or its rate is paused.
 create function postdate.rate_slot(id uuid) returns timestamptz
@@ -130,7 +132,7 @@ declare
 begin
     select x.* into r from postdate.rate x join postdate.message m on m.rate = x.id where m.id = rate_slot.id and m.settled_at is null and not x.paused;
     if not found then return null; end if;
-    select count(*) into before_ from (select from postdate.message m where m.rate = r.id and m.settled_at is null and m.id < rate_slot.id limit 1000000) w;
+    select count(*) into before_ from (select from postdate.message m where m.rate = r.id and m.settled_at is null and m.id < rate_slot.id order by m.rate, m.id limit 1000000) w;
     return greatest(r.slot_at, clock_timestamp()) + case when r.removed then '0' else before_ / r.per_second * interval '1 s' end;
 end $$;
 

@@ -109,6 +109,100 @@ class Rates(LiveTest):
         client.publish('k', b'later', {'x-delay': 60000})
         wait_until(lambda: p.value("select count(*) from postdate.message_now where state = 'scheduled'") == '1', 10, 'it is held by the gateway')
 
+    def due_at_once(self, p, count, exchange='slow', delay='0.1 s'):
+        p.psql(f"""with at as (select clock_timestamp() + interval '{delay}' as due)
+            select count(postdate.schedule('k', 'x'::text, due_at => at.due, exchange => '{exchange}')) from generate_series(1, {count}) i, at""")
+
+    def waits(self, p, count):
+        wait_until(lambda: p.value('select count(*) from postdate.message where rate is not null') == str(count), 30, f'{count} to wait for slots')
+
+    def test_what_somebody_has_locked_keeps_no_other_rate(self):
+        p = self.place()
+        p.psql("select postdate.rate_set('slow', 1)")
+        p.psql("select postdate.rate_set('postdate.delivery', 50)")
+        p.psql("select postdate.rate_pause('slow')")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        self.due_at_once(p, 1)
+        self.waits(p, 1)
+        s = p.session()
+        s.run('begin')
+        s.run('select postdate.cancel(id) from postdate.message where rate is not null')
+        p.psql("select postdate.rate_resume('slow')")
+        burst(p, 100)
+        c.wait(100, 15)
+        s.run('rollback')
+        wait_until(lambda: p.value("select count(*) from postdate.message where rate is not null") == '0', 10, 'its slot')
+
+    def test_a_crowd_that_is_set_aside_and_let_go_delays_no_other(self):
+        """Due at once, so that it is claimed row by row, and due later, in ranges; then its rate goes."""
+        p = self.place()
+        client = p.client()
+        client.channel.exchange_declare('slow', 'topic')
+        p.psql("select postdate.rate_set('slow', 1)")
+        p.psql("select postdate.rate_pause('slow')")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+
+        def late(what):
+            """The longest that one of another exchange takes meanwhile."""
+            took = []
+            for i in range(10):
+                began, n = now_ms(), len(c.all())
+                client.publish('k', what.encode(), {'x-delay': 0})
+                c.wait(n + 1, 30)
+                took.append(now_ms() - began)
+            print(f'note {self.id()}: {what}: at most {max(took):.0f} ms', flush=True)
+            self.assertLess(max(took), 2000)
+        self.due_at_once(p, 20000)
+        late('beside 20,000 that are due')
+        self.due_at_once(p, 20000, delay='5 s')
+        due = burst(p, 50, delay='5 s')
+        c.wait(60, 30)
+        print(f'note {self.id()}: between 20,000 of the same second: at most {max(m.at_ms for m in c.all()) - due:.0f} ms', flush=True)
+        self.waits(p, 40000)
+        p.consumer('s', declare=True, bind='k', exchange='slow')
+        p.psql("select postdate.rate_remove('slow')")
+        late('beside 40,000 that are let go')
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where state in ('scheduled', 'claimed')") == '0', 60, 'all of them')
+
+    def test_a_burst_is_made_up_for_at_once(self):
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 10, 200)")
+        p.psql("update postdate.rate set slot_at = now() - interval '100 s'")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        due = burst(p, 230)
+        c.wait(230, 20)
+        times = sorted(m.at_ms for m in c.all())
+        self.assertLess(times[190] - due, 1500)
+        self.assertGreater(times[229] - due, 2000)
+
+    def test_what_has_expired_takes_no_slot(self):
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 10)")
+        p.psql("select postdate.rate_pause('postdate.delivery')")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        p.psql("select count(postdate.schedule('k', 'x'::text, delay => '0.5 s', deadline => now() + interval '2 s')) from generate_series(1, 100)")
+        p.psql("select postdate.schedule('k', 'live'::text, delay => '0.6 s')")
+        self.waits(p, 101)
+        wait_until(lambda: p.value("select count(*) from postdate.message where deadline > now()") == '0', 10, 'the deadlines')
+        self.assertEqual(p.cli('list', '--state', 'scheduled', '--limit', '5')[1].count('scheduled'), 5)
+        p.psql("select postdate.rate_resume('postdate.delivery')")
+        c.wait_body(b'live', 5)
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where state = 'expired'") == '100', 10, 'the others to expire')
+
+    def test_a_database_that_takes_long(self):
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 20)")
+        p.psql("""create or replace function postdate.rate_portion(r postdate.rate) returns integer language plpgsql as
+            $$ begin perform pg_sleep(0.3); return 5; end $$""")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        burst(p, 60, delay='2 s')
+        c.wait(60, 30)
+
     def test_the_forecast_knows_how_long_it_takes(self):
         p = self.place()
         p.gateway()

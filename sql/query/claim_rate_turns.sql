@@ -1,0 +1,10 @@
+-- The rates that have slots now and something that waits for them, in the order of their turns; those that were removed last. $1, $2: bounds of ids (prune partitions).
+-- $3: also look below what was claimed last (late commits, retries, what was locked), else past the dead index entries of that.
+-- The order makes the planner read the index of what waits, whatever old statistics say.
+select r.id, r.removed
+  from postdate.rate r
+ where not r.paused and r.slot_at <= clock_timestamp() + interval '100 ms'
+   and (select true from postdate.message m
+         where m.rate = r.id and m.settled_at is null and m.owner is null and m.id >= greatest($1::uuid, case when not $3::bool then r.from_id end) and m.id < $2::uuid
+         order by m.rate, m.id limit 1)
+ order by r.removed, r.slot_at
