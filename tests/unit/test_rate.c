@@ -130,10 +130,11 @@ static void test_what_is_printed_is_read_again(void **state)
 {
     (void)state;
     static const double steps[] = {1, 1.1, 1.37, 2.5, 3.333333, 6, 7.77, 9.99999};
-    for (double unit = 0.0001; unit < 1000000; unit *= 10)
+    static const double units[] = {0.0001, 0.001, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000};
+    for (size_t u = 0; u < COUNT_OF(units); u++)
         for (size_t i = 0; i < COUNT_OF(steps); i++) {
             char text[RATE_TEXT_SIZE];
-            double rate = unit * steps[i] > RATE_MAX ? RATE_MAX : unit * steps[i];
+            double rate = units[u] * steps[i];
             if (fabs(parse(rate_format(rate, text)) - rate) > rate * 1e-8)
                 fail_msg("%.17g: %s", rate, text);
         }

@@ -84,7 +84,7 @@ static bool take_names_only(struct api_request *r, struct rate *out)
 /* As it is now. */
 static int answer_now(struct api_context *c, struct api_request *r, const struct rate *names, struct err *e)
 {
-    struct rate rate;
+    struct rate rate = {0};
     struct arena arena;
     arena_init(&arena, RATES_MAX);
     int rc = may_see(r, names->exchange)
@@ -122,7 +122,7 @@ int api_rate_list(struct api_context *c, struct api_request *r, struct err *e)
 int api_rate_match(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct bytes exchange, key;
-    struct rate rate;
+    struct rate rate = {0};
     struct arena arena;
     if (api_params_check(r, (const char *const[]){"exchange", "routing_key", NULL}) != 0 ||
         api_param_name(r, "exchange", &exchange, &r->answer) != 0 ||
