@@ -24,6 +24,7 @@
 #define SWEEP_SHARE 20 /* one of them takes no more than a twentieth of the time, up to the most */
 #define CLOCK_EVERY_MS 250
 #define LATE_EVERY_MS 100
+#define PASS_ROWS 5000   /* of a range, behind one of which nothing could be taken */
 #define LATE_MOST_MS 500 /* while there is more to claim, which may be due just now */
 #define LATE_EXPECTED_MS 500
 #define FULL_NAP_MS 5 /* until memory is free for more */
@@ -151,6 +152,8 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
         return LOOKED_DONE;
     if (!set_limits(l->pipeline, &limits))
         return LOOKED_FULL;
+    if (c->passes && limits.rows_max == CLAIM_ROWS)
+        limits.rows_max = PASS_ROWS;
     const struct batch_request request = {.instance = l->instance,
                                           .horizon_ms = q->horizon_ms,
                                           .rows_max = limits.rows_max,
@@ -161,6 +164,7 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
     int n = batch_claim(l->pg, &request, &taker, &claimed, e);
     claim_range_release(l->range);
     l->range = NULL;
+    c->passes = claimed.more;
     if (n > 0 || claimed.more)
         c->claimed_ms = clock_monotonic_ms();
     if (n >= 0)

@@ -20,7 +20,8 @@ struct claimer {
     int64_t sampled_ms; /* monotonic: the last sample */
     struct sweep sweep;
     bool more;          /* the last hot look left something … */
-    bool plain_more;    /* … the last look at plain ones, too */
+    bool plain_more;    /* … the last look at plain ones, too … */
+    bool passes;        /* … and of those it could take none */
     int64_t late_ms;    /* monotonic: when it looked for late ones last */
     int64_t claimed_ms; /* monotonic: when plain ones were claimed last */
     struct rate_look rates;

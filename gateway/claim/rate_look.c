@@ -7,24 +7,25 @@
 #define TURNS_MAX 256
 
 /* Of one rate. Returns how many messages, or -1. */
-static int take_turn(struct claim_loop *l, const struct claim_rate_look *days,
-                     const struct claim_rate_turn *turn, const struct claim_request *q, struct err *e)
+static int take_turn(struct claim_loop *l, const struct claim_rate_look *look, const struct claim_request *q,
+                     struct err *e)
 {
     claim_loop_begin(l);
     l->rated = true;
-    int n = claim_rate(l->pg, days, turn, q, claim_loop_keep, l, e);
+    int n = claim_rate(l->pg, look, q, claim_loop_keep, l, e);
     l->rated = false;
     return claim_loop_end(l, q, n, e) == LOOKED_ERROR ? -1 : n;
 }
 
 /* Those of some days, a portion each. Returns how many messages, or -1. */
-static int take_turns(struct claim_loop *l, const struct claim_rate_look *days, const struct claim_request *q,
+static int take_turns(struct claim_loop *l, struct claim_rate_look *days, const struct claim_request *q,
                       int64_t until_ms, struct err *e)
 {
     struct claim_rate_turn turns[TURNS_MAX];
     int count = claim_rate_turns(l->pg, days, turns, TURNS_MAX, e), given = 0;
     for (int i = 0; i < count && clock_monotonic_ms() < until_ms; i++) {
-        int n = take_turn(l, days, &turns[i], q, e);
+        days->turn = turns[i];
+        int n = take_turn(l, days, q, e);
         if (n < 0)
             return -1;
         given += n;

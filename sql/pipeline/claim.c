@@ -171,17 +171,17 @@ int claim_rate_turns(struct pg *c, const struct claim_rate_look *look, struct cl
     return n;
 }
 
-int claim_rate(struct pg *c, const struct claim_rate_look *look, const struct claim_rate_turn *turn,
-               const struct claim_request *q, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
-               struct err *e)
+int claim_rate(struct pg *c, const struct claim_rate_look *look, const struct claim_request *q,
+               bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
     struct pg_value from = as_bound(look->due.from_ms), to = as_bound(look->due.to_ms);
-    if (turn->removed)
-        return (int)pg_run(c, sql_query_claim_rate_free, PG_WITH(as_int4(turn->rate), from, to), e);
-    PGresult *r = pg_query(c, sql_query_claim_rate,
-                           PG_WITH(as_int4(q->rows_max), as_int8(q->bytes_max), as_int4(q->instance), from,
-                                   to, as_bool(look->sweep), as_int4(RATE_AHEAD_MS), as_int4(turn->rate)),
-                           e);
+    if (look->turn.removed)
+        return (int)pg_run(c, sql_query_claim_rate_free, PG_WITH(as_int4(look->turn.rate), from, to), e);
+    PGresult *r =
+        pg_query(c, sql_query_claim_rate,
+                 PG_WITH(as_int4(q->rows_max), as_int8(q->bytes_max), as_int4(q->instance), from, to,
+                         as_bool(look->sweep), as_int4(RATE_AHEAD_MS), as_int4(look->turn.rate)),
+                 e);
     int n = r ? claim_rows(r, fn, ctx, e) : -1;
     PQclear(r);
     return n;

@@ -131,17 +131,17 @@ struct claim_rate_turn {
     bool removed;
 };
 struct claim_rate_look {
-    struct due_range due; /* only what was due then */
-    bool sweep;           /* also what has come in below what was claimed last */
+    struct due_range due;        /* only what was due then */
+    bool sweep;                  /* also what has come in below what was claimed last */
+    struct claim_rate_turn turn; /* claim_rate's */
 };
 /* Those whose turn it is, in this order; at most max. Returns how many, or -1. */
 int claim_rate_turns(struct pg *c, const struct claim_rate_look *look, struct claim_rate_turn *out, int max,
                      struct err *e);
 /* A portion of what waits for slots of that rate, claimed as claim_due does; next_at_ms is the slot. Of one
  * that was removed: lets go up to 1,000, which are claimed by their due times then. Returns how many. */
-int claim_rate(struct pg *c, const struct claim_rate_look *look, const struct claim_rate_turn *turn,
-               const struct claim_request *q, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,
-               struct err *e);
+int claim_rate(struct pg *c, const struct claim_rate_look *look, const struct claim_request *q,
+               bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e);
 
 /* A lock_timeout for claims: after it the days that are locked are claimed around (sql/pipeline/locked.h). */
 int claim_setup(struct pg *c, int64_t lock_timeout_ms, struct err *e);

@@ -8,24 +8,30 @@ with turn as materialized (
        and exists (select from postdate.instance where id = $3::int)
        for no key update skip locked),
 slots as materialized (
-    select t.*, least($1::int, t.portion, greatest(1, floor(extract(epoch from t.now_at + $7::int * interval '1 ms' - t.first) * t.per_second)::int + 1)) as n from turn t),
+    select t.*, least($1::int, greatest(1, least(t.portion, floor(extract(epoch from t.now_at + $7::int * interval '1 ms' - t.first) * t.per_second)::int + 1),
+                                   floor(extract(epoch from t.now_at - t.first) * t.per_second)::int + 1)) as n -- those that have passed are made up for at once
+      from turn t),
 waiting as materialized (
     select m.id, m.deadline is null or m.deadline >= (select s.now_at from slots s) as lives
       from postdate.message m
      where m.rate = $8::int and m.settled_at is null and m.owner is null
-       and m.id >= greatest($4::uuid, (select s.from_id from slots s where not $6::bool)) and m.id < $5::uuid
+       and m.id >= $4::uuid and m.id < $5::uuid
+       and m.id >= coalesce((select s.from_id from slots s where not $6::bool), $4::uuid)
      order by m.rate, m.id
      limit (select s.n + 200 from slots s)),
 first as materialized (
-    select w.id, w.lives, count(*) filter (where w.lives) over (order by w.id) as nth from waiting w),
+    select array_agg(w.id order by w.id) as ids
+      from (select x.id, count(*) filter (where x.lives) over (order by x.id) as nth from waiting x) w
+     where w.nth <= (select s.n from slots s)),
 candidate as materialized (
-    select m.id, m.state, f.nth, f.lives, octet_length(m.body) + octet_length(m.properties) + coalesce(pg_column_size(m.properties_json), 0) as size
-      from postdate.message m, first f
-     where m.id = f.id and m.id = any (array(select x.id from first x where x.nth <= (select s.n from slots s)))
-       and m.rate = $8::int and m.settled_at is null and m.owner is null and m.id >= $4::uuid and m.id < $5::uuid
-       for update of m skip locked),
+    select m.id, m.state, m.deadline is null or m.deadline >= (select s.now_at from slots s) as lives,
+           octet_length(m.body) + octet_length(m.properties) + coalesce(pg_column_size(m.properties_json), 0) as size
+      from postdate.message m
+     where m.id = any ((select f.ids from first f)::uuid[]) and m.id >= $4::uuid and m.id < $5::uuid
+       and m.rate = $8::int and m.settled_at is null and m.owner is null
+       for update skip locked),
 fitting as materialized (
-    select id, state, nth, lives
+    select id, state, lives, count(*) filter (where lives) over (order by id) - 1 as nth
       from (select *, sum(size) over (order by id rows unbounded preceding) - size as before from candidate) s
      where before < $2::bigint),
 taken as (
@@ -36,7 +42,7 @@ taken as (
      where r.id = s.id and exists (select from fitting))
 update postdate.message m
    set owner = $3::int, state = 'claimed', rate = null,
-       next_at = greatest(m.due, (select date_trunc('milliseconds', s.first + greatest(0, (array(select f.nth from fitting f order by f.id))[array_position(array(select f.id from fitting f order by f.id), m.id)] - 1)
+       next_at = greatest(m.due, (select date_trunc('milliseconds', s.first + greatest(0, (array(select f.nth from fitting f order by f.id))[array_position(array(select f.id from fitting f order by f.id), m.id)])
                                                      / s.per_second * interval '1 s') from slots s))
  where m.id = any (array(select id from fitting)) and m.id >= $4::uuid and m.id < $5::uuid
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),

@@ -5,6 +5,6 @@ select r.id, r.removed
   from postdate.rate r
  where not r.paused and r.slot_at <= clock_timestamp() + interval '100 ms'
    and (select true from postdate.message m
-         where m.rate = r.id and m.settled_at is null and m.owner is null and m.id >= greatest($1::uuid, case when not $3::bool then r.from_id end) and m.id < $2::uuid
+         where m.rate = r.id and m.settled_at is null and m.owner is null and m.id >= $1::uuid and m.id < $2::uuid and m.id >= case when $3::bool then $1::uuid else r.from_id end
          order by m.rate, m.id limit 1)
  order by r.removed, r.slot_at

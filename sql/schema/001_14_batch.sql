@@ -206,7 +206,7 @@ begin
                     else l.ids <> '{}' or exists (select from unnest(l.waiting) x where pg_visible_in_snapshot(x, running)) end
          order by random() * cardinality(l.ids), l.from_id limit 300
     loop
-        exit when in_vain >= 500 or opened >= 2000;
+        exit when in_vain >= 500 or opened >= 1000; -- each of them is written
         select * into e from postdate.late l where l.id = e.id; -- a neighbour may have become part of it
         found_ := '{}';
         if e.snapshot is not null then
@@ -228,7 +228,7 @@ begin
             end if;
         end if;
         e.ids := array(select distinct i from unnest(e.ids || found_) i);
-        stays := postdate.late_open(e.ids);
+        stays := postdate.late_open(e.ids[:1000]) || e.ids[1001:];
         opened := opened + cardinality(e.ids) - cardinality(stays);
         in_vain := in_vain + cardinality(stays);
         if e.waiting = '{}' and stays = '{}' then
