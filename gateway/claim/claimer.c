@@ -192,15 +192,19 @@ static int fail_harmlessly(struct claimer *c, const char *what, struct err *e)
     return 0;
 }
 
-/* What claims could not see or take. */
-static int look_late(struct claimer *c, struct err *e)
+/* What claims could not see or take. plain: the last look at plain ones. */
+static enum looked look_late(struct claimer *c, enum looked plain, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (now_ms - c->late_ms < (c->plain_more ? LATE_MOST_MS : LATE_EVERY_MS))
-        return 0;
+    if (!(c->late_more && plain != LOOKED_MORE) &&
+        now_ms - c->late_ms < (plain == LOOKED_MORE ? LATE_MOST_MS : LATE_EVERY_MS))
+        return LOOKED_DONE;
     c->late_ms = now_ms;
     int n = batch_look_late(c->loop.pg, &c->loop.locks.days, e);
-    return n < 0 ? fail_harmlessly(c, "late", e) : 0;
+    c->late_more = n >= BATCH_OPENED_MOST;
+    if (n < 0)
+        return fail_harmlessly(c, "late", e) == 0 ? LOOKED_DONE : LOOKED_ERROR;
+    return c->late_more ? LOOKED_MORE : LOOKED_DONE;
 }
 
 /* Slots of the next moment, as far as there is memory. */
@@ -228,15 +232,15 @@ static enum looked look_once(struct claimer *c, struct err *e)
         .horizon_ms = db_now_ms + l->runtime->config->delivery.lead_ms,
     };
     enum looked plain = look_plain(c, &q, e);
-    c->plain_more = plain == LOOKED_MORE;
-    if (plain == LOOKED_ERROR || look_late(c, e) != 0)
+    enum looked late = plain == LOOKED_ERROR ? plain : look_late(c, plain, e);
+    if (late == LOOKED_ERROR)
         return LOOKED_ERROR;
     if (look_rates(c, &q, e) != 0)
         return LOOKED_ERROR;
     enum looked hot = look_hot(c, &q, db_now_ms, e);
     if (hot == LOOKED_ERROR || hot == LOOKED_FULL)
         return hot;
-    hot = hot == LOOKED_DONE ? plain : hot;
+    hot = hot != LOOKED_DONE ? hot : plain != LOOKED_DONE ? plain : late;
     bool begin = clock_monotonic_ms() >= c->sweep.at_ms + (c->more ? SWEEP_EVERY_MOST_MS : 0);
     if (!c->sweep.running && begin && begin_sweep(c, q.horizon_ms + 1, e) != 0)
         return LOOKED_ERROR;

@@ -19,9 +19,9 @@ struct claimer {
         reached_ms; /* what is due before this was claimed by earlier looks, late commits and retries apart */
     int64_t sampled_ms; /* monotonic: the last sample */
     struct sweep sweep;
-    bool more;          /* the last hot look left something … */
-    bool plain_more;    /* … the last look at plain ones, too … */
-    bool passes;        /* … and of those it could take none */
+    bool more;          /* the last hot look left something */
+    bool late_more;     /* the last look at late ones, too */
+    bool passes;        /* the last claim of plain ones could take none of the first */
     int64_t late_ms;    /* monotonic: when it looked for late ones last */
     int64_t claimed_ms; /* monotonic: when plain ones were claimed last */
     struct rate_look rates;

@@ -1,6 +1,8 @@
 #include "gateway/claim/rate_look.h"
 
 #define LONGEST_MS 25 /* then others have their turn */
+#define AHEAD_MS 100  /* slots are taken until the look after the next one */
+#define AHEAD_MOST_MS 500
 #define BUSY_MS 2000
 #define SWEEP_EVERY_MS 2000
 #define SWEEP_SHARE 20 /* it takes no more than a twentieth of the time */
@@ -33,11 +35,19 @@ static int take_turns(struct claim_loop *l, struct claim_rate_look *days, const 
     return count < 0 ? -1 : given;
 }
 
+static int ahead_ms(const struct rate_look *look, int64_t now_ms)
+{
+    int64_t ms = 2 * (now_ms - look->looked_ms);
+    return (int)(ms < AHEAD_MS ? AHEAD_MS : ms < AHEAD_MOST_MS ? ms : AHEAD_MOST_MS);
+}
+
 int rate_look(struct rate_look *look, struct claim_loop *l, const struct claim_request *q, struct err *e)
 {
     int64_t began_ms = clock_monotonic_ms(), until_ms = began_ms + LONGEST_MS;
     struct due_range left = {look->oldest_ms, q->horizon_ms + 1};
-    struct claim_rate_look days = {.sweep = began_ms >= look->sweep_ms};
+    struct claim_rate_look days = {.sweep = began_ms >= look->sweep_ms,
+                                   .ahead_ms = rate_look_is_busy(look) ? ahead_ms(look, began_ms) : AHEAD_MS};
+    look->looked_ms = began_ms;
     if (rates_refresh(&l->pipeline->rates, l->pg, e) != 0)
         return -1;
     if (!look->oldest_ms || !rates_any(&l->pipeline->rates))

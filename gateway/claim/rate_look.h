@@ -9,6 +9,7 @@
 struct rate_look {
     int64_t oldest_ms; /* the first day that there is */
     int64_t gave_ms;   /* monotonic: when something got a slot last */
+    int64_t looked_ms; /* monotonic: the last look */
     int64_t sweep_ms;  /* monotonic: the next look below what was claimed last */
 };
 

@@ -68,6 +68,7 @@ int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e);
  * doubt. What somebody has locked is left for the next time, and so are the days that are locked. */
 int batch_release(struct pg *c, int32_t instance, const struct locked_days *locked, struct err *e);
 
+#define BATCH_OPENED_MOST 1000 /* of one call, about; as in late_look */
 /* Opens what claims could not see or take, around the days that are locked; a few times a second, by any
  * gateway. Returns how many messages now wait for a claim by themselves, or -1. */
 int batch_look_late(struct pg *c, const struct locked_days *locked, struct err *e);

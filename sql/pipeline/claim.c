@@ -6,8 +6,6 @@
 
 #include <stdio.h>
 
-#define RATE_AHEAD_MS 100 /* so long before their time slots are taken; as in claim_rate_turns.sql */
-
 static void read_row(const PGresult *r, int row, struct claimed_row *out)
 {
     struct message *m = &out->message;
@@ -159,9 +157,10 @@ int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pat
 int claim_rate_turns(struct pg *c, const struct claim_rate_look *look, struct claim_rate_turn *out, int max,
                      struct err *e)
 {
-    PGresult *r =
-        pg_query(c, sql_query_claim_rate_turns,
-                 PG_WITH(as_bound(look->due.from_ms), as_bound(look->due.to_ms), as_bool(look->sweep)), e);
+    PGresult *r = pg_query(c, sql_query_claim_rate_turns,
+                           PG_WITH(as_bound(look->due.from_ms), as_bound(look->due.to_ms),
+                                   as_bool(look->sweep), as_int4(look->ahead_ms)),
+                           e);
     if (!r)
         return -1;
     int n = PQntuples(r) < max ? PQntuples(r) : max;
@@ -180,7 +179,7 @@ int claim_rate(struct pg *c, const struct claim_rate_look *look, const struct cl
     PGresult *r =
         pg_query(c, sql_query_claim_rate,
                  PG_WITH(as_int4(q->rows_max), as_int8(q->bytes_max), as_int4(q->instance), from, to,
-                         as_bool(look->sweep), as_int4(RATE_AHEAD_MS), as_int4(look->turn.rate)),
+                         as_bool(look->sweep), as_int4(look->ahead_ms), as_int4(look->turn.rate)),
                  e);
     int n = r ? claim_rows(r, fn, ctx, e) : -1;
     PQclear(r);

@@ -132,6 +132,7 @@ struct claim_rate_turn {
 };
 struct claim_rate_look {
     struct due_range due;        /* only what was due then */
+    int ahead_ms;                /* slots are taken so long before their time */
     bool sweep;                  /* also what has come in below what was claimed last */
     struct claim_rate_turn turn; /* claim_rate's */
 };

@@ -1,6 +1,6 @@
 -- $1, $2 the range that claim_next gave this transaction, $3 instance. Its plain rows but those that somebody has or had locked and those that have a rate, in the order of their ids, written down as a batch.
 -- One statement, so one snapshot. Whether a row is locked is looked at once: who locks it after that finds the fence moved. Of an instance that was buried nothing is claimed.
--- Columns as claim.sql, the batch, and when it was claimed.
+-- Columns as claim.sql, the batch, and when it was claimed. (`not in` is hashed, `<> all` is not.)
 with seen as materialized (
     select coalesce(array_agg(m.id) filter (where m.xmax::text <> '0' or case when (select exists (select from postdate.rate where not removed)) then postdate.rate_of(m.exchange, m.routing_key) is not null end), '{}') as held, count(*) as n
       from postdate.message m
@@ -20,5 +20,5 @@ select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m
        (select c.id from claimed c), (select c.claimed_at from claimed c)
   from postdate.message m
  where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null
-   and m.id <> all (select unnest(c.skipped) from claimed c) and exists (select from claimed)
+   and m.id not in (select unnest(c.skipped) from claimed c) and exists (select from claimed)
  order by m.id

@@ -2,15 +2,13 @@
 -- so two gateways take no slot twice; where one has it, the other goes on with another rate. Slots are counted from this moment on, so one may be taken however long the way here was. A message
 -- is to be published at its slot, and never before it is due. One whose deadline has passed takes no slot.
 with turn as materialized (
-    select r.id, r.per_second, r.from_id, clock_timestamp() as now_at, postdate.rate_first(r, clock_timestamp()) as first, postdate.rate_portion(r) as portion
+    select r.id, r.per_second, r.from_id, clock_timestamp() as now_at, postdate.rate_first(r, clock_timestamp()) as first
       from postdate.rate r
      where r.id = $8::int and not r.paused and not r.removed and r.slot_at <= clock_timestamp() + $7::int * interval '1 ms'
        and exists (select from postdate.instance where id = $3::int)
        for no key update skip locked),
 slots as materialized (
-    select t.*, least($1::int, greatest(1, least(t.portion, floor(extract(epoch from t.now_at + $7::int * interval '1 ms' - t.first) * t.per_second)::int + 1),
-                                   floor(extract(epoch from t.now_at - t.first) * t.per_second)::int + 1)) as n -- those that have passed are made up for at once
-      from turn t),
+    select t.*, least($1::int, floor(extract(epoch from t.now_at + $7::int * interval '1 ms' - t.first) * t.per_second)::int + 1) as n from turn t),
 waiting as materialized (
     select m.id, m.deadline is null or m.deadline >= (select s.now_at from slots s) as lives
       from postdate.message m

@@ -36,11 +36,6 @@ begin
              order by r.exchange_rank desc, r.routing_rank desc, r.id limit 1);
 end $$;
 
--- How many slots are taken at once: what comes in 50 ms, so that a gateway which stops with them delays and doubles little.
-create function postdate.rate_portion(r postdate.rate) returns integer language sql immutable set search_path = pg_catalog, pg_temp as $$
-    select greatest(1, least(1000, ceil(r.per_second / 20)::int))
-$$;
-
 -- When the first of the next slots is: those that were not taken in time are lost, but for the burst.
 create function postdate.rate_first(r postdate.rate, now_at timestamptz) returns timestamptz language sql immutable set search_path = pg_catalog, pg_temp as $$
     select greatest(r.slot_at, now_at - (r.burst - 1) / nullif(r.per_second, 0) * interval '1 s')

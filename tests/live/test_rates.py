@@ -34,7 +34,7 @@ class Rates(LiveTest):
         times = [m.at_ms for m in c.all()]
         self.assertGreaterEqual(min(times), due)
         took = max(times) - due
-        self.assertTrue(4900 < took < 6500, took)
+        self.assertTrue(4700 < took < 7500, took)
         self.assertLess(busiest(times), 200 * 1.5)
         ids = [m.properties.headers['x-postdate-id'] for m in c.all()]
         self.assertEqual(ids, sorted(ids))
@@ -144,7 +144,7 @@ class Rates(LiveTest):
         p.gateway()
         c = p.consumer('q', declare=True, bind='k')
 
-        def late(what):
+        def late(what, most_ms=2000):
             """The longest that one of another exchange takes meanwhile."""
             took = []
             for i in range(10):
@@ -153,7 +153,7 @@ class Rates(LiveTest):
                 c.wait(n + 1, 30)
                 took.append(now_ms() - began)
             print(f'note {self.id()}: {what}: at most {max(took):.0f} ms', flush=True)
-            self.assertLess(max(took), 2000)
+            self.assertLess(max(took), most_ms)
         self.due_at_once(p, 20000)
         late('beside 20,000 that are due')
         self.due_at_once(p, 20000, delay='5 s')
@@ -163,7 +163,7 @@ class Rates(LiveTest):
         self.waits(p, 40000)
         p.consumer('s', declare=True, bind='k', exchange='slow')
         p.psql("select postdate.rate_remove('slow')")
-        late('beside 40,000 that are let go')
+        late('beside 40,000 that are let go', 20_000)  # behind those that are claimed, which are due earlier
         wait_until(lambda: p.value("select count(*) from postdate.message_now where state in ('scheduled', 'claimed')") == '0', 60, 'all of them')
 
     def test_a_burst_is_made_up_for_at_once(self):
@@ -196,8 +196,8 @@ class Rates(LiveTest):
     def test_a_database_that_takes_long(self):
         p = self.place()
         p.psql("select postdate.rate_set('postdate.delivery', 20)")
-        p.psql("""create or replace function postdate.rate_portion(r postdate.rate) returns integer language plpgsql as
-            $$ begin perform pg_sleep(0.3); return 5; end $$""")
+        p.psql("""create or replace function postdate.rate_first(r postdate.rate, now_at timestamptz) returns timestamptz language plpgsql as
+            $$ begin perform pg_sleep(0.3); return greatest(r.slot_at, now_at); end $$""")
         p.gateway()
         c = p.consumer('q', declare=True, bind='k')
         burst(p, 60, delay='2 s')
