@@ -25,6 +25,12 @@ int forecast_check(struct forecast_request *q, int64_t now_ms, struct err *e)
     return 0;
 }
 
+int forecast_assume(struct forecast_request *q, struct bytes text, struct err *e)
+{
+    q->what_if_count++;
+    return text.data[0] == '=' ? err_set(e, ERR_REJECT, "what-if: no exchange") : 0;
+}
+
 int forecast_read(struct pg *c, const struct forecast_request *q, struct arena *a,
                   struct forecast_report *out, struct err *e)
 {
