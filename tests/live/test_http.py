@@ -236,7 +236,7 @@ class Calls(HttpTest):
             for part in name.split('/'):
                 node = node[part]
         paths = {(m, p) for p, item in root['paths'].items() for m in item if m != 'parameters'}
-        self.assertEqual(len(paths), 40)
+        self.assertEqual(len(paths), 47)
         redocly = shutil.which('redocly') or os.environ.get('REDOCLY', '')
         if redocly:
             path = os.path.join(harness.ROOT, 'gateway', 'http', 'openapi.json')

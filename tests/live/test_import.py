@@ -61,7 +61,7 @@ class ImportTest(LiveTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = Stack.own(cls.addClassCleanup, 'import').start()
+        cls.servers = Stack.own(cls.addClassCleanup, cls.together.replace(' ', '-')).start()
         cls.ctl = os.path.join(cls.servers.directory, 'rabbitmqctl-debian')
         cls.write_script(cls.ctl, DEBIAN.format(real=os.path.join(cls.servers.directory, 'rabbitmqctl')))
         cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(36)])
@@ -245,10 +245,7 @@ class Import(ImportTest):
         wait_until(lambda: self.p.counts() == {'delivered': 1, 'scheduled': 1}, 10, 'the late one to be delivered')
 
 
-@harness.not_san  # the shim is loaded before everything
-class ImportFaults(ImportTest):
-    """Ended at each point, and run again."""
-    weight = 90
+class FaultyImport(ImportTest):
     time_limit_s = 240
     at = 0
 
@@ -284,6 +281,47 @@ class ImportFaults(ImportTest):
             self.go_on()
         self.assert_arrive(self.p.consumer('work'))
 
+    def killed_around_calls(self, side):
+        self.exchange()
+        self.p.gateway()
+        for at in range(2, 7):
+            self.work(f'{side} {at}', 7)
+            self.run_import('--batch', 5, env=self.wrap(at, **{side: 'kill -9 $PPID'}), expect=-9)
+            self.go_on()
+        self.assert_arrive(self.p.consumer('work'))
+
+    def crash(self, point, *args):
+        rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--margin', '1s', *args,
+                                  env={'RABBITMQCTL': self.ctl, 'LD_PRELOAD': SHIM, 'POSTDATE_CRASH': point})
+        self.assertEqual(rc, -9, out + err)
+
+    def save(self):
+        self.saved = os.path.join(self.servers.directory, f'{self.p.vhost}.tables')
+        self.servers.rabbitmqctl('eval', SAVE.format(path=self.saved))
+
+    def restore(self):
+        self.servers.rabbitmqctl('eval', RESTORE.format(path=self.saved))
+
+    def lose_locks(self):
+        """As behind a pooler that gives the session to others: whoever asks is alone."""
+        harness.run_psql(self.p.postgres.replace('user=postdate', 'user=postgres'),
+                         "create or replace function pg_catalog.pg_try_advisory_lock(bigint) returns boolean language sql as 'select true'")
+
+    def later_run(self, **env):
+        """For wrap: a whole run, while an earlier one waits for its answer."""
+        path = os.path.join(self.servers.directory, f'{self.p.vhost}.later')
+        env = self.p.env(RABBITMQCTL=self.ctl, **env)
+        words = [*(f'{k}={v}' for k, v in env.items()), os.path.join(harness.BIN_DIR, 'postdate'), 'import', 'plugin', *self.maps, '--margin', '1s']
+        self.write_script(path, '#!/bin/sh\nexec env -i ' + ' '.join(map(shlex.quote, words)) + '\n')
+        return f'{path} >/dev/null 2>&1'
+
+
+@harness.not_san  # the shim is loaded before everything
+class ImportFaults(FaultyImport):
+    """Killed at each point, or a server is, and run again."""
+    weight = 110
+    together = 'import faults'
+
     def test_killed_while_it_stages(self):
         self.killed_around(['import_alone.after', 'import_asleep.before', 'store.before', 'store.after', 'commit.before', 'commit.after',
                             'import_lock.before'])
@@ -294,15 +332,6 @@ class ImportFaults(ImportTest):
 
     def test_killed_while_it_ends(self):
         self.killed_around(['import_proof.before', 'import_proof.after:2', 'import_forget.before', 'import_forget.after'])
-
-    def killed_around_calls(self, side):
-        self.exchange()
-        self.p.gateway()
-        for at in range(2, 7):
-            self.work(f'{side} {at}', 7)
-            self.run_import('--batch', 5, env=self.wrap(at, **{side: 'kill -9 $PPID'}), expect=-9)
-            self.go_on()
-        self.assert_arrive(self.p.consumer('work'))
 
     def test_killed_before_each_call(self):
         self.killed_around_calls('before')
@@ -356,6 +385,13 @@ class ImportFaults(ImportTest):
         self.p.gateway()
         self.assert_arrive(self.p.consumer('work'))
 
+
+@harness.not_san
+class ImportAgain(FaultyImport):
+    """A run after one that came to no end, after a restore, beside another one."""
+    weight = 90
+    together = 'import again'
+
     def test_another_database_takes_from_the_same_node(self):
         """Each has marks of its own: what a killed run has taken is not forgotten by the other one's."""
         self.exchange()
@@ -374,11 +410,6 @@ class ImportFaults(ImportTest):
         self.assertIn('an earlier run had taken 5 messages', err)
         self.assertRegex(out, r'(?m)^old +new +5 +5 +0 +0$')
         self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 5}, (0, 0)))
-
-    def crash(self, point, *args):
-        rc, out, err = self.p.cli('import', 'plugin', *self.maps, '--margin', '1s', *args,
-                                  env={'RABBITMQCTL': self.ctl, 'LD_PRELOAD': SHIM, 'POSTDATE_CRASH': point})
-        self.assertEqual(rc, -9, out + err)
 
     def test_what_went_with_a_table_is_woken_although_it_was_due(self):
         """Taken and marked, then the plugin was disabled and enabled: nobody else has it, and nobody delivered it."""
@@ -479,13 +510,6 @@ class ImportFaults(ImportTest):
         inbox.wait(3, 30)
         self.assertEqual({m.headers['x-delay'] for m in inbox.all()}, {-9000})
 
-    def save(self):
-        self.saved = os.path.join(self.servers.directory, f'{self.p.vhost}.tables')
-        self.servers.rabbitmqctl('eval', SAVE.format(path=self.saved))
-
-    def restore(self):
-        self.servers.rabbitmqctl('eval', RESTORE.format(path=self.saved))
-
     def test_a_table_is_restored_to_before_an_import_that_came_to_no_end(self):
         """What was stored is in the plugin again: it is taken out there, and stored no second time."""
         self.exchange()
@@ -547,19 +571,6 @@ class ImportFaults(ImportTest):
         self.restore()
         self.assertIn('had stored 6 of the messages', self.run_import()[1])
         self.assertEqual((self.p.counts(), self.waiting()), ({'delivered': 6}, (0, 0)))
-
-    def lose_locks(self):
-        """As behind a pooler that gives the session to others: whoever asks is alone."""
-        harness.run_psql(self.p.postgres.replace('user=postdate', 'user=postgres'),
-                         "create or replace function pg_catalog.pg_try_advisory_lock(bigint) returns boolean language sql as 'select true'")
-
-    def later_run(self, **env):
-        """For wrap: a whole run, while an earlier one waits for its answer."""
-        path = os.path.join(self.servers.directory, f'{self.p.vhost}.later')
-        env = self.p.env(RABBITMQCTL=self.ctl, **env)
-        words = [*(f'{k}={v}' for k, v in env.items()), os.path.join(harness.BIN_DIR, 'postdate'), 'import', 'plugin', *self.maps, '--margin', '1s']
-        self.write_script(path, '#!/bin/sh\nexec env -i ' + ' '.join(map(shlex.quote, words)) + '\n')
-        return f'{path} >/dev/null 2>&1'
 
     def test_a_run_that_lost_its_lock_drops_no_row_of_a_later_one(self):
         """The earlier run is told that nothing was taken; the later one has taken the same entries, and died before it woke them."""
