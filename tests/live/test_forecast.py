@@ -85,8 +85,9 @@ class Forecast(LiveTest):
 
     def test_a_locked_day_is_passed_by(self):
         p = self.place()
-        p.psql("select postdate.schedule('k', 'x'::text, delay => d * interval '23 hours 30 minutes', exchange => 'day ' || d) from unnest(array[1, 2, 3]) d")
-        day = p.value("select ((now() at time zone 'utc') + interval '47 hours')::date")
+        p.psql("select postdate.schedule('k', 'x'::text, due_at => (date_trunc('day', now() at time zone 'utc') + d * interval '1 day' + interval '1 minute')"
+               " at time zone 'utc', exchange => 'day ' || d) from unnest(array[1, 2, 3]) d")
+        day = p.value("select ((now() at time zone 'utc') + interval '2 days')::date")
         locker = p.session()
         locker.run(f'begin; lock table postdate.{p.day(day)} in access exclusive mode')
         p.psql('truncate postdate.forecast')
