@@ -28,7 +28,6 @@ static void say_recovered(struct claim_loop *l)
 static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
 {
     bool refused;
-    int64_t now_ms;
     claimed_row_hear_clock(l->lease, l->runtime, row, &l->sent_ns);
     if (row->aside) {
         l->next_at_ms = row->next_at_ms > l->next_at_ms ? row->next_at_ms : l->next_at_ms;
@@ -45,8 +44,8 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         handing_hold(l->handing);
         h->handing = l->handing;
     }
-    if (l->rated && runtime_now_ms(l->runtime, &now_ms) && now_ms > h->at_ms)
-        h->at_ms = now_ms; /* a slot that may be made up for, or the way here was long */
+    if (l->rated && row->clock_us / 1000 > h->at_ms)
+        h->at_ms = row->clock_us / 1000; /* it is made up for. What passes on the way here is not */
     h->rated = l->rated;
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;
