@@ -20,6 +20,11 @@ json_t *api_problem_object(enum api_problem p, const char *detail);
 void api_dump(const json_t *value, struct api_answer *a);
 /* The answer is the value, whose reference it takes; 503 where memory was missing since outer began. */
 void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer);
+/* Of what is neither a message nor made by one. 0: it was an error that the request is to blame for, and is
+ * answered; else -1. */
+int api_answer_err(struct api_request *r, const struct err *e);
+/* {"removed":true} */
+void api_answer_removed(struct api_request *r);
 
 /* For the audit line. */
 void api_count(struct api_answer *a, const struct operate_count *n);

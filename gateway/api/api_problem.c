@@ -194,3 +194,18 @@ bool api_body_is_empty(struct api_request *r)
     json_decref(root);
     return fine;
 }
+
+int api_answer_err(struct api_request *r, const struct err *e)
+{
+    if (e->kind != ERR_NOT_FOUND && e->kind != ERR_REJECT)
+        return -1;
+    api_fail(&r->answer, e->kind == ERR_REJECT ? API_INVALID_MESSAGE : API_NOT_FOUND, "%s", e->text);
+    return 0;
+}
+
+void api_answer_removed(struct api_request *r)
+{
+    buf_reset(&r->answer.body);
+    buf_put_str(&r->answer.body, "{\"removed\":true}\n");
+    r->answer.status = 200;
+}

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define BURST_MAX 1000000
-
 json_t *json_rate_value(const struct rate *r)
 {
     char rate[RATE_TEXT_SIZE];
@@ -39,7 +37,7 @@ static int read_rate(const json_t *v, struct rate *out, struct err *e)
 static int read_burst(const json_t *v, struct rate *out, struct err *e)
 {
     json_int_t n = json_integer_value(v);
-    if (!json_is_integer(v) || n < 1 || n > BURST_MAX)
+    if (!json_is_integer(v) || n < 1 || n > RATE_BURST_MAX)
         return fail_field("burst", v, "a whole number from 1 to 1000000", e);
     out->burst = (int)n;
     return 0;

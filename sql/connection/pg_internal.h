@@ -174,6 +174,8 @@ int64_t pg_time_ms(const PGresult *r, int row, int column); /* rounds up; -1 for
 int64_t pg_time_us(const PGresult *r, int row, int column); /* µs since 1970 */
 struct message_id pg_id(const PGresult *r, int row, int column);
 struct bytes pg_bytes(const PGresult *r, int row, int column); /* view into the result; data NULL for null */
+/* The same in the arena. False: it does not fit into memory. What is empty has no data. */
+bool pg_copy(const PGresult *r, int row, int column, struct arena *a, struct bytes *out);
 void pg_text(const PGresult *r, int row, int column, char *out, size_t out_size); /* "" for null */
 
 int64_t pg_time_from_ms(int64_t ms); /* to µs since 2000-01-01, the wire form of timestamptz */

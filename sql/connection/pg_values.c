@@ -275,6 +275,13 @@ struct bytes pg_bytes(const PGresult *r, int row, int column)
     return bytes_of(PQgetvalue(r, row, column), (size_t)PQgetlength(r, row, column));
 }
 
+bool pg_copy(const PGresult *r, int row, int column, struct arena *a, struct bytes *out)
+{
+    struct bytes v = pg_bytes(r, row, column);
+    *out = arena_copy(a, v);
+    return v.len == 0 || out->data;
+}
+
 void pg_text(const PGresult *r, int row, int column, char *out, size_t out_size)
 {
     struct bytes v = pg_bytes(r, row, column);

@@ -77,9 +77,7 @@ static int copy_group(const PGresult *r, int row, struct arena *a, struct dead_g
 {
     struct bytes *const to[] = {&g->queue, &g->reason, &g->exchange, &g->routing_key};
     for (int i = 0; i < 4; i++) {
-        struct bytes v = pg_bytes(r, row, i);
-        *to[i] = arena_copy(a, v);
-        if (v.len && !to[i]->data)
+        if (!pg_copy(r, row, i, a, to[i]))
             return -1;
     }
     g->count = pg_int8(r, row, 4);

@@ -271,14 +271,6 @@ int import_asleep(struct pg *c, const struct import_place *place, struct import_
     return n;
 }
 
-/* The view into r, in the arena. */
-static bool keep(struct arena *a, const PGresult *r, int row, int column, struct bytes *out)
-{
-    struct bytes v = pg_bytes(r, row, column);
-    *out = arena_copy(a, v);
-    return out->data || v.len == 0;
-}
-
 static void keep_hash(struct import_row *row, struct bytes hash)
 {
     if (hash.len == sizeof row->hash)
@@ -296,9 +288,9 @@ int import_read(struct pg *c, const struct message_id *ids, size_t count, struct
     for (int i = 0; i < n && kept; i++) {
         struct import_row *row = &rows[i];
         *row = (struct import_row){.id = pg_id(r, i, 0), .due_ms = pg_time_ms(r, i, 1)};
-        kept = keep(a, r, i, 2, &row->source) && keep(a, r, i, 3, &row->exchange) &&
-               keep(a, r, i, 4, &row->routing_key) && keep(a, r, i, 5, &row->properties) &&
-               keep(a, r, i, 6, &row->body);
+        kept = pg_copy(r, i, 2, a, &row->source) && pg_copy(r, i, 3, a, &row->exchange) &&
+               pg_copy(r, i, 4, a, &row->routing_key) && pg_copy(r, i, 5, a, &row->properties) &&
+               pg_copy(r, i, 6, a, &row->body);
         keep_hash(row, pg_bytes(r, i, 7));
     }
     PQclear(r);
@@ -318,7 +310,7 @@ int import_proof(struct pg *c, struct bytes node, struct message_id after, struc
         struct import_row *row = &rows[i];
         *row = (struct import_row){
             .id = pg_id(r, i, 0), .message = pg_id(r, i, 1), .due_ms = pg_time_ms(r, i, 2), .awake = true};
-        kept = keep(a, r, i, 3, &row->source) && keep(a, r, i, 4, &row->exchange);
+        kept = pg_copy(r, i, 3, a, &row->source) && pg_copy(r, i, 4, a, &row->exchange);
         keep_hash(row, pg_bytes(r, i, 5));
     }
     PQclear(r);

@@ -23,9 +23,7 @@ int lookup_read_record(const PGresult *r, int row, struct arena *a, struct messa
     struct bytes *const to[] = {&m->exchange, &m->routing_key,      &m->key, &out->error, &m->properties,
                                 &m->body,     &out->properties_json};
     for (int i = 0; i < 7; i++) {
-        struct bytes v = pg_bytes(r, row, 8 + i);
-        *to[i] = arena_copy(a, v);
-        if (v.len && !to[i]->data)
+        if (!pg_copy(r, row, 8 + i, a, to[i]))
             return err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
     }
     m->deadline_ms = pg_is_null(r, row, 15) ? 0 : pg_time_ms(r, row, 15);

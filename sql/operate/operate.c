@@ -189,14 +189,11 @@ static int add_rate(struct pg *c, struct arena *a, struct message_record *r, str
         return -1;
     int rc = 0;
     if (PQntuples(found) > 0) {
-        struct bytes exchange = pg_bytes(found, 0, 0), key = pg_bytes(found, 0, 1);
         r->waits_for_slot = true;
-        r->rate = (struct message_rate){.exchange = arena_copy(a, exchange),
-                                        .routing_key = arena_copy(a, key),
-                                        .per_second = pg_float8(found, 0, 2),
+        r->rate = (struct message_rate){.per_second = pg_float8(found, 0, 2),
                                         .paused = pg_bool(found, 0, 3),
                                         .slot_ms = pg_time_ms(found, 0, 4)};
-        if ((exchange.len > 0 && !r->rate.exchange.data) || (key.len > 0 && !r->rate.routing_key.data))
+        if (!pg_copy(found, 0, 0, a, &r->rate.exchange) || !pg_copy(found, 0, 1, a, &r->rate.routing_key))
             rc = err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
     }
     PQclear(found);

@@ -6,7 +6,6 @@
 #include "sql_embedded.h"
 
 #define NAME_SHOWN 120
-#define BURST_MAX 1000000
 
 /* What postdate.rate_set would refuse, in more words than its error has here. */
 static int check(const struct rate *r, struct err *e)
@@ -15,8 +14,9 @@ static int check(const struct rate *r, struct err *e)
         return err_set(e, ERR_REJECT,
                        "rate: %g a second is out of range (allowed: 0, which pauses, and 0.0001 to 1000000)",
                        r->per_second);
-    if (r->burst != 0 && (r->burst < 1 || r->burst > BURST_MAX))
-        return err_set(e, ERR_REJECT, "burst: %d is out of range (allowed: 1 to %d)", r->burst, BURST_MAX);
+    if (r->burst != 0 && (r->burst < 1 || r->burst > RATE_BURST_MAX))
+        return err_set(e, ERR_REJECT, "burst: %d is out of range (allowed: 1 to %d)", r->burst,
+                       RATE_BURST_MAX);
     if (r->exchange.len > MESSAGE_NAME_MAX || r->routing_key.len > MESSAGE_NAME_MAX)
         return err_set(e, ERR_REJECT,
                        "the name of an exchange or a routing key is too long (allowed: %d bytes)",
@@ -36,7 +36,8 @@ int rate_set(struct pg *c, const struct rate *rate, struct err *e)
     PQclear(r);
     if (!r && e->kind == ERR_REJECT) /* nothing else is left */
         err_set(e, ERR_REJECT,
-                "there are 1000 rates already: set one for several exchanges, with *, or remove some");
+                "there are %d rates already: set one for several exchanges, with *, or remove some",
+                RATES_MOST);
     return r ? 0 : -1;
 }
 
@@ -93,14 +94,6 @@ int rate_remove(struct pg *c, struct bytes exchange, struct bytes routing_key, s
     return change(c, sql_query_rate_remove, exchange, routing_key, e);
 }
 
-/* False: there is no memory. */
-static bool read_text(const PGresult *r, int row, int column, struct arena *a, struct bytes *out)
-{
-    struct bytes v = pg_bytes(r, row, column);
-    *out = arena_copy(a, v);
-    return v.len == 0 || out->data;
-}
-
 /* Columns as in sql/query/rate_read.sql. False: there is no memory. */
 static bool read_rate(const PGresult *r, int row, struct arena *a, struct rate *out)
 {
@@ -112,8 +105,8 @@ static bool read_rate(const PGresult *r, int row, struct arena *a, struct rate *
         .drained_ms = pg_time_ms(r, row, 6),
         .changed_ms = pg_time_ms(r, row, 7),
     };
-    return read_text(r, row, 0, a, &out->exchange) && read_text(r, row, 1, a, &out->routing_key) &&
-           read_text(r, row, 8, a, &out->changed_by);
+    return pg_copy(r, row, 0, a, &out->exchange) && pg_copy(r, row, 1, a, &out->routing_key) &&
+           pg_copy(r, row, 8, a, &out->changed_by);
 }
 
 static int fail_memory(struct err *e)

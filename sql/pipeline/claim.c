@@ -143,11 +143,9 @@ int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pat
     size_t n = (size_t)PQntuples(r);
     bool failed = (*out = arena_alloc(arena, (n + 1) * sizeof **out)) == NULL;
     for (size_t i = 0; i < n && !failed; i++) {
-        (*out)[i] = (struct claim_rate_pattern){.exchange = arena_copy(arena, pg_bytes(r, (int)i, 0)),
-                                                .routing_key = arena_copy(arena, pg_bytes(r, (int)i, 1)),
-                                                .removed = pg_bool(r, (int)i, 2)};
-        const struct bytes exchange = (*out)[i].exchange, key = (*out)[i].routing_key;
-        failed = (exchange.len > 0 && !exchange.data) || (key.len > 0 && !key.data); /* "" has no data */
+        (*out)[i] = (struct claim_rate_pattern){.removed = pg_bool(r, (int)i, 2)};
+        failed = !pg_copy(r, (int)i, 0, arena, &(*out)[i].exchange) ||
+                 !pg_copy(r, (int)i, 1, arena, &(*out)[i].routing_key);
     }
     PQclear(r);
     *out_count = n;

@@ -153,13 +153,11 @@ declare
 begin
     if wanted = '{}' then return wanted; end if;
     locked := array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null order by m.id for update skip locked);
-    if exists (select from postdate.rate r where not r.removed) then
-        update postdate.message m
-           set (next_at, rate) = (select case when x.rate is null then m.due else 'infinity' end, x.rate from (select postdate.rate_of(m.exchange, m.routing_key) as rate offset 0) x)
-         where m.id = any (locked) and m.next_at is null;
-    else
-        update postdate.message m set next_at = m.due where m.id = any (locked) and m.next_at is null;
-    end if;
+    update postdate.message m
+       set (next_at, rate) = (
+               select case when x.rate is null then m.due else 'infinity' end, x.rate
+                 from (select case when (select exists (select from postdate.rate r where not r.removed)) then postdate.rate_of(m.exchange, m.routing_key) end as rate offset 0) x)
+     where m.id = any (locked) and m.next_at is null;
     return array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null);
 end $$;
 

@@ -39,18 +39,13 @@ static json_t *rate_value(const struct api_request *r, const struct rate *rate)
     return o;
 }
 
-static void answer_rate(struct api_request *r, const struct rate *rate)
+/* rc: of reading it. */
+static int answer_rate(struct api_request *r, int rc, const struct rate *rate, const struct err *e)
 {
+    if (rc != 0)
+        return api_answer_err(r, e);
     struct json_memory_scope outer = json_memory_begin();
     api_answer_json(r, rate_value(r, rate), outer);
-}
-
-/* 0: it was one that the request is to blame for, and is answered. */
-static int answer_err(struct api_request *r, const struct err *e)
-{
-    if (e->kind != ERR_NOT_FOUND && e->kind != ERR_REJECT)
-        return -1;
-    api_fail(&r->answer, e->kind == ERR_REJECT ? API_INVALID_MESSAGE : API_NOT_FOUND, "%s", e->text);
     return 0;
 }
 
@@ -90,10 +85,7 @@ static int answer_now(struct api_context *c, struct api_request *r, const struct
     int rc = may_see(r, names->exchange)
                  ? rate_get(c->pg, names->exchange, names->routing_key, &arena, &rate, e)
                  : rate_fail_missing(names->exchange, names->routing_key, e);
-    if (rc == 0)
-        answer_rate(r, &rate);
-    else
-        rc = answer_err(r, e);
+    rc = answer_rate(r, rc, &rate, e);
     arena_free(&arena);
     return rc;
 }
@@ -139,10 +131,7 @@ int api_rate_match(struct api_context *c, struct api_request *r, struct err *e)
     arena_init(&arena, RATES_MAX);
     int rc = api_scope_has(r->scope, exchange) ? rate_match(c->pg, exchange, key, &arena, &rate, e)
                                                : rate_fail_unmatched(exchange, key, e);
-    if (rc == 0)
-        answer_rate(r, &rate);
-    else
-        rc = answer_err(r, e);
+    rc = answer_rate(r, rc, &rate, e);
     arena_free(&arena);
     return rc;
 }
@@ -164,7 +153,7 @@ int api_rate_set(struct api_context *c, struct api_request *r, struct err *e)
     int rc = json_rate_read(root, &rate, e);
     if (rc == 0)
         rc = rate_set(c->pg, &rate, e);
-    rc = rc == 0 ? answer_now(c, r, &rate, e) : answer_err(r, e);
+    rc = rc == 0 ? answer_now(c, r, &rate, e) : api_answer_err(r, e);
     json_decref(root);
     return rc;
 }
@@ -183,7 +172,7 @@ static int change(struct api_context *c, struct api_request *r,
     int rc = json_rate_read_name(root, &names, e);
     if (rc == 0)
         rc = run(c->pg, names.exchange, names.routing_key, e);
-    rc = rc == 0 ? answer_now(c, r, &names, e) : answer_err(r, e);
+    rc = rc == 0 ? answer_now(c, r, &names, e) : api_answer_err(r, e);
     json_decref(root);
     return rc;
 }
@@ -204,9 +193,7 @@ int api_rate_remove(struct api_context *c, struct api_request *r, struct err *e)
     if (!take_names_only(r, &names) || !may_change(r))
         return 0;
     if (rate_remove(c->pg, names.exchange, names.routing_key, e) != 0)
-        return answer_err(r, e);
-    buf_reset(&r->answer.body);
-    buf_put_str(&r->answer.body, "{\"removed\":true}\n");
-    r->answer.status = 200;
+        return api_answer_err(r, e);
+    api_answer_removed(r);
     return 0;
 }

@@ -24,15 +24,6 @@ static void answer_policy(struct api_request *r, const struct retry_policy *p)
     api_answer_json(r, json_policy_value(p), outer);
 }
 
-/* 0: it was one that the request is to blame for, and is answered. */
-static int answer_err(struct api_request *r, const struct err *e)
-{
-    if (e->kind != ERR_NOT_FOUND && e->kind != ERR_REJECT)
-        return -1;
-    api_fail(&r->answer, e->kind == ERR_REJECT ? API_INVALID_MESSAGE : API_NOT_FOUND, "%s", e->text);
-    return 0;
-}
-
 int api_policy_list(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct retry_policy *list;
@@ -87,7 +78,7 @@ int api_policy_show(struct api_context *c, struct api_request *r, struct err *e)
     if (rc == 0)
         answer_policy(r, &p);
     else
-        rc = answer_err(r, e);
+        rc = api_answer_err(r, e);
     arena_free(&arena);
     return rc;
 }
@@ -106,7 +97,7 @@ int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
     if (rc == 0)
         answer_policy(r, &p);
     else
-        rc = answer_err(r, e);
+        rc = api_answer_err(r, e);
     json_decref(root);
     return rc;
 }
@@ -118,9 +109,7 @@ int api_policy_remove(struct api_context *c, struct api_request *r, struct err *
     int rc = bytes_is_text(r->id) ? retry_remove(c->pg, r->id, e)
                                   : err_set(e, ERR_NOT_FOUND, "the pattern is not UTF-8 text");
     if (rc != 0)
-        return answer_err(r, e);
-    buf_reset(&r->answer.body);
-    buf_put_str(&r->answer.body, "{\"removed\":true}\n");
-    r->answer.status = 200;
+        return api_answer_err(r, e);
+    api_answer_removed(r);
     return 0;
 }

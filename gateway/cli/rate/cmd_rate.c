@@ -201,7 +201,7 @@ static const struct cli_option options[] = {
     {"burst", "N",
      "so many may come at once after a while without any," CLI_HELP_LINE
      "1 to 1000000 (default a fiftieth of a second's)",
-     CLI_TAKE(number, order, burst), .max = 1000000, .of = "set"},
+     CLI_TAKE(number, order, burst), .max = RATE_BURST_MAX, .of = "set"},
     {"routing-key", "K",
      "only messages with such a routing key (default *, any);" CLI_HELP_LINE "of show: the key of a message",
      CLI_TAKE(bytes, order, routing_key), .letter = 'k', .of = ALL_BUT_LIST},
