@@ -59,7 +59,7 @@ class Migrate(LiveTest):
         channel.exchange_declare('orders', 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'topic'})
         channel.queue_declare('orders.work', durable=True)
         channel.queue_bind('orders.work', 'orders', 'order.*')
-        for body, delay_ms in ((b'old 1', 12_000), (b'old 2', 14_000)):
+        for body, delay_ms in ((b'old 1', 25_000), (b'old 2', 27_000)):
             self.publish('orders', body, delay_ms)
 
     def publish(self, exchange, body, delay_ms, **headers):
@@ -90,7 +90,7 @@ class Migrate(LiveTest):
         self.publish('orders', b'not switched', 2000)
         inbox = self.p.consumer('orders.work')
         # Step 4: the plugin delivers what it has.
-        inbox.wait(len(self.due), 30)
+        inbox.wait(len(self.due), 60)
         wait_until(lambda: self.waiting_in_the_plugin()[0] == 0, 15, 'the plugin to be empty', 0.2)
         self.assertEqual({m.body: m.exchange for m in inbox.all()}.keys(), self.due.keys())
         self.step_3_road_b(g)
@@ -128,7 +128,7 @@ class Migrate(LiveTest):
         self.c.channel.queue_unbind('orders.work', 'orders', 'order.*')
         self.publish('orders', b'by the new one alone', 400)
         self.publish('postdate', b'and from Postdate', 400, **{'x-postdate-exchange': 'orders.due'})
-        inbox.wait(len(self.due), 30)
+        inbox.wait(len(self.due), 60)
         self.assertEqual(sorted(m.body for m in inbox.all()), sorted(self.due), 'each once')
         for m in inbox.all():
             self.assertGreaterEqual(m.at_ms, self.due[m.body], f'{m.body!r} was early')
