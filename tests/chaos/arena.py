@@ -33,10 +33,13 @@ NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', '
                          'newest_delivered_attempt_us'), 0)
 
 # name: (transport, gateways, types of the consumer's two queues); harmed is as ttl; those of BROKER_DELIVERS: RabbitMQ does the last hop; those of
-# REJECTS: consumers reject by chance, their queues dead-letter to postdate.retry
+# REJECTS: consumers reject by chance, their queues dead-letter to postdate.retry; those of SHARDED have several intake and exit queues; those of
+# TWO_DATABASES are two Postdates behind one exchange, half of the gateways each
 BROKER_DELIVERS = ('ttl-broker',)
 HARMED = {'harmed': 0.001}  # so many of its messages are to harm the others: harm.py
 REJECTS = ('retry', 'cluster-retry')
+SHARDED, SHARDS = ('shards', 'cluster-shards'), 3
+TWO_DATABASES, FEED = ('cells',), 'chaos.cells'
 BOTH_QUORUM, BOTH_CLASSIC, ONE_OF_EACH, QUORUM_FIRST = ('quorum', 'quorum'), ('classic', 'classic'), ('classic', 'quorum'), ('quorum', 'classic')
 CELLS = {
     'timer': ('timer', 3, BOTH_QUORUM),
@@ -47,11 +50,14 @@ CELLS = {
     'native': ('native', 2, BOTH_QUORUM),
     'harmed': ('ttl', 2, BOTH_CLASSIC),
     'retry': ('ttl', 2, ONE_OF_EACH),
+    'shards': ('ttl', 2, BOTH_QUORUM),
+    'cells': ('ttl', 4, BOTH_QUORUM),
     'cluster-timer': ('timer', 3, BOTH_QUORUM),
     'cluster-ttl': ('ttl', 2, BOTH_QUORUM),
     'cluster-plugin': ('plugin', 2, QUORUM_FIRST),
     'cluster-native': ('native', 2, QUORUM_FIRST),
     'cluster-retry': ('timer', 2, BOTH_QUORUM),
+    'cluster-shards': ('ttl', 2, BOTH_QUORUM),
 }
 # A queue of the quorum type lets go what it dead-letters when it is confirmed.
 QUEUE_TYPES = {'classic': {}, 'quorum': {'x-queue-type': 'quorum'}}
@@ -75,15 +81,19 @@ class Cell:
         self.on_cluster = name.startswith('cluster-')
         self.rabbit = arena.cluster if self.on_cluster else arena.rabbit
         self.vhost, self.database, self.user = f'c-{name}', 'c_' + name.replace('-', '_'), f'gw-{name}'
+        self.databases = [self.database] + [self.database + '_2'] * (name in TWO_DATABASES)
+        self.intakes = ['postdate.intake' + (f'.{n}' if n > 1 else '') for n in range(1, SHARDS + 1 if name in SHARDED else 2)]
         self.directory = os.path.join(arena.evidence, name)
         os.makedirs(self.directory)
         self.workload, self.witnesses = None, []
         self.status, self.status_at = {}, 0
         self.refusals, self.refusals_at = None, 0  # those that are open, and since when just these
         self.rabbit.make_vhost(self.vhost, ['guest', self.user])
-        arena.postgres.primary.psql(f'create database {self.database} owner postdate')
-        self.gateways = [self._gateway(i) for i in range(count)]
-        self._migrate()
+        for database in self.databases:
+            arena.postgres.primary.psql(f'create database {database} owner postdate')
+        self.gateways = [self._gateway(i, i * len(self.databases) // count) for i in range(count)]
+        for home in range(len(self.databases)):
+            self._migrate(home)
         for g in self.gateways:
             g.start()
 
@@ -97,7 +107,7 @@ class Cell:
         """One for each node of the broker."""
         return ['amqp'] if len(self.rabbit.ports) == 1 else [f'amqp-{n}' for n in range(1, len(self.rabbit.ports) + 1)]
 
-    def _gateway(self, number):
+    def _gateway(self, number, home):
         arena, ports = self.arena, {}
         targets = {**{link: ('127.0.0.1', port) for link, port in zip(self.amqp_links(), self.rabbit.ports)},
                    **{os.path.basename(n.directory): n.socket for n in arena.postgres.nodes}}
@@ -106,19 +116,32 @@ class Cell:
         arena.proxy.listen(f'{self.name}.{number}.{os.path.basename(arena.postgres.spare.directory)}', False)
         settings = {
             'POSTDATE_POSTGRES_URL': f'postgresql://postdate@127.0.0.1:{ports["pg-a"]},127.0.0.1:{ports["pg-b"]}/'
-                                     f'{self.database}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
+                                     f'{self.databases[home]}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
             'POSTDATE_AMQP_URL': self.rabbit.url(self.vhost, self.user, [ports[link] for link in self.amqp_links()]),
             'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': '3d',
             'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_LAST_HOP': self.last_hop,
             'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
-            'POSTDATE_RETRY_FIRST': '200ms', 'POSTDATE_RETRY_MAX': '2s', 'POSTDATE_RETRY_ATTEMPTS': '1000',
+            'POSTDATE_RETRY_FIRST': '200ms', 'POSTDATE_RETRY_MAX': '2s', 'POSTDATE_RETRY_ATTEMPTS': '1000', **self._of_home(home),
         }
+        if self.name in SHARDED:
+            settings.update({'POSTDATE_INTAKE_QUEUES': str(SHARDS), 'POSTDATE_EXIT_QUEUES': str(SHARDS)})
         return Gateway(f'{self.name}.{number}', settings, os.path.join(self.directory, f'gateway-{number}.log'), arena.build,
                        arena.shim, arena.work)
 
-    def _migrate(self):
-        env = dict(os.environ, POSTDATE_CONFIG='/dev/null', POSTDATE_POSTGRES_URL=self.arena.postgres.url(self.database),
-                   POSTDATE_DELIVERY_MAX_DELAY='3d')
+    def _of_home(self, home):
+        """Settings of one of several Postdates; each finds what the others have."""
+        if len(self.databases) == 1:
+            return {}
+        path = os.path.join(self.directory, 'cells.conf')
+        with open(path, 'w', encoding='utf-8') as f:
+            for number, database in enumerate(self.databases):
+                f.write(f'[cell {number}]\npostgres.url = {self.arena.postgres.url(database)}\nnumber = {number}\n')
+        return {'POSTDATE_AMQP_PREFIX': f'postdate{home or ""}', 'POSTDATE_CELL_NUMBER': str(home), 'POSTDATE_CELLS_FILE': path,
+                'POSTDATE_CELL_EXCHANGE': FEED, 'POSTDATE_CELL_EXCHANGE_BY': 'message-id'}
+
+    def _migrate(self, home):
+        env = dict(os.environ, POSTDATE_CONFIG='/dev/null', POSTDATE_POSTGRES_URL=self.arena.postgres.url(self.databases[home]),
+                   POSTDATE_DELIVERY_MAX_DELAY='3d', **self._of_home(home))
         subprocess.run([os.path.join(self.arena.build, 'postdate'), 'migrate'], env=env, check=True, stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if self.rejects:
@@ -135,16 +158,16 @@ class Cell:
         """What publishers have a confirm for, and no gateway has read."""
         connection = self.amqp()
         try:
-            return connection.channel().queue_declare('postdate.intake', passive=True).method.message_count
+            channel = connection.channel()
+            return sum(channel.queue_declare(queue, passive=True).method.message_count for queue in self.intakes)
         finally:
             connection.close()
 
     def waiting(self, most):
         """How many wait to be delivered, counted up to `most`: counting a million would be a load of its own."""
-        return int(self.arena.postgres.primary.psql(
+        return sum(int(self.arena.postgres.primary.psql(
             f"select count(*) from (select from postdate.message_now where state in ('scheduled', 'claimed', 'handed') "
-            f"and routing_key like 'chaos.%' limit {most}) s",
-            self.database)[0][0])
+            f"and routing_key like 'chaos.%' limit {most}) s", database)[0][0]) for database in self.databases)
 
     def declare_target(self):
         """The consumer's queues and their bindings; an exchange of the user's beside the gateway's own."""
@@ -180,6 +203,9 @@ class Cell:
         with open(config, 'w', encoding='utf-8') as f:
             json.dump({'name': self.name, 'dir': arena.evidence, 'amqp_url': self.rabbit.url(self.vhost),
                        'postgres_url': arena.postgres.url(self.database), 'http': [g.http for g in self.gateways],
+                       # Asked again, a request must come to the database that was asked before; who looks for a message may ask any.
+                       **({'intake': FEED, 'http': [g.http for g in self.gateways[:len(self.gateways) // 2]],
+                           'http_later': [g.http for g in self.gateways]} if len(self.databases) > 1 else {}),
                        'cli': os.path.join(arena.build, 'postdate'), 'seed': self.seed, 'rate': self.rate,
                        **({'harm': HARMED[self.name]} if self.name in HARMED else {}),
                        'exchanges': [DELIVERY, SECOND], 'routing_keys': [key for keys in TARGETS.values() for key in keys]}, f)

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from arena import GRACE
+from arena import GRACE, SHARDED, SHARDS
 from faults import NotPossible, fault
 from servers import ROOT, wait_until
 
@@ -67,6 +67,19 @@ def gateway_point(x):
         g.crash()
     starts = exits + 2
     wait_until(lambda: g.starts > starts, 10, f'{g.name} to be started again')
+
+
+@fault('gateway.queues', weight=6, only=lambda cell: cell.name in SHARDED)
+def gateway_queues(x):
+    """One of them wants another number of queues from now on; the others still have theirs."""
+    number, g = x.pick()
+    wait_running(g)
+    intake, exits = x.rng.randint(1, SHARDS), x.rng.randint(1, SHARDS)
+    g.settings.update({'POSTDATE_INTAKE_QUEUES': str(intake), 'POSTDATE_EXIT_QUEUES': str(exits)})
+    starts = g.starts
+    x.begin(f'gateway {number} started with {intake} intake and {exits} exit queues')
+    g.crash(x.rng.choice([signal.SIGTERM, signal.SIGKILL]))
+    wait_until(lambda: g.starts > starts, 60, f'{g.name} to stop and start')
 
 
 @fault('gateway.pause', weight=1, only=lambda cell: len(cell.gateways) > 1)

@@ -15,7 +15,7 @@ def postgres_terminate(x):
     x.begin(f'pg_terminate_backend, {share:.0%} of the sessions')
     try:
         x.arena.postgres.primary.psql(
-            f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{x.cell.database}' "
+            f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{x.rng.choice(x.cell.databases)}' "
             f"and application_name like 'postdate%' and random() < {share}")
     except RuntimeError:
         x.detail += ' (Postgres is away just now)'

@@ -71,7 +71,7 @@ class Asker(threading.Thread):
 
 class ByHttp:
     def __init__(self, shared, rng):
-        self.shared, self.web = shared, Web(shared.config['http'], rng)
+        self.shared, self.web = shared, Web(shared.config.get('http_later', shared.config['http']), rng)
 
     def open(self):
         return self.web.open()

@@ -4,8 +4,9 @@
   FAULTS=n     how many (default 1000; at least one of each kind that strikes servers); with fewer than 200 what would last for a minute
                lasts for some seconds
   ONLY=word    only kinds with this word in their name; several: ONLY=exit,leaderless
-  CELLS=a,b    only these cells (timer, ttl, plugin, plugin-alone, ttl-broker, harmed, retry; cluster-timer, cluster-ttl, cluster-plugin, cluster-retry
-               on three nodes of RabbitMQ); native and cluster-native, for RabbitMQ 4.4 and later, only where they are named
+  CELLS=a,b    only these cells (timer, ttl, plugin, plugin-alone, ttl-broker, harmed, retry, shards, cells; on three nodes of RabbitMQ
+               cluster-timer, cluster-ttl, cluster-plugin, cluster-retry, cluster-shards); native and cluster-native, for RabbitMQ 4.4 and
+               later, only where they are named
   RATE=n       messages a second for each cell (default 60)
   MILLION=n    messages due in one second, once, while faults go on (default 1000000 with 1000 faults or more, else 0)
   STACK_PLUGINS_DIR=dir   the real delayed-message plugin, instead of its test double
@@ -259,9 +260,9 @@ def main():
 def keep_rows(arena):
     """What the databases say at the end, for whoever has to find out how something was lost."""
     for cell in arena.cells.values():
-        rows = arena.postgres.primary.psql(
+        rows = [row for database in cell.databases for row in arena.postgres.primary.psql(
             "select translate(encode(substr(body, 1, 40), 'escape'), E'\\t\\n', '  '), id, state, hold, attempts, error, due, next_at, settled_at, "
-            "created_at from postdate.message_now order by due limit 500000", cell.database, 120)
+            "created_at from postdate.message_now order by due limit 500000", database, 120)]
         with open(os.path.join(cell.directory, 'rows.tsv'), 'w', encoding='utf-8') as f:
             f.writelines('\t'.join(row) + '\n' for row in rows)
         if cell.rejects:

@@ -26,6 +26,7 @@ class AmqpWay(threading.Thread):
         super().__init__(name='amqp', daemon=True)
         self.shared, self.pace = shared, Pace(shared, share)
         self.maker, self.plans = Maker(shared.config, shared.writer.run, 'amqp'), Plans(shared, 'amqp')
+        self.intake = shared.config.get('intake', INTAKE)
         self.parameters = pika.URLParameters(shared.config['amqp_url'])
         self.parameters.heartbeat, self.parameters.socket_timeout, self.parameters.stack_timeout = 5, 3, 5
         self.connection = self.channel = self.job = None
@@ -139,7 +140,7 @@ class AmqpWay(threading.Thread):
             self.unconfirmed[self.tag] = m
         try:
             for m in messages:
-                self.channel.basic_publish(INTAKE, m.routing_key, m.body, self.properties(m), mandatory=True)
+                self.channel.basic_publish(self.intake, m.routing_key, m.body, self.properties(m), mandatory=True)
         except pika.exceptions.AMQPError:
             pass  # it closes: all that is unconfirmed becomes unknown
 

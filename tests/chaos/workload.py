@@ -5,7 +5,8 @@ and each answer after it came.
     workload.py CELL.json       {"name", "dir", "amqp_url", "postgres_url", "http": ["host:port", ...], "seed", "rate"}
 
 name: of the cell, in refs and file names; dir: of the ledger; http: one address per gateway; rate: messages a second, all ways
-together. Optional: "exchanges" and "routing_keys", lists to pick from (default: postdate.delivery; chaos.a to chaos.c);
+together. Optional: "intake", the exchange to publish to (default: postdate); "http_later", addresses that are asked for
+messages that are there (default: http); "exchanges" and "routing_keys", lists to pick from (default: postdate.delivery; chaos.a to chaos.c);
 "shares", {way: part of the rate}; "harm", a part of the rate: messages beside the others that are in no ledger (harm.py).
 
 Commands are JSON lines on stdin:
