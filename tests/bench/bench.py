@@ -34,6 +34,7 @@ import rates
 import recur
 import retry
 import scale
+import shards
 import steady
 import store
 from kit import HERE, ROOT, SIGNALS, Bench, Servers, Sizes, plugin_kind
@@ -50,6 +51,7 @@ SHAPES = [
     ('million-herd', herd.measure_million, 110),
     ('after-batch', after_batch.measure, 75),
     ('scale', scale.measure, 85),
+    ('shards', shards.measure, 240),
     ('cost', cost.measure, 200),
     ('feed', feed.measure, 55),
     ('retry', retry.measure, 160),

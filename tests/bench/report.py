@@ -34,7 +34,7 @@ class Target:
 
 # figure: (name in tables, format)
 NAMES = {
-    'rate': ('rate', '{:,.0f}/s'), 'p50_ms': ('p50', '{:.2f}'), 'p99_ms': ('p99', '{:.2f}'), 'p999_ms': ('p99.9', '{:.2f}'),
+    'intake': ('intake', '{:,.0f}/s'), 'rate': ('rate', '{:,.0f}/s'), 'p50_ms': ('p50', '{:.2f}'), 'p99_ms': ('p99', '{:.2f}'), 'p999_ms': ('p99.9', '{:.2f}'),
     'max_ms': ('max', '{:.1f}'), 'seconds': ('time', '{:.2f} s'), 'ratio': ('ratio', '{:.2f}'), 'bytes': ('bytes', '{:.0f}'),
     'wal': ('WAL', '{:.0f} B'), 'peak_mib': ('peak', '{:.1f} MiB'), 'whole_p99_ms': ('whole p99', '{:.2f}'),
     'mib': ('memory', '{:.1f} MiB'), 'grown_mib': ('grown', '{:+.1f} MiB'), 'ms': ('median', '{:.2f} ms'),

@@ -1,0 +1,44 @@
+"""Shards: one intake and one exit queue against three, on a RabbitMQ of three nodes. On one
+machine with few cores three cannot be faster: the question is what they cost there."""
+import itertools
+import time
+
+import cluster_kit
+from herd import drain
+from kit import Lane, harness, now_ms, wrong
+
+SHAPE = 'shards: intake and drain (ttl) on a cluster of three nodes'
+numbers = itertools.count(1)
+
+
+def place_on(bench, cluster):
+    cluster.vhost(f'bench-shards-{next(numbers)}')
+    place = harness.Place(cluster, transport='ttl')
+    bench.open.append(place)
+    return place
+
+
+def store_rate(bench, lane, count):
+    queue, began = lane.queue('store'), time.monotonic()
+    lane.publish(queue, count, now_ms() + 3_600_000).result(300)
+    return count / (lane.wait_stored(queue, count, 300) - began)
+
+
+def measure(bench):
+    cluster = cluster_kit.ClusterStack(bench.stack)
+    count = bench.sizes.herd // 5
+    try:
+        for number in range(bench.sizes.runs):
+            for queues in (1, 3):
+                row = bench.report.row(SHAPE, f'{queues} of each, {count:,}')
+                place = place_on(bench, cluster)
+                with row.trying(bench.say), Lane(bench, 'ttl', place=place, POSTDATE_INTAKE_QUEUES=queues,
+                                                 POSTDATE_EXIT_QUEUES=queues) as lane:
+                    row.add(intake=store_rate(bench, lane, count))
+                    result, _ = drain(lane, count)
+                    row.add(rate=count / result['max_ms'] * 1000, p99_ms=result['p99_ms']).note(wrong(result))
+                    bench.say(f'shards {number + 1}/{bench.sizes.runs}: {row.what}: intake {row.figures["intake"][-1]:,.0f}/s, '
+                              f'drain {row.figures["rate"][-1]:,.0f}/s')
+                bench.close(place)
+    finally:
+        cluster.close()
