@@ -52,6 +52,7 @@ SHAPES = [
     ('after-batch', after_batch.measure, 75),
     ('scale', scale.measure, 85),
     ('shards', shards.measure, 240),
+    ('cells', shards.measure_cells, 60),
     ('cost', cost.measure, 200),
     ('feed', feed.measure, 55),
     ('retry', retry.measure, 160),

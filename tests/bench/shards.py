@@ -5,7 +5,7 @@ import time
 
 import cluster_kit
 from herd import drain
-from kit import Lane, harness, now_ms, wrong
+from kit import Lane, harness, now_ms, wait_until, wrong
 
 SHAPE = 'shards: intake and drain (ttl) on a cluster of three nodes'
 numbers = itertools.count(1)
@@ -42,3 +42,34 @@ def measure(bench):
                 bench.close(place)
     finally:
         cluster.close()
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+CELLS, FEED = 'cells: messages accepted a second, until the commit, by one exchange in front of them (timer)', 'bench.cells'
+
+
+def store_in_cells(bench, count, messages):
+    first = bench.place('timer')
+    places = [first] + [bench.place('timer', vhost=first.vhost, prefix=f'bench{n}') for n in range(2, count + 1)]
+    try:
+        for number, place in enumerate(places):
+            place.gateway(POSTDATE_CELL_NUMBER=number, POSTDATE_CELL_EXCHANGE=FEED, POSTDATE_CELL_EXCHANGE_BY='message-id')
+        began = time.monotonic()
+        first.load('publish', '--exchange', FEED, '--routing-key', 'cells', '--count', messages, '--due-at-ms', now_ms() + 3_600_000,
+                   '--timeout-s', 300).result(300)
+        stored = 'select count(*) from postdate.message_now'
+        wait_until(lambda: sum(int(p.value(stored)) for p in places) == messages, 300, f'{messages} messages to be stored', 0.1)
+        return messages / (time.monotonic() - began)
+    finally:
+        for place in reversed(places):  # the vhost is the first one's
+            bench.close(place)
+
+
+def measure_cells(bench):
+    for number in range(bench.sizes.runs):
+        for cells in (1, 2):
+            row = bench.report.row(CELLS, '1 cell' if cells == 1 else f'{cells} cells')
+            with row.trying(bench.say):
+                rate = store_in_cells(bench, cells, bench.sizes.herd)
+                row.add(rate=rate)
+                bench.say(f'cells {number + 1}/{bench.sizes.runs}: {row.what}: {rate:,.0f}/s')
