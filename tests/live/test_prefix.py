@@ -2,8 +2,7 @@
 import json
 import os
 
-import pika
-
+from broker_users import documented_user
 from doctor_kit import Doctor
 from harness import LiveTest, now_ms, wait_until
 from test_retries import QUORUM, Refuser
@@ -137,6 +136,23 @@ class Prefix(PrefixKit):
         p.client().publish('k', b'y', {'x-delay': 1}, exchange='orders')
         inbox.wait_body(b'y', 10)
         self.assertEqual([m.body for m in inbox.messages], [b'x', b'y'])
+
+    def test_the_rights_to_its_own_names_are_enough(self):
+        """As docs/scale.md has them. With these it cannot reach the other one's exchanges."""
+        one = self.place(transport='ttl')
+        one.gateway()
+        two = self.place(transport='ttl', vhost=one.vhost, prefix='cell2')
+        two.amqp = documented_user(self, two, 'cell2', 'docs', 'scale.md')
+        two.gateway(POSTDATE_HANDOVER_MIN_AHEAD='1s')
+        inbox, c = one.consumer('q', bind='k'), one.client()
+        self.publish_to_both(c, 2, delays=(300, 3000))
+        c.publish('k', b'stray', {'x-delay': 1, 'x-postdate-exchange': 'postdate'}, exchange='cell2')
+        inbox.wait(4)
+        wait_until(lambda: two.counts() == {'delivered': 2, 'scheduled': 1}, 10, 'the stray one to be refused')
+        self.assertEqual(two.psql("select error like '%ACCESS_REFUSED%' from postdate.message_now where state = 'scheduled'"), [['t']])
+        rc, out, err = two.cli('doctor', '--json')
+        found = {f['check']: f['status'] for f in json.loads(out)}
+        self.assertEqual((found['broker.permissions'], found['broker.vhost']), ('ok', 'ok'), out + err)
 
     def test_what_is_no_prefix(self):
         p = self.place(migrate=False)
