@@ -226,3 +226,13 @@ class Doctors(Doctor, PrefixKit):
         self.addCleanup(one.stack.rabbitmqctl, 'clear_policy', '-p', one.vhost, 'short')
         self.assert_nothing_failed(self.doctor(one, '--rabbitmqctl', control))
         self.assert_finding(self.doctor(two, '--rabbitmqctl', control), 'broker.policies', 'fail', "'cell2.")
+
+    def test_what_the_plugin_holds_for_another_one_is_no_finding(self):
+        one, two = self.two('plugin')
+        for exchange in ('postdate', 'cell2'):
+            one.client().publish('k', b'x', {'x-delay': 3600000}, exchange=exchange)
+        for p, own, other in ((one, 'postdate', 'cell2'), (two, 'cell2', 'postdate')):
+            wait_until(lambda p=p: p.counts() == {'handed': 1}, 10, 'it to be handed over')
+            found = self.doctor(p, '--rabbitmqctl', os.path.join(p.stack.directory, 'rabbitmqctl'))
+            self.assert_finding(found, 'plugin.messages', 'ok', f"'{own}.delayed', used by Postdate: 1 wait")
+            self.assert_finding(found, 'plugin.messages', 'ok', f"'{other}.delayed', used by another Postdate: 1 wait")

@@ -127,9 +127,9 @@ static void test_whose_a_name_is(void **state)
     (void)state;
     names_set_prefix("a.b");
     for (size_t i = 0; i < COUNT_OF(own); i++)
-        assert_true(names_own(bytes_of_str(own[i])));
+        assert_true(names_is_own(bytes_of_str(own[i])));
     for (size_t i = 0; i < COUNT_OF(others); i++)
-        assert_false(names_own(bytes_of_str(others[i])));
+        assert_false(names_is_own(bytes_of_str(others[i])));
     buf_init(&pattern, 1024);
     names_put_pattern(&pattern);
     buf_put_u8(&pattern, '\0');

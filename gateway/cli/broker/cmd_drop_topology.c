@@ -1,13 +1,8 @@
 /* postdate drop-topology: what gateways have declared in RabbitMQ goes, when Postdate is to be removed. */
 #include "amqp/inspect/inspect.h"
-#include "amqp/topology/last_hop.h"
-#include "amqp/topology/owner.h"
-#include "amqp/topology/topology.h"
 #include "amqp/topology/topology_front.h"
-#include "amqp/topology/topology_retry.h"
 #include "amqp/topology/transport.h"
 #include "core/base/names.h"
-#include "core/message/dead_letter.h"
 #include "gateway/cli/command.h"
 
 #include <inttypes.h>
