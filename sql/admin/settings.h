@@ -15,7 +15,8 @@ struct settings {
     const enum hold_policy *hold; /* NULL leaves what a gateway recorded (it alone knows) */
 };
 
-/* Records them; the last writer wins. Needs the current schema. */
+/* Records them; the last writer wins. And the prefix: that of broker_names, until the database belongs to
+ * one. Needs the current schema. */
 int settings_record(struct pg *c, const struct settings *s, struct err *e);
 
 /* What the gateway that started last recorded. */

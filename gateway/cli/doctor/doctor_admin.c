@@ -1,13 +1,13 @@
 #include "gateway/cli/doctor/doctor_admin.h"
 
+#include "amqp/inspect/inspect.h"
 #include "amqp/inspect/policy_probe.h"
+#include "core/base/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define OWN_EXCHANGE "postdate.delayed"
-#define TTL_LADDER_PREFIX "postdate.ttl."
 #define NAMED 5 /* bindings shown by name */
 
 static const char *text_of(const json_t *o, const char *name)
@@ -49,6 +49,21 @@ static void describe_bindings(const json_t *bindings, struct buf *out)
     buf_put_u8(out, '\0');
 }
 
+/* Is it that of a Postdate with another prefix? Beside X.delayed it has X.owner. */
+static bool is_of_another(struct doctor *d, const char *name, const char *vhost)
+{
+    static const char suffix[] = ".delayed";
+    char owner[300];
+    struct err ignored;
+    bool exists = false;
+    size_t len = strlen(name);
+    if (strcmp(vhost, d->target.vhost) != 0 || len < sizeof suffix ||
+        strcmp(name + len - (sizeof suffix - 1), suffix) != 0)
+        return false;
+    snprintf(owner, sizeof owner, "%.*s.owner", (int)(len - (sizeof suffix - 1)), name);
+    return inspect_exchange(d->broker, owner, &exists, &ignored) == 0 && exists;
+}
+
 static void report_exchange(struct doctor *d, const json_t *x)
 {
     struct buf bindings;
@@ -63,9 +78,12 @@ static void report_exchange(struct doctor *d, const json_t *x)
             "x-delayed-message exchange '%s' in vhost '%s': a node does not report how many wait; %s", name,
             vhost, shown);
         doctor_remedy(d, "is the plugin enabled on every node? rabbitmq-plugins list -e on each");
-    } else if (strcmp(name, OWN_EXCHANGE) == 0 && strcmp(vhost, d->target.vhost) == 0) {
+    } else if (strcmp(name, broker_names.delayed) == 0 && strcmp(vhost, d->target.vhost) == 0) {
         doctor_report(d, FINDING_OK, "plugin.messages", "'%s', used by Postdate: %" PRId64 " wait; %s", name,
                       count, shown);
+    } else if (is_of_another(d, name, vhost)) {
+        doctor_report(d, FINDING_OK, "plugin.messages",
+                      "'%s', used by another Postdate: %" PRId64 " wait; %s", name, count, shown);
     } else if (count > 0) {
         doctor_report(d, FINDING_WARN, "plugin.messages",
                       "x-delayed-message exchange '%s' in vhost '%s': %" PRId64
@@ -121,7 +139,7 @@ static void tally_queue(struct policy_tally *t, const json_t *queue)
 {
     const json_t *keys = json_object_get(queue, "keys");
     const char *name = text_of(queue, "queue");
-    bool rung = strncmp(name, TTL_LADDER_PREFIX, strlen(TTL_LADDER_PREFIX)) == 0;
+    bool rung = strncmp(name, broker_names.ladder, strlen(broker_names.ladder)) == 0;
     for (size_t i = 0; i < json_array_size(keys); i++) {
         const char *key = json_string_value(json_array_get(keys, i));
         if (key == NULL || !is_harmful(key))
