@@ -76,7 +76,7 @@ static void check_all(void)
             now += sources[i].path[p];
             any += sources[i].path[p] || sources[i].lately[p];
             wide += (sources[i].path[p] || sources[i].lately[p]) && is_wide(p);
-            if (sources[i].path[p] && p < WAYS)
+            if (p < WAYS && sources[i].path[p])
                 assert_true(leads[p][1]);
         }
         sources[i].bound |= now > 0;
