@@ -92,12 +92,25 @@ static int note_refusal(struct broker *b, struct topology_found *out, struct err
     return 0;
 }
 
+bool topology_is_intake_queue(const char *intake_queue, const char *name)
+{
+    char right[SHARDS_NAME_SIZE];
+    for (int i = 1; i <= SHARDS_MAX; i++) {
+        shards_queue_name(intake_queue, i, right);
+        if (strcmp(name, right) == 0)
+            return true;
+    }
+    return false;
+}
+
 int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e)
 {
     char expired[300];
     snprintf(expired, sizeof expired, "%s.expired", intake_queue);
     if (strcmp(name, intake_queue) == 0)
         return declare_queue(b, name, DELIVERY_LIMIT_NEVER, expired, e);
+    if (topology_is_intake_queue(intake_queue, name))
+        return declare_shard(b, name, expired, e);
     if (strcmp(name, expired) == 0)
         return declare_queue(b, name, DELIVERY_LIMIT_NEVER, TOPOLOGY_REJECTED_QUEUE, e);
     if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
@@ -117,12 +130,12 @@ int topology_declare_exit(struct broker *b, struct err *e)
 
 /* --- several intake queues */
 
-static int declare_shards(struct broker *b, const struct topology *t, const char *expired, struct err *e)
+static int declare_shards(struct broker *b, const struct topology *t, struct err *e)
 {
     char name[SHARDS_NAME_SIZE];
     for (int i = 2; i <= t->most; i++) {
         shards_queue_name(t->intake_queue, i, name);
-        if (declare_shard(b, name, expired, e))
+        if (topology_declare_queue(b, t->intake_queue, name, e))
             return -1;
     }
     return 0;
@@ -179,7 +192,7 @@ static int declare_queues(struct broker *b, const struct topology *t, struct top
         topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
         topology_declare_queue(b, t->intake_queue, t->intake_queue, e))
         return -1;
-    return declare_shards(b, t, out->expired_queue, e);
+    return declare_shards(b, t, e);
 }
 
 static int bind_all(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)

@@ -47,9 +47,12 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
  * intake_exchange; those of routes. out has room for route_count + 2. How many. */
 size_t topology_sources(const struct broker *b, const struct topology *t, const char **out);
 
-/* Declares one of its queues, by its name: intake_queue, TOPOLOGY_REJECTED_QUEUE, "<intake_queue>.expired",
- * or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads it: a gateway works
- * without it. */
+/* Is it the intake queue, or one of those beside it? */
+bool topology_is_intake_queue(const char *intake_queue, const char *name);
+
+/* Declares one of its queues, by its name: intake_queue, one beside it, TOPOLOGY_REJECTED_QUEUE,
+ * "<intake_queue>.expired", or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads
+ * it: a gateway works without it. */
 int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e);
 
 /* A queue that gives nothing up before a gateway has acknowledged it. */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#define PROBE "postdate.probe.shards"
 #define WEIGHT "1" /* of a queue in a consistent-hash exchange; the random one does not look at it */
 
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE])
@@ -72,13 +73,31 @@ static int unbind_other_ways(struct broker *b, const struct shards *s, struct er
 
 /* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
  * of that name with other settings: then it is there. */
-static int tell_no_plugin(struct broker *b, const struct shards_way *way, struct err *e)
+static bool is_unknown_type(struct broker *b, const char *exchange)
 {
     struct err ignored;
     int code = broker_close_code(b);
-    bool unknown = code == BROKER_INVALID || (code == BROKER_MISFIT && broker_reopen(b, &ignored) == 0 &&
-                                              broker_has_exchange(b, way->exchange, &ignored) == 0);
-    if (!unknown)
+    return code == BROKER_INVALID || (code == BROKER_MISFIT && broker_reopen(b, &ignored) == 0 &&
+                                      broker_has_exchange(b, exchange, &ignored) == 0);
+}
+
+int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e)
+{
+    struct broker *b = broker_open(o, e);
+    const struct broker_exchange x = {
+        .name = PROBE, .type = way->type, .transient = true, .auto_delete = true};
+    int rc = b ? 1 : -1;
+    if (b && broker_declare_exchange_as(b, &x, e))
+        rc = e->kind == ERR_CONFIG && is_unknown_type(b, PROBE) ? 0 : -1;
+    else if (b && broker_delete_exchange(b, PROBE, e))
+        rc = -1;
+    broker_close(b);
+    return rc;
+}
+
+static int tell_no_plugin(struct broker *b, const struct shards_way *way, struct err *e)
+{
+    if (!is_unknown_type(b, way->exchange))
         return -1;
     return err_set(e, ERR_CONFIG,
                    "RabbitMQ does not know the exchange type %s: its plugin is to be enabled on each node "

@@ -59,6 +59,9 @@ struct shards {
 /* The name of a queue: number 1 is the first. */
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]);
 
+/* Whether RabbitMQ knows the exchange's type: 1, 0, -1. Over a connection of its own; nothing stays. */
+int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e);
+
 /* ERR_CONFIG, with the plugin's name: RabbitMQ does not know the exchange's type. */
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e);
 /* Sources that are missing are left out. */

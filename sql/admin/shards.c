@@ -53,25 +53,35 @@ static int read_sources(struct pg *c, const struct shards_place *place, struct s
     return rc;
 }
 
-static int read_row(struct pg *c, const struct shards_place *place, struct shards_record *out, struct err *e)
+/* The columns that both queries begin with. Takes the result. */
+static int take_row(PGresult *r, const char *place, struct shards_record *out, struct err *e)
 {
-    struct pg_params p = {{as_str(place->place)}};
-    add_sources(&p, place);
-    PGresult *r = pg_query(c, sql_query_shards_read, &p, e);
     if (!r)
         return -1;
     bool found = PQntuples(r) == 1;
     if (found) {
-        *out = (struct shards_record){.queues = pg_int4(r, 0, 0),
-                                      .most = pg_int4(r, 0, 1),
-                                      .used = pg_bool(r, 0, 3),
-                                      .settled = pg_bool(r, 0, 4),
-                                      .moving = pg_bool(r, 0, 5)};
+        *out = (struct shards_record){
+            .queues = pg_int4(r, 0, 0), .most = pg_int4(r, 0, 1), .used = pg_bool(r, 0, 3)};
         pg_text(r, 0, 2, out->by, sizeof out->by);
+        out->settled = PQnfields(r) > 4 && pg_bool(r, 0, 4);
+        out->moving = PQnfields(r) > 4 && pg_bool(r, 0, 5);
     }
     PQclear(r);
-    return found ? read_sources(c, place, out, e)
-                 : err_set(e, ERR_CONFIG, "postdate.shards has no row '%s'", place->place);
+    return found ? 0 : err_set(e, ERR_CONFIG, "postdate.shards has no row '%s'", place);
+}
+
+int shards_look(struct pg *c, const char *place, struct shards_record *out, struct err *e)
+{
+    return take_row(pg_query(c, sql_query_shards_look, PG_WITH(as_str(place)), e), place, out, e);
+}
+
+static int read_row(struct pg *c, const struct shards_place *place, struct shards_record *out, struct err *e)
+{
+    struct pg_params p = {{as_str(place->place)}};
+    add_sources(&p, place);
+    return take_row(pg_query(c, sql_query_shards_read, &p, e), place->place, out, e) == 0
+               ? read_sources(c, place, out, e)
+               : -1;
 }
 
 int shards_lock(struct pg *c, const struct shards_place *p, const struct shards_wish *wish,

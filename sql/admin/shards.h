@@ -43,6 +43,8 @@ int shards_lock(struct pg *c, const struct shards_place *p, const struct shards_
 int shards_unmark(struct pg *c, const struct shards_place *p, struct err *e);
 /* All are moved. */
 int shards_mark(struct pg *c, const struct shards_place *p, struct err *e);
+/* Outside of a transaction, for people: queues, most, by and used. */
+int shards_look(struct pg *c, const char *place, struct shards_record *out, struct err *e);
 /* Ends the transaction: rc 0 commits it. Returns rc, or -1 where that failed. */
 int shards_unlock(struct pg *c, int rc, struct err *e);
 

@@ -176,6 +176,24 @@ int broker_reopen(struct broker *b, struct err *e)
     return 0;
 }
 
+/* Only shards_probe calls these. */
+struct broker *broker_open(const struct broker_options *o, struct err *e)
+{
+    (void)o, (void)e;
+    return NULL;
+}
+
+void broker_close(struct broker *b)
+{
+    (void)b;
+}
+
+int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
+{
+    (void)b, (void)name, (void)e;
+    return -1;
+}
+
 int broker_has_exchange(struct broker *b, const char *name, struct err *e)
 {
     (void)b, (void)name, (void)e;
