@@ -34,6 +34,10 @@
     X(intake, "postdate.intake")                                                                             \
     X(sort, "postdate.sort")                                                                                 \
     X(plain, "postdate.plain")                                                                               \
+    X(shards_random, "postdate.shards.random")                                                               \
+    X(shards_routing_key, "postdate.shards.routing-key")                                                     \
+    X(shards_message_id, "postdate.shards.message-id")                                                       \
+    X(shards_key, "postdate.shards.key")                                                                     \
     X(rejected, "postdate.rejected")                                                                         \
     X(control, "postdate.control")                                                                           \
     X(owner, "postdate.owner")                                                                               \
@@ -48,6 +52,7 @@
     X(native, "postdate.native")                                                                             \
     X(delayed, "postdate.delayed")                                                                           \
     X(probe, "postdate.probe")                                                                               \
+    X(probe_shards, "postdate.probe.shards")                                                                 \
     X(watch_back, "postdate.watch.back")                                                                     \
     X(watch_full, "postdate.watch.full")                                                                     \
     X(watch_long, "postdate.watch.long")                                                                     \

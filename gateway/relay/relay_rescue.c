@@ -268,7 +268,7 @@ void relay_rescue_find_receipts(struct relay_rescue *rescue)
 
 /* An exchange or a binding that somebody deleted makes no noise: what is published goes nowhere, and whoever
  * published first declares the exchange again. */
-void relay_rescue_declare(struct relay_rescue *rescue)
+void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
 {
     struct topology_found found = {.timed_queue = ""};
     struct err e = {0};
@@ -279,7 +279,7 @@ void relay_rescue_declare(struct relay_rescue *rescue)
     rescue->declared_ms = now_ms;
     int rc = first ? 0 : open_broker(rescue, &e);
     if (rc == 0 && !first)
-        rc = startup_declare(rescue->broker, rescue->runtime->config, &found, &e);
+        rc = startup_declare(rescue->runtime, rescue->broker, pg, false, &found, &e);
     if (rc == 0 && found.refused.kind != ERR_NONE)
         rc = err_set(&e, found.refused.kind, "%s", found.refused.text);
     if (rc == 0) {
