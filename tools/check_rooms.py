@@ -50,6 +50,7 @@ MAY_INCLUDE = {
     'gateway/http': f'{SHARED} gateway/runtime gateway/api',
     'gateway/control': f'{SHARED} gateway/runtime gateway/api',
     'gateway/cli': SHARED,
+    'gateway/cli/cells': f'{SHARED} gateway/cli',
     'gateway/cli/broker': f'{SHARED} gateway/cli',
     'gateway/cli/doctor': f'{SHARED} gateway/cli',
     'gateway/cli/import': f'{SHARED} gateway/cli',

@@ -47,9 +47,22 @@ void cli_say(const char *fmt, ...)
     fputc('\n', stderr);
 }
 
+struct cli_asking *cli_asking(void)
+{
+    static struct cli_asking asking;
+    return &asking;
+}
+
 int cli_fail(const struct err *e)
 {
-    cli_say("%s", e->text);
+    struct cli_asking *asking = cli_asking();
+    asking->failed = e->kind;
+    if (asking->others_follow && e->kind == ERR_NOT_FOUND)
+        return err_exit_code(e);
+    if (asking->cell != NULL)
+        cli_say("cell %s: %s", asking->cell, e->text);
+    else
+        cli_say("%s", e->text);
     return err_exit_code(e);
 }
 
@@ -60,12 +73,24 @@ int cli_no_memory(void)
     return cli_fail(&e);
 }
 
+void cli_print_object(struct bytes text)
+{
+    const char *cell = cli_asking()->cell;
+    if (cell != NULL && text.len > 2 && text.data[0] == '{') {
+        bool lines = text.data[1] == '\n'; /* names of cells need no escapes */
+        printf(lines ? "{\n  \"cell\": \"%s\"," : "{\"cell\":\"%s\",", cell);
+        text = bytes_of(text.data + 1, text.len - 1);
+    }
+    fwrite(text.data, 1, text.len, stdout);
+}
+
 int cli_print_json(const json_t *value, size_t flags)
 {
     char *text = json_dumps(value, flags);
     if (text == NULL)
         return cli_no_memory();
-    puts(text);
+    cli_print_object(bytes_of_str(text));
+    putchar('\n');
     free(text);
     return 0;
 }
@@ -100,13 +125,13 @@ static void say_times(struct cli *cli)
     cli->time_count = 0;
 }
 
-static void print_mistake(void *ctx, enum err_kind kind, const char *text)
+void cli_report_mistake(void *ctx, enum err_kind kind, const char *text)
 {
     (void)ctx, (void)kind;
     cli_say("%s", text);
 }
 
-static void print_warning(void *ctx, const char *text)
+void cli_report_warning(void *ctx, const char *text)
 {
     (void)ctx;
     cli_say("%s", text);
@@ -114,7 +139,7 @@ static void print_warning(void *ctx, const char *text)
 
 int cli_load_config(struct cli *cli)
 {
-    const struct config_report report = {.mistake = print_mistake, .warning = print_warning};
+    const struct config_report report = {.mistake = cli_report_mistake, .warning = cli_report_warning};
     struct err e;
     say_times(cli);
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
@@ -159,7 +184,8 @@ int cli_open(struct cli *cli, enum cli_schema schema)
     int code = cli->has_config ? 0 : cli_load_config(cli);
     if (code != 0)
         return code;
-    cli->pg = cli_connect(cli->config.postgres.url, "postdate", 0, &e);
+    cli->pg = cli_connect(cli->cell != NULL ? cli->cell->postgres_url : cli->config.postgres.url, "postdate",
+                          0, &e);
     if (cli->pg == NULL)
         return cli_fail(&e);
     /* Which broker the schema belongs to is the gateway's to check: the command line works without one. */

@@ -119,6 +119,7 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     char vhost[256];
     struct topology_found found = {.timed_queue = ""};
     struct broker *b = NULL;
+    int cell;
     *failed = &rt->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
     int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
@@ -128,6 +129,8 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
         rc = migrate_check(pg, "", vhost, false, e);
     if (rc == 0)
         rc = migrate_check_copy(pg, e);
+    if (rc == 0)
+        rc = settings_take_cell(pg, (int)c->cell.number, &cell, e); /* before an id is made */
     if (rc == 0)
         rc = pg_stay(pg, check_schema, rt, e);
     if (pg)

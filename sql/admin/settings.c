@@ -20,6 +20,26 @@ int settings_record(struct pg *c, const struct settings *s, struct err *e)
     return pg_do(c, sql_query_settings_record, &p, e);
 }
 
+int settings_take_cell(struct pg *c, int wanted, int *out, struct err *e)
+{
+    *out = -1;
+    if (wanted >= 0 && pg_do(c, sql_query_settings_cell_take, PG_WITH(as_int4(wanted)), e) != 0)
+        return -1;
+    PGresult *r = pg_query(c, sql_query_settings_cell, NULL, e);
+    if (!r)
+        return -1;
+    if (PQntuples(r) == 1 && !pg_is_null(r, 0, 0))
+        *out = pg_int4(r, 0, 0);
+    PQclear(r);
+    if (wanted < 0 || wanted == *out)
+        return 0;
+    return err_set(
+        e, ERR_CONFIG,
+        "cell.number is %d, but this database is cell %d, as its ids say: set it to %d, or leave it "
+        "out (allowed is the number that a database was given first)",
+        wanted, *out, *out);
+}
+
 int settings_hold_policy(struct pg *c, enum hold_policy *out, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_settings_hold, NULL, e);

@@ -18,6 +18,11 @@ struct settings {
 /* Records them; the last writer wins. Needs the current schema. */
 int settings_record(struct pg *c, const struct settings *s, struct err *e);
 
+/* The number of this database's cell (byte 7 of its ids). wanted, 0 to 255: it is recorded where there is
+ * none, and another one is refused with ERR_CONFIG; -1: none is wanted. *out: what the database has, or -1.
+ */
+int settings_take_cell(struct pg *c, int wanted, int *out, struct err *e);
+
 /* What the gateway that started last recorded. */
 int settings_hold_policy(struct pg *c, enum hold_policy *out, struct err *e);
 

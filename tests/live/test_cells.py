@@ -1,0 +1,202 @@
+"""Several Postdates: an id tells which one made it, and what one does not have is looked for in the others."""
+import json
+import os
+import tempfile
+import uuid
+
+from harness import LiveTest, wait_until
+from web import Web
+
+AWAY = 'postgresql://127.0.0.1:1/nowhere'
+LIVE = "from postdate.message_now where state in ('scheduled', 'handed')"
+
+
+def cell_of(message_id):
+    return uuid.UUID(message_id).bytes[7]
+
+
+class CellNumber(LiveTest):
+    def test_each_id_has_the_number(self):
+        p = self.place()
+        web = Web(p.gateway(POSTDATE_CELL_NUMBER=173).http())
+        c = p.client()
+        c.publish('k', b'x', {'x-delay': 3600_000, 'x-postdate-key': 'by-amqp'})
+        wait_until(lambda: p.value(f'select count(*) {LIVE}') == '1', 10, 'the one from AMQP to be stored')
+        ids = {'amqp': p.value(f'select id {LIVE}')}
+        ids['http'] = web.post('/v1/messages', {'routing_key': 'k', 'body': 'x', 'delay': '1h'}).json['id']
+        ids['moved'] = web.ask('PATCH', f'/v1/messages/{ids["http"]}', {'delay_ms': 7200_000}).json['id']
+        ids['sql'] = p.value("select postdate.schedule('k', 'x'::text, delay => '1 hour')")
+        ids['sql spread'] = p.value("select postdate.schedule('k', 'x'::text, delay => '1 hour', spread => '1 minute')")
+        ids['many'] = p.value("""select id from postdate.schedule_many('[{"routing_key": "k", "body": "x", "delay_ms": 3600000}]')""")
+        ids['many, not plain'] = p.value("""select id from postdate.schedule_many('[{"routing_key": "k", "body": "x", "delay_ms": 3600000, "headers": {"a": 1}}]')""")
+        rc, out, err = p.cli('schedule', '-k', 'k', '--delay', '1h', '--body', 'x')
+        self.assertEqual(rc, 0, err)
+        ids['cli'] = out.strip()
+        rc, out, err = p.cli('schedule', '--batch', '-', stdin='{"routing_key": "batch", "body": "x", "delay": "1h"}\n')
+        self.assertEqual(rc, 0, err)
+        ids['cli batch'] = p.value(f"select id {LIVE} and routing_key = 'batch'")
+        self.assertEqual({way: cell_of(i) for way, i in ids.items()}, {way: 173 for way in ids})
+        rc, _, err = p.cli('recur', 'set', 'often', '--cron', '@every 1s', '-k', 'nobody', '--body', 'x', '--exchange', '')
+        self.assertEqual(rc, 0, err)
+        wait_until(lambda: int(p.value("select count(*) from postdate.message_now where key = 'recur/often'")) >= 3, 15, 'three occurrences')
+        self.assertEqual({cell_of(r[0]) for r in p.psql("select id from postdate.message_now where key = 'recur/often'")}, {173})
+
+    def test_retries_and_dead_letters_have_it(self):
+        p = self.place()
+        p.gateway(POSTDATE_CELL_NUMBER=9)
+        self.assertEqual(p.cli('retry-policy', 'set', 'refused', '--attempts', '2', '--first', '1h')[0], 0)
+        c = p.client()
+        c.queue('refused', arguments={'x-dead-letter-exchange': 'postdate.retry'})
+        c.publish('refused', b'x', exchange='')
+        method = wait_until(lambda: c.channel.basic_get('refused')[0], 10, 'a message to refuse')
+        c.channel.basic_reject(method.delivery_tag, requeue=False)
+        wait_until(lambda: p.value(f"select count(*) {LIVE} and exchange = 'postdate.return'") == '1', 10, 'its retry')
+        self.assertEqual(cell_of(p.value(f"select id {LIVE} and exchange = 'postdate.return'")), 9)
+        p.psql("""insert into postdate.lineage (id, expires_at, died_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons, properties, body)
+                  select gen_random_uuid(), now() + interval '1 day', now(), 1, 'gone', '', 'gone', 'rejected', '', '{}', '{}', '', ''""")
+        self.assertEqual(p.value("select postdate.dead_requeue(id, queue, now() + interval '1 hour') from postdate.lineage where queue = 'gone'"), 't')
+        self.assertEqual(cell_of(p.value("select message from postdate.lineage where queue = 'gone'")), 9)
+
+    def test_a_database_keeps_its_number(self):
+        p = self.place()
+        web = Web(p.gateway().http())
+        message = {'routing_key': 'k', 'body': 'x', 'delay': '1h'}
+        self.assertGreater(len({cell_of(web.post('/v1/messages', message).json['id']) for _ in range(40)}), 10)
+        self.assertEqual(p.cli('migrate', env={'POSTDATE_CELL_NUMBER': '3'})[0], 0)
+        other = p.gateway(wait=False, POSTDATE_CELL_NUMBER=4)
+        self.assertEqual(other.wait(20), 78)
+        self.assertIn('cell.number is 4, but this database is cell 3', other.log())
+        rc, _, err = p.cli('migrate', env={'POSTDATE_CELL_NUMBER': '4'})
+        self.assertEqual((rc, 'this database is cell 3' in err), (78, True), err)
+        late = Web(p.gateway().http())
+        self.assertEqual(cell_of(late.post('/v1/messages', message).json['id']), 3, 'also where it is not configured')
+        rc, _, err = p.cli('status', env={'POSTDATE_CELL_NUMBER': '256'})
+        self.assertEqual((rc, 'write a whole number from 0 to 255' in err), (78, True), err)
+
+
+class Cells:
+    """Two databases, and a file that names them, and what else a test gives it."""
+
+    def cells(self, *numbers):
+        self.places = [self.place() for _ in numbers]
+        for p, n in zip(self.places, numbers):
+            self.assertEqual(p.cli('migrate', env={'POSTDATE_CELL_NUMBER': n})[0], 0)
+        self.file = tempfile.NamedTemporaryFile('w', suffix='.conf')
+        self.addCleanup(self.file.close)
+        self.write(*(f'[cell c{n}]\npostgres.url = {p.postgres}\nnumber = {n}\n' for p, n in zip(self.places, numbers)))
+        return self.places
+
+    def write(self, *sections):
+        self.file.seek(0)
+        self.file.truncate()
+        self.file.write('\n'.join(sections))
+        self.file.flush()
+
+    def away(self, *places):
+        """A third cell that nobody can reach, before those that are there."""
+        self.write(f'[cell gone]\npostgres.url = {AWAY}\nnumber = 99\n',
+                   *(f'[cell c{n}]\npostgres.url = {p.postgres}\n' for n, p in enumerate(places or self.places)))
+
+    def ask(self, *args, code=0):
+        rc, out, err = self.places[0].cli(*args, '--cells', self.file.name, env={'POSTDATE_POSTGRES_URL': AWAY})
+        self.assertEqual(rc, code, (args, out, err))
+        return out, err
+
+    def schedule(self, place, **fields):
+        args = ', '.join(f"{k} => {v}" for k, v in {'delay': "interval '1 hour'", **fields}.items())
+        return place.value(f"select postdate.schedule('k', 'x'::text, {args})")
+
+
+class CellsCommands(Cells, LiveTest):
+    def test_what_is_named_is_found_wherever_it_is(self):
+        a, b = self.cells(1, 2)
+        x, y, z = self.schedule(a), self.schedule(b, key="'k'"), self.schedule(b)
+        for i, cell in ((x, 'c1'), (y, 'c2')):
+            out, err = self.ask('show', i)
+            self.assertIn(i, out)
+            self.assertIn(f'{i}: in cell {cell}', err)
+            out, _ = self.ask('show', i, '--json')
+            self.assertEqual((json.loads(out)['id'], json.loads(out)['cell']), (i, cell))
+        out, err = self.ask('show', '--key', 'k')
+        self.assertIn(y, out)
+        self.assertIn('this key: in cell c2', err)
+        out, err = self.ask('reschedule', x, z, '--delay', '2h')
+        self.assertEqual([line.split()[:2] for line in out.splitlines()], [[x, 'rescheduled'], [z, 'rescheduled']])
+        out, err = self.ask('cancel', x, z)
+        self.assertEqual(out.splitlines(), [f'{x} cancelled', f'{z} cancelled'])
+        self.assertEqual([p.value("select count(*) from postdate.message_now where state = 'cancelled'") for p in (a, b)], ['1', '1'])
+        self.ask('retry', y, code=1)
+        nobody = '01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d'
+        out, err = self.ask('cancel', nobody, code=66)
+        self.assertEqual(out.splitlines(), [f'{nobody} not found'])
+        self.assertEqual(self.ask('cancel', nobody, y, code=1)[0].splitlines(), [f'{nobody} not found', f'{y} cancelled'])
+        self.assertIn('no message has the id', self.ask('show', nobody, code=66)[1])
+        self.assertIn('no message', self.ask('show', '--key', 'none', code=66)[1])
+
+    def test_a_key_is_cancelled_in_every_cell(self):
+        a, b = self.cells(1, 2)
+        ids = [self.schedule(p, key="'twice'") for p in (a, b)]
+        out, err = self.ask('cancel', '--key', 'twice')
+        self.assertEqual(sorted(out.splitlines()), sorted(f'{i} cancelled' for i in ids))
+        self.assertEqual([f'this key: in cell {c}' in err for c in ('c1', 'c2')], [True, True], err)
+        self.schedule(b, key="'once'")
+        self.ask('cancel', '--key', 'once')
+        self.ask('cancel', '--key', 'never', code=66)
+        self.schedule(b, key="'once'")
+        self.away()
+        out, err = self.ask('cancel', '--key', 'once', code=69)
+        self.assertIn('cancelled', out)
+        self.assertIn('nobody knows of cell gone', err)
+
+    def test_who_cannot_be_asked_leaves_it_open(self):
+        a, _ = self.cells(1, 2)
+        x = self.schedule(a)
+        self.away()
+        out, err = self.ask('show', x)
+        self.assertIn(x, out)
+        self.assertIn('cell gone: ', err, 'it is asked first, for no number fits')
+        err = self.ask('show', '01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d', code=69)[1]
+        self.assertIn('no cell that answered has it, and nobody knows of cell gone, which could not be asked', err)
+        out, err = self.ask('list', code=69)
+        self.assertIn(x, out)
+        self.assertIn('cell gone: ', err)
+
+    def test_lists_are_one_after_the_other(self):
+        a, b = self.cells(1, 2)
+        x, y = self.schedule(a), self.schedule(b)
+        out, _ = self.ask('list')
+        self.assertLess(out.index('== cell c1 =='), out.index(x))
+        self.assertLess(out.index('== cell c2 =='), out.index(y))
+        out, _ = self.ask('list', '--json')
+        self.assertEqual([(m['cell'], m['id']) for m in map(json.loads, out.splitlines())], [('c1', x), ('c2', y)])
+        for command in (['status'], ['forecast'], ['dead', 'list'], ['rate', 'list'], ['recur', 'list'], ['retry-policy', 'list']):
+            self.assertEqual([line for line in self.ask(*command)[0].splitlines() if line.startswith('==')], ['== cell c1 ==', '== cell c2 =='], command)
+        self.assertEqual(json.loads(self.ask('status', '--json')[0].split('\n}\n')[0] + '}')['cell'], 'c1')
+        rc, out, _ = a.cli('list', '--json', env={'POSTDATE_CELLS': self.file.name})
+        self.assertEqual((rc, len(out.splitlines())), (0, 2))
+
+    def test_what_is_for_one_database_says_so(self):
+        self.cells(1)
+        for args in (['migrate'], ['cancel', '--state', 'failed'], ['schedule', '-k', 'k', '--delay', '1h', '--body', 'x'], ['status', '--watch'],
+                     ['rate', 'show', 'e'], ['doctor']):
+            self.assertIn('choose', self.ask(*args, code=64)[1])
+
+    def test_mistakes_of_the_file_are_named(self):
+        self.cells(1)
+        for text, says in (('[cell a]\n', ':1: cell a has no postgres.url'), ('', 'it names no cell: allowed are 1 to 64'), ('[cells]\n', ':1: unknown section [cells]'),
+                           ('[cell a b]\n', ':1: unknown section [cell a b]'), ('[cell a]\nurl=x\n', ':2: cell a: unknown option url'),
+                           ('[cell a]\npostgres.url=dbname=x\nnumber=256\n', ':3: cell a: number: "256" is not allowed: write a whole number from 0 to 255'),
+                           ('[cell a]\npostgres.url=dbname=x\npostgres.url=dbname=y\n', ':3: cell a: postgres.url is set before'),
+                           ('[cell a]\npostgres.url=dbname=x\n[cell a]\n', ':3: cell a: begun before, on line 1'),
+                           ('[cell a]\npostgres.url=dbname=x\nnumber=1\n[cell b]\nnumber=1\npostgres.url=dbname=x', ':5: cell b: cell a has the number 1, too (line 3)'),
+                           ('[cell a]\npostgres.url=nonsense\n', ':2: cell a: postgres.url is not a Postgres address'),
+                           ('\n'.join(f'[cell c{n}]\npostgres.url=dbname=x' for n in range(65)), 'allowed are 1 to 64 cells')):
+            self.write(text)
+            self.assertIn(says, self.ask('list', code=78)[1])
+        self.write('[cell a]\npostgres.url=postgresql://a:secret@127.0.0.1:1/x\n')
+        os.chmod(self.file.name, 0o644)
+        err = self.ask('list', code=69)[1]
+        self.assertIn('every user of this machine may read it: chmod o-r', err)
+        self.assertNotIn('secret', err)
+        self.file.close()
+        self.assertIn('cannot read the list of cells: No such file', self.ask('list', code=78)[1])
