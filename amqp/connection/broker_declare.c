@@ -99,6 +99,12 @@ int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
     return ask(b, AMQP_EXCHANGE_DELETE_METHOD, &m, NULL, e, "delete exchange '%s'", name);
 }
 
+int broker_delete_unbound_exchange(struct broker *b, const char *name, struct err *e)
+{
+    amqp_exchange_delete_t m = {.exchange = amqp_cstring_bytes(name), .if_unused = true};
+    return ask(b, AMQP_EXCHANGE_DELETE_METHOD, &m, NULL, e, "delete exchange '%s'", name);
+}
+
 int broker_delete_queue(struct broker *b, const char *name, struct err *e)
 {
     amqp_queue_delete_t m = {.queue = amqp_cstring_bytes(name)};

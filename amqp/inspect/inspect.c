@@ -1,7 +1,7 @@
 #include "amqp/inspect/inspect.h"
 
 #include "amqp/connection/broker_internal.h"
-#include "core/base/random.h"
+#include "core/base/names.h"
 #include "core/message/stamp.h"
 #include "core/message/wire.h"
 #include <stdio.h>
@@ -176,12 +176,12 @@ static void read_stamp(struct bytes raw, struct inspect_echo *out)
 int inspect_echo(struct broker *b, int timeout_ms, struct inspect_echo *out, struct err *e)
 {
     const unsigned blocked = 1u << BROKER_EVENT_BLOCKED;
-    char queue[48];
+    char queue[NAMES_SIZE];
     struct arena arena;
     struct broker_event ev = {.kind = BROKER_EVENT_NONE};
     *out = (struct inspect_echo){.stamped_ms = -1};
     arena_init(&arena, ECHO_ARENA);
-    snprintf(queue, sizeof queue, "postdate.doctor.%08x%08x", random_u32(), random_u32());
+    names_random(broker_names.doctor, queue);
     int rc = broker_declare_exclusive_queue(b, queue, NULL, 0, e) || broker_confirm_select(b, e) ||
                      publish_empty(b, queue, e)
                  ? -1

@@ -2,7 +2,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/clock.h"
-#include "core/base/random.h"
+#include "core/base/names.h"
 #include "core/message/ttl_ladder.h"
 #include "core/message/wire.h"
 #include <inttypes.h>
@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFIX "postdate.watch." /* a policy for all names, or all of ours, matches it */
 #define ROUND_TTL "100"
 #define ROUND_MS 10000 /* a busy broker answers late */
 #define ARENA_BYTES (1 << 18)
@@ -29,11 +28,6 @@ void policy_probe_init(struct policy_probe *p)
 void policy_probe_free(struct policy_probe *p)
 {
     arena_free(&p->arena);
-}
-
-static void name_queue(char out[64], const char *what)
-{
-    snprintf(out, 64, PREFIX "%s.%08" PRIx32 "%08" PRIx32, what, random_u32(), random_u32());
 }
 
 /* As a rung of the ladder (transport_ttl.c) that holds messages for longer than any. */
@@ -76,7 +70,7 @@ static int place_sentinel(struct policy_probe *p, struct policy_sentinel *s, str
     char type[16];
     if (s->queue[0] != '\0' && broker_delete_queue(p->broker, s->queue, e))
         return -1;
-    name_queue(s->queue, "long");
+    names_random(broker_names.watch_long, s->queue);
     s->serial = ++p->serial;
     s->placed_ms = clock_monotonic_ms();
     snprintf(type, sizeof type, "s%" PRIu32, s->serial);
@@ -219,8 +213,8 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
     p->round_ms = 0;
     for (size_t i = 0; i < POLICY_SENTINELS; i++)
         p->sentinels[i] = (struct policy_sentinel){.placed_ms = 0};
-    name_queue(p->sink, "back");
-    name_queue(p->quick, "short");
+    names_random(broker_names.watch_back, p->sink);
+    names_random(broker_names.watch_short, p->quick);
     snprintf(p->reply, sizeof p->reply, "%s", p->sink);
     const struct broker_exchange sink = {
         .name = p->sink, .type = "fanout", .transient = true, .auto_delete = true};
@@ -295,9 +289,9 @@ int policy_probe_overflow(struct broker *b, bool *drops, struct err *e)
         {.name = "x-overflow", .text = "reject-publish"},
         {.name = "x-expires", .number = OVERFLOW_UNUSED_MS},
     };
-    char queue[64];
+    char queue[NAMES_SIZE];
     struct arena arena;
-    snprintf(queue, sizeof queue, "postdate.watch.full.%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
+    names_random(broker_names.watch_full, queue);
     arena_init(&arena, 1 << 16);
     int taken =
         broker_declare_queue(b, queue, args, COUNT_OF(args), e) || broker_confirm_select(b, e) ? -1 : 1;

@@ -16,6 +16,7 @@
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
 #include "core/base/buf.h"
+#include "core/base/names.h"
 
 #define POLICY_ROUND_EVERY_MS 5000
 #define POLICY_SENTINELS 4
@@ -30,7 +31,7 @@ struct policy_finding {
 };
 
 struct policy_sentinel {
-    char queue[64];
+    char queue[NAMES_SIZE]; /* a policy for all names, or all of ours, matches it */
     uint32_t serial;
     int64_t placed_ms; /* monotonic; 0: not there */
 };
@@ -39,7 +40,7 @@ struct policy_probe {
     struct policy_finding finding; /* lasts across connections, until it was seen not to be so */
     struct broker *broker;         /* the caller's */
     struct arena arena;
-    char sink[64], quick[64], reply[64];
+    char sink[NAMES_SIZE], quick[NAMES_SIZE], reply[NAMES_SIZE];
     struct policy_sentinel sentinels[POLICY_SENTINELS];
     uint32_t serial, round; /* the last one given, and the round's */
     uint64_t first_tag;     /* of the round */

@@ -3,6 +3,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/duration.h"
+#include "core/base/names.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -54,17 +55,18 @@ const char *policy_remedy(const char *vhost, const char *intake_queue, char *out
 {
     struct buf pattern;
     buf_init(&pattern, 1024);
-    buf_put_str(&pattern, "^postdate\\.");
-    if (strncmp(intake_queue, "postdate.", 9) != 0) {
+    buf_put_u8(&pattern, '^');
+    policy_put_name(&pattern, broker_names.own);
+    if (strncmp(intake_queue, broker_names.own, strlen(broker_names.own)) != 0) {
         buf_put_str(&pattern, "|^");
         policy_put_name(&pattern, intake_queue);
     }
     snprintf(
         out, size,
-        "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000000 postdate '%.*s' "
+        "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000000 %s '%.*s' "
         "'{\"overflow\":\"reject-publish\"}'; an operator policy is not overruled by it and must leave these "
         "names out (rabbitmqctl list_operator_policies -p '%s')",
-        vhost, (int)pattern.len, (const char *)pattern.data, vhost);
+        vhost, broker_names.prefix, (int)pattern.len, (const char *)pattern.data, vhost);
     buf_free(&pattern);
     return out;
 }
@@ -76,11 +78,10 @@ const char *policy_cure(const char *vhost, const char *queue, char *out, size_t 
     policy_put_name(&pattern, queue);
     /* The queues' own arguments for dead letters count before these. */
     snprintf(out, size,
-             "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000001 postdate-cure '^%.*s' "
-             "'{\"delivery-limit\":20,\"dead-letter-exchange\":\"\",\"dead-letter-routing-key\":\"postdate."
-             "rejected\","
+             "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000001 %s-cure '^%.*s' "
+             "'{\"delivery-limit\":20,\"dead-letter-exchange\":\"\",\"dead-letter-routing-key\":\"%s\","
              "\"dead-letter-strategy\":\"at-least-once\",\"overflow\":\"reject-publish\"}'",
-             vhost, (int)pattern.len, (const char *)pattern.data);
+             vhost, broker_names.prefix, (int)pattern.len, (const char *)pattern.data, broker_names.rejected);
     buf_free(&pattern);
     return out;
 }

@@ -1,6 +1,7 @@
 #include "amqp/topology/last_hop.h"
 
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "core/message/last_hop.h"
 #include <string.h>
 
@@ -17,7 +18,7 @@ static int declare_exit_queue(struct broker *b, const char *name, struct err *e)
     const struct broker_arg args[] = {
         {.name = "x-queue-type", .text = "quorum"},
         {.name = "x-message-ttl", .number = 0},
-        {.name = "x-dead-letter-exchange", .text = LAST_HOP_EXCHANGE},
+        {.name = "x-dead-letter-exchange", .text = broker_names.last},
         {.name = "x-dead-letter-strategy", .text = "at-least-once"},
         {.name = "x-overflow", .text = "reject-publish"},
     };
@@ -26,19 +27,21 @@ static int declare_exit_queue(struct broker *b, const char *name, struct err *e)
 
 int last_hop_declare(struct broker *b, struct err *e)
 {
-    static const struct broker_arg unrouted[] = {{.name = "alternate-exchange", .text = LAST_HOP_UNROUTED}};
+    static const struct broker_arg unrouted[] = {
+        {.name = "alternate-exchange", .text = broker_names.last_unrouted}};
     static const struct broker_exchange receipts = {
-        .name = LAST_HOP_EXCHANGE, .type = "headers", .args = unrouted, .arg_count = COUNT_OF(unrouted)};
+        .name = broker_names.last, .type = "headers", .args = unrouted, .arg_count = COUNT_OF(unrouted)};
     static const struct broker_arg ping[] = {{.name = "x-match", .text = "all-with-x"},
                                              {.name = LAST_HOP_PING_HEADER, .present = true}};
 
     /* From the end on: nothing that comes out ever finds its next step missing. */
-    if (topology_declare_exit(b, e) || broker_declare_exchange(b, LAST_HOP_UNROUTED, "fanout", e) ||
-        broker_bind_queue(b, TOPOLOGY_EXIT_QUEUE, LAST_HOP_UNROUTED, "", e) ||
-        broker_declare_exchange_as(b, &receipts, e) || topology_declare_lasting(b, LAST_HOP_RECEIPTS, e) ||
-        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, last_hop_by_broker,
+    if (topology_declare_exit(b, e) || broker_declare_exchange(b, broker_names.last_unrouted, "fanout", e) ||
+        broker_bind_queue(b, broker_names.exit, broker_names.last_unrouted, "", e) ||
+        broker_declare_exchange_as(b, &receipts, e) ||
+        topology_declare_lasting(b, broker_names.receipts, e) ||
+        broker_bind_queue_with(b, broker_names.receipts, broker_names.last, last_hop_by_broker,
                                LAST_HOP_BY_BROKER_ARGS, e) ||
-        broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, ping, COUNT_OF(ping), e))
+        broker_bind_queue_with(b, broker_names.receipts, broker_names.last, ping, COUNT_OF(ping), e))
         return -1;
     for (int i = 1; i <= LAST_HOP_QUEUES; i++)
         if (declare_exit_queue(b, last_hop_queue(i), e))
@@ -56,5 +59,5 @@ int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *
                        bytes_printable(exchange, shown, sizeof(shown)));
     memcpy(name, exchange.data, exchange.len);
     name[exchange.len] = '\0';
-    return broker_bind_exchange_with(b, name, LAST_HOP_EXCHANGE, args, COUNT_OF(args), e);
+    return broker_bind_exchange_with(b, name, broker_names.last, args, COUNT_OF(args), e);
 }

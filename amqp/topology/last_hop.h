@@ -14,8 +14,6 @@
 #include "core/base/err.h"
 #include "core/message/last_hop.h"
 
-#define LAST_HOP_UNROUTED "postdate.last.unrouted"
-#define LAST_HOP_RECEIPTS "postdate.receipts"
 #define LAST_HOP_PING_HEADER "x-postdate-ping" /* what has this comes to the receipts, and nowhere else */
 
 /* The arguments of a binding for what RabbitMQ delivers itself. */

@@ -1,10 +1,11 @@
 #include "amqp/topology/owner.h"
 
+#include "core/base/names.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_PREFIX "postdate." /* of the argument, so that the gateway's rights cover it */
-#define CURRENT "but current is '" NAME_PREFIX
+#define CURRENT "but current is '"
 
 /* Only to be shown: "… received 'postdate.<ours>' but current is 'postdate.<theirs>'", which may be cut. */
 static void read_other(const char *text, char out[OWNER_ID_SIZE])
@@ -14,6 +15,7 @@ static void read_other(const char *text, char out[OWNER_ID_SIZE])
     if (at == NULL)
         return;
     at += strlen(CURRENT);
+    at += strncmp(at, broker_names.own, strlen(broker_names.own)) == 0 ? strlen(broker_names.own) : 0;
     size_t len = strcspn(at, "'");
     if (len < OWNER_ID_SIZE && at[len] == '\'')
         snprintf(out, OWNER_ID_SIZE, "%.*s", (int)len, at);
@@ -22,12 +24,12 @@ static void read_other(const char *text, char out[OWNER_ID_SIZE])
 /* The same again changes nothing; another one is refused. */
 static int declare_owner(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
-    char name[sizeof(NAME_PREFIX) + OWNER_ID_SIZE];
+    char name[NAMES_SIZE + OWNER_ID_SIZE]; /* with the prefix, so that the gateway's rights cover it */
     const struct broker_arg args[] = {{.name = "alternate-exchange", .text = name}};
     const struct broker_exchange exchange = {
-        .name = OWNER_EXCHANGE, .type = "fanout", .args = args, .arg_count = 1};
+        .name = broker_names.owner, .type = "fanout", .args = args, .arg_count = 1};
     struct err why = {0};
-    snprintf(name, sizeof(name), NAME_PREFIX "%s", identity);
+    snprintf(name, sizeof(name), "%s%s", broker_names.own, identity);
     if (broker_declare_exchange_as(b, &exchange, &why) == 0) {
         out->verdict = OWNER_OURS;
         return 0;
@@ -53,7 +55,7 @@ static int may_not_look(struct broker *b, struct owner *out, struct err *e)
 static int find_owner(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
     *out = (struct owner){.verdict = OWNER_NOBODY};
-    int there = broker_has_exchange(b, OWNER_EXCHANGE, e);
+    int there = broker_has_exchange(b, broker_names.owner, e);
     if (there < 0)
         return e->kind == ERR_PERMISSION ? may_not_look(b, out, e) : -1;
     if (!there)
@@ -77,7 +79,7 @@ int owner_take_over(struct broker *b, const char *identity, struct owner *out, s
     int found = find_owner(b, identity, out, e);
     if (found < 0 || (found && out->verdict != OWNER_OTHER))
         return found < 0 ? -1 : 0;
-    if (found && broker_delete_exchange(b, OWNER_EXCHANGE, e))
+    if (found && broker_delete_exchange(b, broker_names.owner, e))
         return -1;
     return owner_claim(b, identity, out, e);
 }

@@ -20,6 +20,7 @@
 #include "amqp/topology/topology.h"
 
 #include "amqp/topology/topology_front.h"
+#include "core/base/names.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -68,9 +69,9 @@ int topology_declare_queue(struct broker *b, const char *intake_queue, const cha
     if (strcmp(name, intake_queue) == 0)
         return declare_queue(b, name, DELIVERY_LIMIT_NEVER, expired, e);
     if (strcmp(name, expired) == 0)
-        return declare_queue(b, name, DELIVERY_LIMIT_NEVER, TOPOLOGY_REJECTED_QUEUE, e);
-    if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
-        return declare_queue(b, name, DELIVERY_LIMIT_CONTROL, TOPOLOGY_REJECTED_QUEUE, e);
+        return declare_queue(b, name, DELIVERY_LIMIT_NEVER, broker_names.rejected, e);
+    if (strcmp(name, broker_names.control) == 0)
+        return declare_queue(b, name, DELIVERY_LIMIT_CONTROL, broker_names.rejected, e);
     return declare_queue(b, name, DELIVERY_LIMIT_NEVER, NULL, e);
 }
 
@@ -81,7 +82,7 @@ int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
 
 int topology_declare_exit(struct broker *b, struct err *e)
 {
-    return topology_declare_lasting(b, TOPOLOGY_EXIT_QUEUE, e);
+    return topology_declare_lasting(b, broker_names.exit, e);
 }
 
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
@@ -95,7 +96,7 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
                        "intake.queue: '%.40s…' is too long: with '.expired' it may have 255 bytes",
                        t->intake_queue);
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
-    if (topology_declare_queue(b, t->intake_queue, TOPOLOGY_REJECTED_QUEUE, e) ||
+    if (topology_declare_queue(b, t->intake_queue, broker_names.rejected, e) ||
         topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
         topology_declare_queue(b, t->intake_queue, t->intake_queue, e) ||
         (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e)))

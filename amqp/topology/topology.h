@@ -8,10 +8,6 @@
 
 #include "amqp/connection/broker.h"
 
-#define TOPOLOGY_CONTROL_QUEUE "postdate.control"
-#define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
-#define TOPOLOGY_EXIT_QUEUE "postdate.exit"
-
 struct topology {
     const char *intake_exchange;        /* fanout, durable */
     const char *intake_queue;           /* quorum, durable; dead-letters to the default exchange with key
@@ -31,14 +27,14 @@ struct topology_found {
  */
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e);
 
-/* Declares one of its queues, by its name: intake_queue, TOPOLOGY_REJECTED_QUEUE, "<intake_queue>.expired",
- * or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads it: a gateway works
+/* Declares one of its queues, by its name: intake_queue, broker_names.rejected, "<intake_queue>.expired",
+ * or broker_names.control, which topology_declare leaves to the thread that reads it: a gateway works
  * without it. */
 int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e);
 
 /* A queue that gives nothing up before a gateway has acknowledged it. */
 int topology_declare_lasting(struct broker *b, const char *name, struct err *e);
-/* TOPOLOGY_EXIT_QUEUE, such a queue: what RabbitMQ waited with, until a gateway takes it. */
+/* broker_names.exit, such a queue: what RabbitMQ waited with, until a gateway takes it. */
 int topology_declare_exit(struct broker *b, struct err *e);
 
 #endif

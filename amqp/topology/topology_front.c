@@ -1,5 +1,6 @@
 #include "amqp/topology/topology_front.h"
 
+#include "core/base/names.h"
 #include "core/message/delay.h"
 #include <stdio.h>
 
@@ -30,11 +31,12 @@ static int declare_timed(struct broker *b, const char *name, const char *expired
 int topology_front_declare(struct broker *b, const char *intake_queue, const char *expired_queue,
                            char timed[300], struct err *e)
 {
-    static const struct broker_arg rest[] = {{.name = "alternate-exchange", .text = TOPOLOGY_PLAIN}};
+    static const struct broker_arg rest[] = {{.name = "alternate-exchange", .text = broker_names.plain}};
     static const struct broker_arg has_time[] = {{.name = "x-match", .text = "all-with-x"},
                                                  {.name = DELIVERY_TIME_HEADER, .present = true}};
-    static const struct broker_exchange plain = {.name = TOPOLOGY_PLAIN, .type = "fanout", .internal = true};
-    static const struct broker_exchange sort = {.name = TOPOLOGY_SORT,
+    static const struct broker_exchange plain = {
+        .name = broker_names.plain, .type = "fanout", .internal = true};
+    static const struct broker_exchange sort = {.name = broker_names.sort,
                                                 .type = "headers",
                                                 .internal = true,
                                                 .args = rest,
@@ -43,9 +45,9 @@ int topology_front_declare(struct broker *b, const char *intake_queue, const cha
     snprintf(timed, 300, "%s" TOPOLOGY_TIMED_SUFFIX, intake_queue);
     /* From the end on: what comes in finds its way. */
     return declare_timed(b, timed, expired_queue, e) || broker_declare_exchange_as(b, &plain, e) ||
-                   broker_bind_queue(b, intake_queue, TOPOLOGY_PLAIN, "", e) ||
+                   broker_bind_queue(b, intake_queue, broker_names.plain, "", e) ||
                    broker_declare_exchange_as(b, &sort, e) ||
-                   broker_bind_queue_with(b, timed, TOPOLOGY_SORT, has_time, COUNT_OF(has_time), e)
+                   broker_bind_queue_with(b, timed, broker_names.sort, has_time, COUNT_OF(has_time), e)
                ? -1
                : 0;
 }
@@ -53,7 +55,7 @@ int topology_front_declare(struct broker *b, const char *intake_queue, const cha
 /* RabbitMQ gives a message to a queue once, by however many ways it gets there. */
 int topology_front_bind(struct broker *b, const char *exchange, const char *intake_queue, struct err *e)
 {
-    return broker_bind_exchange_with(b, TOPOLOGY_SORT, exchange, NULL, 0, e) ||
+    return broker_bind_exchange_with(b, broker_names.sort, exchange, NULL, 0, e) ||
                    broker_unbind_queue_with(b, intake_queue, exchange, NULL, 0, e)
                ? -1
                : 0;

@@ -12,8 +12,6 @@
 
 #include "amqp/connection/broker.h"
 
-#define TOPOLOGY_SORT "postdate.sort"
-#define TOPOLOGY_PLAIN "postdate.plain"
 #define TOPOLOGY_TIMED_SUFFIX ".timed" /* core/message/x_death.c knows it, too */
 
 /* Does this broker need it? */

@@ -1,6 +1,7 @@
 #include "amqp/topology/topology_retry.h"
 
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include <stdio.h>
 
@@ -10,11 +11,11 @@
 int topology_declare_retry(struct broker *b, struct err *e)
 {
     static const struct broker_exchange retry = {
-        .name = DEAD_LETTER_EXCHANGE, .type = "fanout", .internal = true};
-    if (topology_declare_lasting(b, TOPOLOGY_RETRY_QUEUE, e) || broker_declare_exchange_as(b, &retry, e) ||
-        broker_bind_queue(b, TOPOLOGY_RETRY_QUEUE, DEAD_LETTER_EXCHANGE, "", e))
+        .name = broker_names.retry, .type = "fanout", .internal = true};
+    if (topology_declare_lasting(b, broker_names.retry, e) || broker_declare_exchange_as(b, &retry, e) ||
+        broker_bind_queue(b, broker_names.retry, broker_names.retry, "", e))
         return -1;
-    return broker_declare_exchange(b, RETURN_EXCHANGE, "headers", e);
+    return broker_declare_exchange(b, broker_names.returns, "headers", e);
 }
 
 /* RabbitMQ removes the binding with the queue. Somebody may have deleted the exchange. Headers exchanges look
@@ -27,7 +28,7 @@ int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
     if (queue.len >= sizeof(name))
         return err_set(e, ERR_NOT_FOUND, "a queue's name has at most 255 bytes");
     snprintf(name, sizeof(name), "%.*s", (int)queue.len, (const char *)queue.data);
-    if (broker_declare_exchange(b, RETURN_EXCHANGE, "headers", e))
+    if (broker_declare_exchange(b, broker_names.returns, "headers", e))
         return -1;
-    return broker_bind_queue_with(b, name, RETURN_EXCHANGE, args, sizeof(args) / sizeof(args[0]), e);
+    return broker_bind_queue_with(b, name, broker_names.returns, args, sizeof(args) / sizeof(args[0]), e);
 }

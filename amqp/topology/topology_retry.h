@@ -6,8 +6,6 @@
 
 #include "amqp/connection/broker.h"
 
-#define TOPOLOGY_RETRY_QUEUE "postdate.retry"
-
 /* Idempotent. */
 int topology_declare_retry(struct broker *b, struct err *e);
 

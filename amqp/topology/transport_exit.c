@@ -6,6 +6,7 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/transport_internal.h"
+#include "core/base/names.h"
 #include "core/message/envelope.h"
 #include <inttypes.h>
 
@@ -51,7 +52,7 @@ int transport_bind_exit(struct broker *b, const char *exit, const struct transpo
     static const struct broker_arg enveloped[] = {{.name = "x-match", .text = "all-with-x"},
                                                   {.name = ENVELOPE_HEADER, .present = true}};
     if (topology_declare_exit(b, e) ||
-        broker_bind_queue_with(b, TOPOLOGY_EXIT_QUEUE, exit, enveloped, COUNT_OF(enveloped), e))
+        broker_bind_queue_with(b, broker_names.exit, exit, enveloped, COUNT_OF(enveloped), e))
         return -1;
     return o->last_hop_queue ? bind_last_hop(b, exit, o->last_hop_queue, e) : 0;
 }

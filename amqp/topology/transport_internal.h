@@ -6,7 +6,6 @@
 #include "amqp/topology/transport.h"
 
 #define TRANSPORT_PLUGIN_TYPE "x-delayed-message"
-#define TRANSPORT_PLUGIN_EXCHANGE "postdate.delayed"
 
 /* ERR_CONFIG unless 1 <= window_ms <= t->max_delay_ms. */
 int transport_check_window(const struct transport *t, const struct transport_options *o, struct err *e);

@@ -9,12 +9,11 @@
  * setting or feature flag says whether a broker does this, so it is shown a message. */
 #include "amqp/topology/transport_internal.h"
 #include "core/base/clock.h"
-#include "core/base/random.h"
+#include "core/base/names.h"
 #include "core/message/wire.h"
 #include <inttypes.h>
 #include <stdio.h>
 
-#define EXCHANGE "postdate.native"
 #define HEADER "x-opt-delivery-time"
 #define SINCE 404
 /* Far below what kills such a queue: RabbitMQ's timers end in the year 2262 or so. */
@@ -54,8 +53,8 @@ static int show_probe(struct broker *b, int64_t now_ms, int64_t began_ms, int64_
 {
     static const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
                                              {.name = "x-expires", .number = PROBE_UNUSED_MS}};
-    char queue[64];
-    snprintf(queue, sizeof queue, "postdate.probe.%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
+    char queue[NAMES_SIZE];
+    names_random(broker_names.probe, queue);
     if (broker_declare_queue(b, queue, args, 2, e) || broker_consume(b, queue, "postdate probe", 1, e))
         return -1;
     int64_t until_ms = now_ms + clock_monotonic_ms() - began_ms + PROBE_AHEAD_MS;
@@ -99,8 +98,8 @@ int transport_probe_native(const struct broker_options *o, int64_t now_ms, struc
 static int native_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
     return transport_check_window(&transport_native, o, e) ||
-                   broker_declare_exchange(b, EXCHANGE, "headers", e) ||
-                   transport_bind_exit(b, EXCHANGE, o, e)
+                   broker_declare_exchange(b, broker_names.native, "headers", e) ||
+                   transport_bind_exit(b, broker_names.native, o, e)
                ? -1
                : 0;
 }
@@ -111,14 +110,14 @@ static int native_address(const struct transport_options *o, const struct transp
     int64_t delay_ms;
     if (transport_delay(&transport_native, o, w, &delay_ms, e))
         return -1;
-    *exchange = bytes_of_str(EXCHANGE);
+    *exchange = bytes_of_str(broker_names.native);
     wire_put_int64(headers, bytes_of_str(HEADER), w->until_ms);
     return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
 }
 
 static const char *native_exchange(size_t i)
 {
-    return i == 0 ? EXCHANGE : NULL;
+    return i == 0 ? broker_names.native : NULL;
 }
 
 const struct transport transport_native = {

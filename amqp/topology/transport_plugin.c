@@ -2,13 +2,12 @@
  * exchange once the wait is over. Its confirm means "in Mnesia, not on disk", it has one copy on one node,
  * and what does not route at due time it drops: rescue makes up for all of that. */
 #include "amqp/topology/transport_internal.h"
+#include "core/base/names.h"
 #include "core/message/wire.h"
 
-#define EXCHANGE TRANSPORT_PLUGIN_EXCHANGE
 #define MAX_DELAY_MS INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer */
-/* One fixed name: what a probe that died half-way leaves behind, the next one removes. Any number may run at
- * once, for both declaring and deleting twice is fine. */
-#define PROBE_EXCHANGE "postdate.probe"
+/* broker_names.probe is one fixed name: what a probe that died half-way leaves behind, the next one removes.
+ * Any number may run at once, for both declaring and deleting twice is fine. */
 
 static int declare_delayed_exchange(struct broker *b, const char *name, struct err *e)
 {
@@ -24,7 +23,7 @@ static int declare_delayed_exchange(struct broker *b, const char *name, struct e
 static int tell_no_plugin(const struct broker_options *o, const struct err *why, struct err *e)
 {
     struct broker *b = broker_open(o, e);
-    int there = b ? broker_has_exchange(b, PROBE_EXCHANGE, e) : -1;
+    int there = b ? broker_has_exchange(b, broker_names.probe, e) : -1;
     broker_close(b);
     return there > 0 ? err_set(e, why->kind, "%s", why->text) : there;
 }
@@ -38,9 +37,9 @@ int transport_probe_plugin(const struct broker_options *o, struct err *e)
     int found = 1;
     if (!b)
         return -1;
-    if (declare_delayed_exchange(b, PROBE_EXCHANGE, &why))
+    if (declare_delayed_exchange(b, broker_names.probe, &why))
         found = why.kind == ERR_CONFIG ? tell_no_plugin(o, &why, e) : err_set(e, why.kind, "%s", why.text);
-    else if (broker_delete_exchange(b, PROBE_EXCHANGE, e))
+    else if (broker_delete_exchange(b, broker_names.probe, e))
         found = -1;
     broker_close(b);
     return found;
@@ -49,15 +48,16 @@ int transport_probe_plugin(const struct broker_options *o, struct err *e)
 int transport_probe_plugin_used(const struct broker_options *o, struct err *e)
 {
     struct broker *b = broker_open(o, e);
-    int used = b ? broker_has_exchange(b, TRANSPORT_PLUGIN_EXCHANGE, e) : -1;
+    int used = b ? broker_has_exchange(b, broker_names.delayed, e) : -1;
     broker_close(b);
     return used;
 }
 
 static int plugin_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
-    return transport_check_window(&transport_plugin, o, e) || declare_delayed_exchange(b, EXCHANGE, e) ||
-                   transport_bind_exit(b, EXCHANGE, o, e)
+    return transport_check_window(&transport_plugin, o, e) ||
+                   declare_delayed_exchange(b, broker_names.delayed, e) ||
+                   transport_bind_exit(b, broker_names.delayed, o, e)
                ? -1
                : 0;
 }
@@ -69,13 +69,13 @@ static int plugin_address(const struct transport_options *o, const struct transp
     if (transport_delay(&transport_plugin, o, w, &delay_ms, e))
         return -1;
     wire_put_int64(headers, bytes_of_str("x-delay"), delay_ms);
-    *exchange = bytes_of_str(EXCHANGE);
+    *exchange = bytes_of_str(broker_names.delayed);
     return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
 }
 
 static const char *plugin_exchange(size_t i)
 {
-    return i == 0 ? EXCHANGE : NULL;
+    return i == 0 ? broker_names.delayed : NULL;
 }
 
 const struct transport transport_plugin = {

@@ -14,10 +14,10 @@
  * reason rungs have x-overflow=reject-publish: under a policy with max-length the default would push the
  * oldest message out, early, through the dead-letter exchange. */
 #include "amqp/topology/transport_internal.h"
+#include "core/base/names.h"
 #include "core/message/ttl_ladder.h"
 #include "core/message/wire.h"
 
-#define EXIT "postdate.ttl.exit"
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Classic: cheaper than quorum per hop, and what it may lose is rescued.
@@ -30,7 +30,7 @@
 /* Where messages go after a level. */
 static const char *exchange_below(int level)
 {
-    return level == 0 ? EXIT : ttl_ladder_exchange(level - 1);
+    return level == 0 ? broker_names.ladder_exit : ttl_ladder_exchange(level - 1);
 }
 
 static int declare_rung(struct broker *b, int level, int digit, struct err *e)
@@ -70,8 +70,9 @@ static int declare_level(struct broker *b, int level, struct err *e)
 
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
 {
-    if (transport_check_window(&transport_ttl, o, e) || broker_declare_exchange(b, EXIT, "headers", e) ||
-        transport_bind_exit(b, EXIT, o, e))
+    if (transport_check_window(&transport_ttl, o, e) ||
+        broker_declare_exchange(b, broker_names.ladder_exit, "headers", e) ||
+        transport_bind_exit(b, broker_names.ladder_exit, o, e))
         return -1;
     /* From below: nothing that comes down ever finds its next step missing. */
     for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++)
@@ -111,7 +112,9 @@ static int ttl_count(struct broker *b, const struct transport_options *o, int64_
 
 static const char *ttl_exchange(size_t i)
 {
-    return i == 0 ? EXIT : i <= TTL_LADDER_LEVELS_MAX ? ttl_ladder_exchange((int)i - 1) : NULL;
+    return i == 0                       ? broker_names.ladder_exit
+           : i <= TTL_LADDER_LEVELS_MAX ? ttl_ladder_exchange((int)i - 1)
+                                        : NULL;
 }
 
 static bool ttl_queue(size_t i, char name[TRANSPORT_NAME_SIZE])

@@ -1,5 +1,6 @@
 #include "core/message/dead_letter.h"
 
+#include "core/base/names.h"
 #include "core/base/sha256.h"
 #include "core/message/delay.h"
 #include "core/message/last_hop.h"
@@ -30,7 +31,7 @@ static struct bytes newest_death(struct bytes headers)
 static int read_exchange(struct bytes death, struct bytes properties, struct dead_letter *out, struct err *e)
 {
     wire_find_string(death, "exchange", &out->exchange);
-    if (bytes_equal_str(out->exchange, LAST_HOP_EXCHANGE)) {
+    if (bytes_equal_str(out->exchange, broker_names.last)) {
         struct bytes exchange = last_hop_exchange(properties);
         out->exchange = exchange.len > 0 ? exchange : out->exchange;
     }
@@ -145,11 +146,12 @@ static int name_refusal(struct dead_letter *d, struct err *e)
 int dead_letter_read(const struct accept_input *in, struct dead_letter *out, struct err *e)
 {
     *out = (struct dead_letter){.routing_key = in->routing_key};
-    if (!bytes_equal_str(in->exchange, DEAD_LETTER_EXCHANGE))
+    if (!bytes_equal_str(in->exchange, broker_names.retry))
         return err_set(
             e, ERR_REJECT,
             "published to the queue of dead letters (allowed: only what a queue dead-letters to the "
-            "exchange " DEAD_LETTER_EXCHANGE ")");
+            "exchange %s)",
+            broker_names.retry);
     if (wire_properties_read(in->properties, &out->properties, e) != 0 ||
         reserved_check_properties(in->properties, e) != 0)
         return -1;
@@ -271,14 +273,14 @@ struct message_id dead_letter_random_lineage(const uint8_t random[16])
 }
 
 /* What a return is known by: views; empty ones for what it lacks. */
-struct names {
+struct return_names {
     struct bytes id, copy, queue;
 };
 
-static bool read_return(struct bytes properties, struct names *out)
+static bool read_return(struct bytes properties, struct return_names *out)
 {
     struct wire_properties p;
-    *out = (struct names){0};
+    *out = (struct return_names){0};
     if (wire_properties_read(properties, &p, NULL) != 0)
         return false;
     wire_find_string(p.headers, HEADER_COPY, &out->copy);
@@ -288,7 +290,7 @@ static bool read_return(struct bytes properties, struct names *out)
 
 struct bytes dead_letter_return_queue(const struct message *m)
 {
-    struct names n;
+    struct return_names n;
     if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &n))
         return (struct bytes){0};
     return n.queue;
@@ -296,7 +298,7 @@ struct bytes dead_letter_return_queue(const struct message *m)
 
 struct bytes dead_letter_return_id(const struct message *m)
 {
-    struct names n;
+    struct return_names n;
     if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &n))
         return (struct bytes){0};
     return n.id;
@@ -304,7 +306,7 @@ struct bytes dead_letter_return_id(const struct message *m)
 
 bool dead_letter_is_same_return(struct bytes a, struct bytes b)
 {
-    struct names x, y;
+    struct return_names x, y;
     return read_return(a, &x) && read_return(b, &y) && bytes_equal(x.id, y.id) &&
            bytes_equal(x.copy, y.copy) && bytes_equal(x.queue, y.queue);
 }

@@ -38,9 +38,8 @@ struct dead_letter {
  * client can publish to an internal one), or the mark that it leaves cannot be read. */
 int dead_letter_read(const struct accept_input *in, struct dead_letter *out, struct err *e);
 
-/* Is that exchange the one from which dead letters come? */
-#define DEAD_LETTER_EXCHANGE "postdate.retry"
-/* Through this one they go back. */
+/* Dead letters come from broker_names.retry. Through broker_names.returns they go back, and so far they have
+ * this exchange in the database, whatever the prefix. */
 #define RETURN_EXCHANGE "postdate.return"
 #define RETURN_HEADER_QUEUE "x-postdate-queue"
 

@@ -1,5 +1,6 @@
 #include "core/message/last_hop.h"
 
+#include "core/base/names.h"
 #include "core/message/publish_headers.h"
 #include "core/message/wire.h"
 
@@ -11,7 +12,7 @@
  * come before receipts that were there before it (gateway/relay/relay_rescue.h). */
 #define PRIORITY_MAX 4
 
-static const char *const queues[LAST_HOP_QUEUES] = {"postdate.exit.broker", "postdate.exit.broker.2"};
+static const char *const queues[LAST_HOP_QUEUES] = {broker_names.exit_broker, broker_names.exit_broker_2};
 
 const char *last_hop_queue(int number)
 {

@@ -17,7 +17,6 @@
 
 #define LAST_HOP_HEADER "x-postdate-last" /* its value says who does the last hop … */
 #define LAST_HOP_BROKER "broker"          /* … and there is but one */
-#define LAST_HOP_EXCHANGE "postdate.last" /* to which it seems to have been published, for its queue */
 #define LAST_HOP_EXCHANGE_HEADER "x-postdate-exchange"
 #define LAST_HOP_QUEUES 2 /* exit queues: one is in use, the other takes over when that stands still */
 

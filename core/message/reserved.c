@@ -1,5 +1,7 @@
 #include "core/message/reserved.h"
 
+#include "core/base/names.h"
+#include "core/message/dead_letter.h"
 #include "core/message/wire.h"
 #include <string.h>
 
@@ -7,7 +9,7 @@
 
 bool reserved_queue(struct bytes name, const char *intake_queue)
 {
-    return bytes_start_with_str(name, "postdate.") || bytes_start_with_str(name, intake_queue);
+    return bytes_start_with_str(name, broker_names.own) || bytes_start_with_str(name, intake_queue);
 }
 
 static bool is_delivery_exchange(struct bytes name, const struct accept_rules *rules)
@@ -22,10 +24,10 @@ static bool is_delivery_exchange(struct bytes name, const struct accept_rules *r
 
 bool reserved_exchange(struct bytes name, const struct accept_rules *rules)
 {
-    bool own = bytes_start_with_str(name, "postdate.") || bytes_equal_str(name, rules->intake_exchange);
+    bool own = bytes_start_with_str(name, broker_names.own) || bytes_equal_str(name, rules->intake_exchange);
     for (size_t i = 0; i < rules->route_count && !own; i++)
         own = bytes_equal_str(name, rules->routes[i].intake_exchange);
-    return own && !is_delivery_exchange(name, rules);
+    return (own && !is_delivery_exchange(name, rules)) || bytes_equal_str(name, RETURN_EXCHANGE);
 }
 
 /* The first reserved name in an array of names (CC, BCC), or an empty view. */
@@ -146,8 +148,8 @@ int reserved_check(const struct message *m, const struct accept_rules *rules, st
     if (m->exchange.len > 0)
         return err_set(e, ERR_REJECT,
                        "exchange: \"%s\" is the gateway's own (allowed: delivery exchanges; names that begin "
-                       "with \"postdate.\" are none, but for \"%.60s\")",
-                       bytes_printable(m->exchange, shown, sizeof(shown)),
+                       "with \"%s\" are none, but for \"%.60s\")",
+                       bytes_printable(m->exchange, shown, sizeof(shown)), broker_names.own,
                        rules->delivery_exchange[0] ? rules->delivery_exchange : "postdate.delivery");
     if (!reserved_queue(name, intake_queue))
         name = find_in_headers(m, intake_queue);
@@ -155,6 +157,6 @@ int reserved_check(const struct message *m, const struct accept_rules *rules, st
         return 0;
     return err_set(e, ERR_REJECT,
                    "routing key: the default exchange would lead to the gateway's own queue \"%s\" (allowed: "
-                   "queues whose names do not begin with \"postdate.\" or \"%.60s\")",
-                   bytes_printable(name, shown, sizeof(shown)), intake_queue);
+                   "queues whose names do not begin with \"%s\" or \"%.60s\")",
+                   bytes_printable(name, shown, sizeof(shown)), broker_names.own, intake_queue);
 }

@@ -11,11 +11,11 @@
 #include "core/message/message.h"
 #include <stdbool.h>
 
-/* Names that begin with "postdate." or with the intake queue's name. */
+/* Names that begin with the prefix and a dot (core/base/names.h), or with the intake queue's name. */
 bool reserved_queue(struct bytes name, const char *intake_queue);
 
-/* Names that begin with "postdate.", and the exchanges of the intake; but not those that the configuration
- * names as delivery exchanges. */
+/* Names that begin with the prefix and a dot, and the exchanges of the intake; but not those that the
+ * configuration names as delivery exchanges. And RETURN_EXCHANGE, which is no name but a mark. */
 bool reserved_exchange(struct bytes name, const struct accept_rules *rules);
 
 /* -1 with ERR_REJECT: m goes to such an exchange; or to the default exchange, and its routing key, CC or BCC

@@ -1,13 +1,11 @@
 #include "core/message/ttl_ladder.h"
+
+#include "core/base/names.h"
 #include <stdio.h>
 
-#define PREFIX "postdate.ttl."
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
-#define LEVEL(k) PREFIX "r" TEXT(TTL_LADDER_RADIX) "g" TEXT(TTL_LADDER_GRAIN_MS) ".l" TEXT(k)
-
 static const char *const exchanges[TTL_LADDER_LEVELS_MAX] = {
-    LEVEL(0), LEVEL(1), LEVEL(2), LEVEL(3), LEVEL(4), LEVEL(5), LEVEL(6),
+    broker_names.ladder_0, broker_names.ladder_1, broker_names.ladder_2, broker_names.ladder_3,
+    broker_names.ladder_4, broker_names.ladder_5, broker_names.ladder_6,
 };
 static const char *const headers[TTL_LADDER_LEVELS_MAX] = {
     "x-postdate-l0", "x-postdate-l1", "x-postdate-l2", "x-postdate-l3",
@@ -73,5 +71,5 @@ const char *ttl_ladder_queue(int level, int digit, char out[TTL_LADDER_NAME_SIZE
 
 bool ttl_ladder_owns_queue(struct bytes name)
 {
-    return bytes_start_with_str(name, PREFIX "r");
+    return bytes_start_with_str(name, broker_names.ladder);
 }

@@ -13,14 +13,9 @@
 #define POSTDATE_CORE_MESSAGE_TTL_LADDER_H
 
 #include "core/base/bytes.h"
+#include "core/base/names.h"
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Plain numbers, they become part of names. With -D other ladders can be measured. */
-#ifndef TTL_LADDER_RADIX
-#define TTL_LADDER_RADIX 16
-#define TTL_LADDER_GRAIN_MS 100
-#endif
 
 /* 310 days. One more, and its longest TTL would exceed the ten years that RabbitMQ takes. */
 #define TTL_LADDER_LEVELS_MAX 7
@@ -30,7 +25,7 @@
       1) *                                                                                                   \
      TTL_LADDER_GRAIN_MS)
 
-#define TTL_LADDER_NAME_SIZE 64 /* of any name below, with the NUL */
+#define TTL_LADDER_NAME_SIZE NAMES_SIZE /* of any name below, with the NUL */
 
 /* How many levels waits of up to window_ms need: 1..TTL_LADDER_LEVELS_MAX; -1 beyond TTL_LADDER_MAX_DELAY_MS.
  */

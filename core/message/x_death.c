@@ -1,4 +1,5 @@
 #include "core/message/x_death.h"
+#include "core/base/names.h"
 #include "core/message/last_hop.h"
 #include "core/message/message_id.h"
 #include "core/message/ttl_ladder.h"
@@ -135,9 +136,9 @@ static int refuse_dead_letter(struct bytes queue, struct err *e)
     char shown[120];
     return err_set(e, ERR_REJECT,
                    "x-death: queue \"%s\" dead-lettered a message that Postdate had delivered, and it has no "
-                   "new delay (allowed: the dead-letter exchange postdate.retry, which brings it back to its "
+                   "new delay (allowed: the dead-letter exchange %s, which brings it back to its "
                    "queue after a wait, or a client that publishes it again with a new x-delay)",
-                   bytes_printable(queue, shown, sizeof(shown)));
+                   bytes_printable(queue, shown, sizeof(shown)), broker_names.retry);
 }
 
 static int refuse_circle(struct err *e)

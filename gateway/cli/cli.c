@@ -2,6 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/duration.h"
+#include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "core/base/when.h"
 #include "gateway/cli/command.h"
@@ -145,6 +146,7 @@ int cli_load_config(struct cli *cli)
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
         return err_exit_code(&e);
     cli->has_config = true;
+    names_set_prefix(cli->config.amqp.prefix);
     secrets_allow_dumps(cli->config.log.core_dumps);
     return 0;
 }

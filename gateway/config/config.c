@@ -2,6 +2,7 @@
 #include "gateway/config/config.h"
 
 #include "core/base/duration.h"
+#include "core/base/names.h"
 #include "gateway/config/config_load.h"
 #include "gateway/config/config_table.h"
 #include <arpa/inet.h>
@@ -26,6 +27,20 @@ static bool is_loopback(const char *listen)
     host[len] = '\0';
     return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
            (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127);
+}
+
+/* What nobody has set is named by the prefix. */
+static void name_intake(struct config_loader *l)
+{
+    struct names n;
+    struct config *c = l->config;
+    names_make(&n, c->amqp.prefix);
+    if (c->intake.exchange == NULL)
+        c->intake.exchange = strdup(n.prefix);
+    if (c->intake.queue == NULL)
+        c->intake.queue = strdup(n.intake);
+    if (c->intake.exchange == NULL || c->intake.queue == NULL)
+        config_mistake(l, "default", 0, "out of memory");
 }
 
 static void check_route_delay(struct config_loader *l, const char *where, const struct accept_route *r)
@@ -87,7 +102,7 @@ int config_load(struct config *c, const char *path, const struct config_report *
     err_clear(l.e);
     for (size_t i = 0; i < option_count; i++) {
         struct err oe;
-        if (option_set(&option_table[i], c, option_table[i].initial, &oe) != 0)
+        if (!option_table[i].prefixed && option_set(&option_table[i], c, option_table[i].initial, &oe) != 0)
             config_mistake(&l, "default", 0, "%s.%s: %s", option_table[i].section, option_table[i].name,
                            oe.text);
     }
@@ -98,6 +113,8 @@ int config_load(struct config *c, const char *path, const struct config_report *
         path = must_exist ? from_env : DEFAULT_PATH;
     config_load_file(&l, path, must_exist);
     config_load_environment(&l);
+    if (l.mistakes == 0)
+        name_intake(&l);
     if (l.mistakes == 0)
         check_together(&l);
     if (l.mistakes > 0) {

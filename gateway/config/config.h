@@ -26,7 +26,7 @@ struct config {
         char *url;
     } postgres;
     struct {
-        char *url;
+        char *url, *prefix;
         int64_t heartbeat_ms;
         char *ca_file, *cert_file, *key_file;
     } amqp;

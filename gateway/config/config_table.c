@@ -3,6 +3,7 @@
 #include "amqp/connection/broker.h"
 #include "core/base/bytes.h"
 #include "core/base/duration.h"
+#include "core/base/names.h"
 #include "core/message/message.h"
 #include <ctype.h>
 #include <errno.h>
@@ -87,6 +88,10 @@ const struct option option_table[] = {
     {"amqp", "url", OPTION_TEXT, "amqp://guest:guest@localhost:5672/%2f", .secret = true,
      .check = broker_url_check, AT(amqp.url),
      .help = "the broker and vhost; amqps:// for TLS; host1,host2,host3 for the nodes of a cluster"},
+    {"amqp", "prefix", OPTION_TEXT, NAMES_PREFIX, .check = names_check_prefix, AT(amqp.prefix),
+     .help =
+         "what Postdate declares in RabbitMQ is called this, or begins with this and a dot; another Postdate "
+         "in the same vhost needs another one, and a database keeps its own"},
     {"amqp", "heartbeat", OPTION_DURATION, "30s", SECOND, HOUR, AT(amqp.heartbeat_ms),
      .help = "a silent connection counts as dead after about twice this"},
     {"amqp", "ca_file", OPTION_TEXT, "", .optional = true, AT(amqp.ca_file),
@@ -96,10 +101,12 @@ const struct option option_table[] = {
     {"amqp", "key_file", OPTION_TEXT, "", .optional = true, AT(amqp.key_file),
      .help = "amqps: key of the client certificate, PEM"},
 
-    {"intake", "exchange", OPTION_TEXT, "postdate", .check = check_name, AT(intake.exchange),
-     .help = "applications publish delayed messages to this exchange"},
-    {"intake", "queue", OPTION_TEXT, "postdate.intake", .check = check_name, AT(intake.queue),
-     .help = "the quorum queue behind it, from which the gateway reads"},
+    {"intake", "exchange", OPTION_TEXT, "postdate", .prefixed = true, .check = check_name,
+     AT(intake.exchange),
+     .help = "applications publish delayed messages to this exchange; default: amqp.prefix"},
+    {"intake", "queue", OPTION_TEXT, "postdate.intake", .prefixed = true, .check = check_name,
+     AT(intake.queue),
+     .help = "the quorum queue behind it, from which the gateway reads; default: amqp.prefix, then .intake"},
     {"intake", "prefetch", OPTION_INTEGER, "1000", 1, 65535, AT(intake.prefetch),
      .help = "messages read ahead of their commit"},
     {"intake", "max_body", OPTION_SIZE, "8MiB", KIB, 16 * MIB, AT(intake.max_body),

@@ -26,6 +26,7 @@ struct option {
     const char *initial; /* default, in the form a user would write */
     int64_t min, max;    /* DURATION, SIZE, INTEGER: limits of the value */
     bool optional;       /* TEXT, INTEGER: may be empty */
+    bool prefixed;       /* TEXT: amqp.prefix takes the place of the first word of the default */
     bool secret;         /* never printed; …_FILE in the environment is allowed */
     const char *const *choices;
     int (*check)(const char *value, struct err *e); /* TEXT: further check, or NULL; must not print secrets */

@@ -17,6 +17,7 @@
 #include "gateway/control/control.h"
 
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "gateway/control/control_request.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
@@ -28,7 +29,7 @@
 #define TICK_MS 500
 #define AGAIN_MS 500   /* between two tries while the database is away */
 #define FINISH_MS 5000 /* at a stop, for what is with the executor */
-#define CONTROL_QUEUE TOPOLOGY_CONTROL_QUEUE
+#define CONTROL_QUEUE broker_names.control
 #define TAG "postdate.control"
 
 static const struct broker_consumer consumer = {CONTROL_QUEUE, TAG};

@@ -1,5 +1,6 @@
 #include "gateway/control/control_request.h"
 
+#include "core/base/names.h"
 #include "core/message/wire.h"
 #include "gateway/api/api_operation.h"
 
@@ -126,7 +127,7 @@ bool control_request_answer(const struct control_request *o, const char *intake_
 {
     const struct api_answer *a = &o->api.answer;
     /* An answer is no message to be delayed, and no request. */
-    if (o->reply_to.len == 0 || bytes_start_with_str(o->reply_to, "postdate.") ||
+    if (o->reply_to.len == 0 || bytes_start_with_str(o->reply_to, broker_names.own) ||
         bytes_start_with_str(o->reply_to, intake_queue))
         return false;
     struct wire_properties p = {

@@ -1,6 +1,7 @@
 /* What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one came).
  */
 #include "core/base/backoff.h"
+#include "core/base/names.h"
 #include "core/base/random.h"
 #include "core/message/dead_letter.h"
 #include "core/message/publish_headers.h"
@@ -154,7 +155,7 @@ static void note_return(struct confirms *c, const struct broker_event *ev)
     struct message_id id;
     char text[200], printable[160];
     struct inflight *h = NULL;
-    if (bytes_equal_str(ev->exchange, RETURN_EXCHANGE))
+    if (bytes_equal_str(ev->exchange, broker_names.returns))
         h = find_return(c, ev->properties);
     else if (publish_headers_id(ev->properties, &id))
         h = confirms_find(c, id);

@@ -2,6 +2,7 @@
  * publisher does unlike the others is in its role. */
 #include "gateway/publish/publish_internal.h"
 
+#include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include "core/message/reserved.h"
 #include "gateway/runtime/log.h"
@@ -145,10 +146,13 @@ static int compose_message(struct publisher *p, struct inflight *h, struct publi
     }
     /* What came by SQL was not looked at before, or not so closely. Nobody can name the exchange of a return.
      */
-    if (dead_letter_return_queue(&h->message).len > 0 || reserved_check(&h->message, &rules, e) == 0)
-        return p->role->compose(p, h, to, e);
-    p->role->reject(p, h, e->text);
-    return 0;
+    if (dead_letter_return_queue(&h->message).len > 0)
+        to->exchange = bytes_of_str(broker_names.returns);
+    else if (reserved_check(&h->message, &rules, e) != 0) {
+        p->role->reject(p, h, e->text);
+        return 0;
+    }
+    return p->role->compose(p, h, to, e);
 }
 
 /* Publishes h now. -1: the connection is lost (h is among the confirms then). */

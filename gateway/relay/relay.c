@@ -9,6 +9,7 @@
  */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
@@ -142,7 +143,7 @@ static int read_events(struct reader *r, struct err *e)
         if (ev.kind == BROKER_EVENT_NONE)
             return !broker_has_unread(r->broker);
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", TOPOLOGY_EXIT_QUEUE);
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", broker_names.exit);
         if (ev.kind == BROKER_EVENT_DELIVERY)
             on_delivery(r, &ev);
     }
@@ -171,9 +172,9 @@ static int add_consumer(struct reader *r, struct err *e)
     static const uint16_t prefetches[CONSUMERS_MAX] = {PREFETCH, 4000, 16000, 32000, 64000, 64000};
     char tag[64];
     uint16_t prefetch = prefetches[r->consumers];
-    snprintf(tag, sizeof tag, TOPOLOGY_EXIT_QUEUE ".%d", r->consumers);
-    int rc = r->high == 0 ? broker_consume(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e)
-                          : broker_consume_more(r->broker, TOPOLOGY_EXIT_QUEUE, tag, prefetch, e);
+    snprintf(tag, sizeof tag, "postdate.exit.%d", r->consumers);
+    int rc = r->high == 0 ? broker_consume(r->broker, broker_names.exit, tag, prefetch, e)
+                          : broker_consume_more(r->broker, broker_names.exit, tag, prefetch, e);
     if (rc != 0)
         return -1;
     r->consumers++;
@@ -187,11 +188,11 @@ static int cancel_consumers(struct reader *r, struct err *e)
 {
     char tag[64];
     for (; r->consumers > 0; r->consumers--) {
-        snprintf(tag, sizeof tag, TOPOLOGY_EXIT_QUEUE ".%d", r->consumers - 1);
+        snprintf(tag, sizeof tag, "postdate.exit.%d", r->consumers - 1);
         if (broker_cancel_consume(r->broker, tag, e) != 0)
             return -1;
     }
-    if (r->reads_receipts && broker_cancel_consume(r->broker, LAST_HOP_RECEIPTS, e) != 0)
+    if (r->reads_receipts && broker_cancel_consume(r->broker, broker_names.receipts, e) != 0)
         return -1;
     atomic_store(&r->handover->consumers, 0);
     return 0;
@@ -206,7 +207,7 @@ static bool steps_aside(struct reader *r)
     bool aside = now_ms - noted_ms > RELAY_ASIDE_MS && r->ping_heard_ms > noted_ms + RELAY_ASIDE_MS / 2;
     if (aside && !r->aside)
         log_warning("no database for %d s, while other gateways have it: no more messages are taken from %s",
-                    RELAY_ASIDE_MS / 1000, TOPOLOGY_EXIT_QUEUE);
+                    RELAY_ASIDE_MS / 1000, broker_names.exit);
     return r->aside = aside;
 }
 
@@ -264,7 +265,7 @@ static int run_connected(struct reader *r, struct err *e)
                 return -1;
         }
         if (atomic_exchange(&r->relay->forgotten, false))
-            return err_set(e, ERR_AWAY, "nothing comes out of %s", TOPOLOGY_EXIT_QUEUE);
+            return err_set(e, ERR_AWAY, "nothing comes out of %s", broker_names.exit);
         relay_end_unsure(r);
         if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || relay_end_foreign(r, e) != 0 ||
             relay_acknowledge(r, e) != 0 || adapt_consumers(r, e) != 0)
@@ -343,7 +344,7 @@ void *relay_thread(void *arg)
             else
                 reopened_end(&reopened, r.runtime, &e);
             if (broker_failed_inside(r.broker)) /* what is moved with it is looked up, or rescued */
-                rejected_say_cure(r.runtime, TOPOLOGY_EXIT_QUEUE, &r.cure_said_ms);
+                rejected_say_cure(r.runtime, broker_names.exit, &r.cure_said_ms);
         } else if (!is_refusal(&e)) {
             server_status_failed(&r.runtime->rabbitmq, &e);
         }

@@ -6,6 +6,7 @@
  * without a copy; when there is one again, it is given back to the exit queue, and comes again. */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
 
@@ -58,11 +59,11 @@ static bool keep_copy(struct reader *r, const struct broker_event *ev, const cha
 void relay_take_foreign(struct reader *r, const struct broker_event *ev)
 {
     char name[REJECTED_NAME_SIZE];
-    const char *queue = relay_is_receipt(ev) ? LAST_HOP_RECEIPTS : TOPOLOGY_EXIT_QUEUE;
+    const char *queue = relay_is_receipt(ev) ? broker_names.receipts : broker_names.exit;
     if (!r->said_foreign)
         log_warning("something else publishes to %s: messages that are not the gateway's are moved to "
                     "%s; the first: %s",
-                    queue, TOPOLOGY_REJECTED_QUEUE, rejected_name(ev->properties, name));
+                    queue, broker_names.rejected, rejected_name(ev->properties, name));
     r->said_foreign = true;
     relay_note_tag(r, ev->tag, TAG_FOREIGN);
     r->foreign_count++;
@@ -170,6 +171,6 @@ void relay_move_foreign(struct relay *relay, struct relay_mover *m)
     notifier_notify(&relay->pipeline->relay_notifier);
     if (rc != 0 && !m->failed)
         log_warning("cannot move what somebody else published to %s to %s, trying again: %s",
-                    TOPOLOGY_EXIT_QUEUE, TOPOLOGY_REJECTED_QUEUE, e.text);
+                    broker_names.exit, broker_names.rejected, e.text);
     m->failed = rc != 0;
 }

@@ -5,6 +5,7 @@
  * The same thread moves what is not the gateway's (relay_foreign.c), and asks for delivery exchanges
  * (relay_receipts.c), for it may wait, too. */
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
@@ -71,7 +72,7 @@ static int publish_proof(struct prover *p, size_t n, uint64_t *tag, struct err *
     buf_init(&properties, 200);
     int rc = envelope_write_proof(p->ids[0], &properties, e);
     if (rc == 0)
-        rc = broker_publish_to_queue(p->broker, TOPOLOGY_EXIT_QUEUE, &properties,
+        rc = broker_publish_to_queue(p->broker, broker_names.exit, &properties,
                                      bytes_of(p->ids, n * sizeof p->ids[0]), tag, e);
     buf_free(&properties);
     return rc != 0 ? -1 : broker_flush(p->broker, e);
@@ -96,7 +97,7 @@ static int await_confirm(struct prover *p, uint64_t tag, struct err *e)
             return -1;
         note_blocked(p, &ev);
         if (ev.kind == BROKER_EVENT_RETURN || ev.kind == BROKER_EVENT_NACK)
-            return err_set(e, ERR_AWAY, "%s does not take proofs", TOPOLOGY_EXIT_QUEUE);
+            return err_set(e, ERR_AWAY, "%s does not take proofs", broker_names.exit);
     }
     return 0;
 }

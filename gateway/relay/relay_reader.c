@@ -1,5 +1,6 @@
 /* What the relay's connection has taken: opened, kept in memory, acknowledged. */
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
 
@@ -27,7 +28,7 @@ void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state)
 
 void relay_end_without_memory(void)
 {
-    log_error("there is no memory for the messages of %s", TOPOLOGY_EXIT_QUEUE);
+    log_error("there is no memory for the messages of %s", broker_names.exit);
     _exit(1);
 }
 

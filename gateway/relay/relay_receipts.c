@@ -6,6 +6,7 @@
  * not answer for seconds; until it is known, the receipt waits, and all others go on. */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "core/message/publish_headers.h"
 #include "core/message/wire.h"
@@ -22,7 +23,7 @@
 
 bool relay_is_receipt(const struct broker_event *ev)
 {
-    return bytes_equal_str(ev->text, LAST_HOP_RECEIPTS);
+    return bytes_equal_str(ev->text, broker_names.receipts);
 }
 
 void relay_settle_delivered(struct reader *r, const struct message *m, bool proof)
@@ -152,7 +153,7 @@ int relay_open_receipts(struct reader *r, struct err *e)
         return 0;
     if (found == RECEIPTS_THERE) {
         r->reads_receipts = true;
-        return broker_consume_more(r->broker, LAST_HOP_RECEIPTS, LAST_HOP_RECEIPTS, PREFETCH, e);
+        return broker_consume_more(r->broker, broker_names.receipts, broker_names.receipts, PREFETCH, e);
     }
     if (found == RECEIPTS_UNKNOWN || now_ms - r->receipts_ms >= RETRY_MS) {
         r->receipts_ms = now_ms;

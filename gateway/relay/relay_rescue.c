@@ -2,6 +2,7 @@
 
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "core/message/wire.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
@@ -92,7 +93,7 @@ static void check_broker(struct relay_rescue *rescue, const struct err *e)
 /* number: of an exit queue of RabbitMQ's last hop; 0: the relay's. False: it was not sent. */
 static bool send_ping(struct relay_rescue *rescue, int number, int64_t now_ms)
 {
-    const char *queue = number ? last_hop_queue(number) : TOPOLOGY_EXIT_QUEUE;
+    const char *queue = number ? last_hop_queue(number) : broker_names.exit;
     const struct wire_properties p = {.flags = WIRE_HEADERS};
     struct buf properties;
     struct err e = {0};
@@ -120,7 +121,7 @@ static int count_consumers(struct relay_rescue *rescue)
     uint32_t ready, consumers;
     struct err e = {0};
     if (open_broker(rescue, &e) == 0 &&
-        broker_look_at_queue(rescue->broker, TOPOLOGY_EXIT_QUEUE, &ready, &consumers, &e) == 0)
+        broker_look_at_queue(rescue->broker, broker_names.exit, &ready, &consumers, &e) == 0)
         return consumers > 0 ? (int)consumers : -1;
     check_broker(rescue, &e);
     return -1;
@@ -181,10 +182,10 @@ static bool is_dead(struct relay_rescue *rescue, const struct relay_marks *m)
             "nothing has come out of %s for %d s: no more messages are handed over, and what is overdue "
             "there is delivered from the database. If RabbitMQ does not bring that queue back, delete "
             "it: gateways declare it again",
-            TOPOLOGY_EXIT_QUEUE, DEAD_MS / 1000);
+            broker_names.exit, DEAD_MS / 1000);
     } else if (heard && rescue->said_dead) {
         rescue->said_dead = false;
-        log_info("messages come out of %s again", TOPOLOGY_EXIT_QUEUE);
+        log_info("messages come out of %s again", broker_names.exit);
     }
     return for_ms > DEAD_MS;
 }
@@ -232,7 +233,7 @@ static bool has_receipts(struct relay_rescue *rescue)
     uint32_t ready = 0, consumers;
     struct err e = {0};
     if (open_broker(rescue, &e) == 0 &&
-        broker_look_at_queue(rescue->broker, LAST_HOP_RECEIPTS, &ready, &consumers, &e) == 0)
+        broker_look_at_queue(rescue->broker, broker_names.receipts, &ready, &consumers, &e) == 0)
         return ready > 0;
     check_broker(rescue, &e);
     return true;
@@ -250,7 +251,7 @@ void relay_rescue_find_receipts(struct relay_rescue *rescue)
     bool in_use = atomic_load(&rescue->handover->last_hop_queue) > 0;
     int rc = open_broker(rescue, &e);
     if (rc == 0)
-        rc = broker_look_at_queue(rescue->broker, LAST_HOP_RECEIPTS, &ready, &consumers, &e);
+        rc = broker_look_at_queue(rescue->broker, broker_names.receipts, &ready, &consumers, &e);
     if (rc != 0)
         check_broker(rescue, &e);
     if (rc != 0 && e.kind == ERR_NOT_FOUND && in_use && !rescue->runtime->transport)

@@ -1,6 +1,7 @@
 #include "gateway/retry/retry.h"
 
 #include "amqp/topology/topology_retry.h"
+#include "core/base/names.h"
 #include "gateway/runtime/sessions.h"
 
 #define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
@@ -8,7 +9,7 @@
 #define PREFETCH (1500 + RETRY_ASIDE_MAX)
 #define CAREFUL_MS 10000 /* after so long without a message, none is there that RabbitMQ cannot deliver */
 
-static const struct broker_consumer consumer = {TOPOLOGY_RETRY_QUEUE, "postdate.retry"};
+static const struct broker_consumer consumer = {broker_names.retry, "postdate.retry"};
 
 /* As the intake's: so it is counted as delivered without those behind it. */
 static uint16_t prefetch(const struct retry *r)
@@ -47,7 +48,7 @@ static int collect_batch(struct retry *r, struct err *e)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s (deleted or failed over)",
-                           TOPOLOGY_RETRY_QUEUE);
+                           broker_names.retry);
         if (ev.kind == BROKER_EVENT_NONE)
             return 0;
         if (ev.kind != BROKER_EVENT_DELIVERY)
@@ -233,7 +234,7 @@ void *retry_thread(void *arg)
                 reopened_end(&reopened, r->runtime, &e);
             r->careful = broker_failed_inside(r->broker) || (r->careful && e.kind != ERR_NONE);
             if (r->careful)
-                rejected_say_cure(r->runtime, TOPOLOGY_RETRY_QUEUE, &r->cure_said_ms);
+                rejected_say_cure(r->runtime, broker_names.retry, &r->cure_said_ms);
         }
         bool stopping = runtime_stopping(r->runtime, STOP_INTAKE);
         if (stopping || e.kind == ERR_NONE)

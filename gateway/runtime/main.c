@@ -1,4 +1,5 @@
 /* postdated: the gateway daemon. Reads its options and the configuration; the supervisor does the rest. */
+#include "core/base/names.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
 #include "gateway/runtime/log.h"
@@ -137,6 +138,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     if (config_load(&config, o.config_path, &report, &e) != 0)
         return err_exit_code(&e);
+    names_set_prefix(config.amqp.prefix);
     if (check) {
         printf("configuration is fine%s%s\n", config.source ? ": " : " (defaults and environment)",
                config.source ? config.source : "");

@@ -4,6 +4,7 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_front.h"
+#include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "gateway/pipeline/claimed_row.h"
 #include "gateway/runtime/log.h"
@@ -41,9 +42,10 @@ static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
     if (!o->broker || add_ready(o, c->intake.queue, &f->ready, e) != 0 ||
         add_ready(o, expired, &f->ready, e) != 0 ||
         (topology_front_needed(o->broker) && add_ready(o, timed, &f->ready, e) != 0) ||
-        (atomic_load(&o->handover->last_hop_queue) > 0 && add_ready(o, LAST_HOP_RECEIPTS, &f->ready, e) != 0))
+        (atomic_load(&o->handover->last_hop_queue) > 0 &&
+         add_ready(o, broker_names.receipts, &f->ready, e) != 0))
         return -1;
-    if (o->no_control || add_ready(o, TOPOLOGY_CONTROL_QUEUE, &f->ready, e) == 0)
+    if (o->no_control || add_ready(o, broker_names.control, &f->ready, e) == 0)
         return 0;
     o->no_control = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION;
     return -1;

@@ -2,6 +2,7 @@
 
 #include "amqp/inspect/policy_probe.h"
 #include "amqp/topology/topology.h"
+#include "core/base/names.h"
 #include "core/message/wire.h"
 #include "gateway/runtime/sessions.h"
 
@@ -32,7 +33,7 @@ static int publish_with(struct broker *b, const struct accept_input *origin, str
     struct buf properties;
     buf_init(&properties, 1 << 20);
     reject_headers_build(origin, reason, &properties);
-    return broker_publish_to_queue(b, TOPOLOGY_REJECTED_QUEUE, &properties, body, NULL, e);
+    return broker_publish_to_queue(b, broker_names.rejected, &properties, body, NULL, e);
 }
 
 static int publish_one(struct broker *b, const struct rejected *r, struct err *e)
@@ -74,10 +75,10 @@ static int wait_confirms(struct broker *b, struct rejected *list, size_t sent, s
         if (broker_next_event(b, &arena, 1024, 500, &ev, e) != 0)
             rc = -1;
         else if (ev.kind == BROKER_EVENT_RETURN) /* the acks that follow mean nothing */
-            rc = err_set(e, ERR_AWAY, "the queue " TOPOLOGY_REJECTED_QUEUE " is gone");
+            rc = err_set(e, ERR_AWAY, "the queue %s is gone", broker_names.rejected);
         else if (ev.kind == BROKER_EVENT_NACK)
-            rc = err_set(e, ERR_BUSY,
-                         "the queue " TOPOLOGY_REJECTED_QUEUE " does not accept messages (is it full?)");
+            rc = err_set(e, ERR_BUSY, "the queue %s does not accept messages (is it full?)",
+                         broker_names.rejected);
         else if (ev.kind == BROKER_EVENT_ACK) {
             confirmed += note_ack(list, sent, &ev);
             until_ms = clock_monotonic_ms() + ANSWER_MS;
@@ -152,9 +153,9 @@ void rejected_say_moved(struct log_quota *quota, const struct rejected *list, si
 {
     char name[REJECTED_NAME_SIZE];
     rejected_name(list[0].input.properties, name);
-    if (log_quota_take(quota, count, name, "moved to postdate.rejected"))
-        log_warning("moved %zu %s%s to postdate.rejected, the first (%s) because: %.*s", count, what,
-                    count == 1 ? "" : "s", name, (int)list[0].reason.len,
+    if (log_quota_take(quota, count, name, "moved to the rejected ones"))
+        log_warning("moved %zu %s%s to %s, the first (%s) because: %.*s", count, what, count == 1 ? "" : "s",
+                    broker_names.rejected, name, (int)list[0].reason.len,
                     list[0].reason.data ? (const char *)list[0].reason.data : "");
 }
 
@@ -173,8 +174,9 @@ void rejected_say_waits(struct rejected_pace *pace, const struct rejected *list,
     char name[REJECTED_NAME_SIZE];
     if (!may_say(&pace->said_ms))
         return;
-    log_warning("cannot move %zu refused %s%s to postdate.rejected, trying again; the first (%s): %s", count,
-                what, count == 1 ? "" : "s", rejected_name(list[0].input.properties, name), e->text);
+    log_warning("cannot move %zu refused %s%s to %s, trying again; the first (%s): %s", count, what,
+                count == 1 ? "" : "s", broker_names.rejected, rejected_name(list[0].input.properties, name),
+                e->text);
 }
 
 void rejected_say_cure(const struct runtime *rt, const char *queue, int64_t *said_ms)
@@ -184,8 +186,7 @@ void rejected_say_cure(const struct runtime *rt, const char *queue, int64_t *sai
     if (!may_say(said_ms))
         return;
     broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, &ignored);
-    log_warning(
-        "if RabbitMQ cannot convert a message in '%s', this moves it to postdate.rejected within a minute "
-        "or two: %s; clear that policy afterwards",
-        queue, policy_cure(vhost, queue, how, sizeof how));
+    log_warning("if RabbitMQ cannot convert a message in '%s', this moves it to %s within a minute "
+                "or two: %s; clear that policy afterwards",
+                queue, broker_names.rejected, policy_cure(vhost, queue, how, sizeof how));
 }

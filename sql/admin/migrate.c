@@ -1,6 +1,7 @@
 #include "sql/admin/migrate.h"
 
 #include "core/base/clock.h"
+#include "core/base/names.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/strangers.h"
 #include "sql/connection/pg_internal.h"
@@ -20,7 +21,7 @@
 
 struct meta {
     int version, oldest; /* 0: no schema */
-    char broker[128], vhost[256], identity[MIGRATE_IDENTITY_SIZE];
+    char broker[128], vhost[256], prefix[NAMES_SIZE], identity[MIGRATE_IDENTITY_SIZE];
     bool copy;       /* this is not the database in which the identity was made … */
     char origin[80]; /* … but this one */
 };
@@ -67,6 +68,7 @@ static int meta_read(struct pg *c, struct meta *m, struct err *e)
         m->copy = pg_bool(r, 0, 4);
         pg_text(r, 0, 5, m->origin, sizeof m->origin);
         m->oldest = pg_int4(r, 0, 6);
+        pg_text(r, 0, 7, m->prefix, sizeof m->prefix);
     }
     PQclear(r);
     return 0;
@@ -91,6 +93,14 @@ static int refuse_foreign(const struct meta *m, const char *broker, const char *
             "schema postdate belongs to vhost '%s', amqp.url names vhost '%s': use another database, or "
             "`postdate migrate --rebind` if the messages are to go there",
             m->vhost, vhost);
+    if (*vhost && *m->prefix && strcmp(broker_names.prefix, m->prefix) != 0)
+        return err_set(
+            e, ERR_CONFIG,
+            "schema postdate belongs to the prefix '%s', amqp.prefix is '%s': what waits in RabbitMQ is "
+            "found "
+            "under the names of '%s' only. Set amqp.prefix = %s, use another database, or `postdate migrate "
+            "--rebind` if the messages are to go there",
+            m->prefix, broker_names.prefix, m->prefix, m->prefix);
     if (*broker && *m->broker && strcmp(broker, m->broker) != 0)
         return err_set(
             e, ERR_CONFIG,
@@ -126,8 +136,8 @@ static int adopt(struct pg *c, struct migrate_report *out, const struct meta *m,
 
 static int bind_meta(struct pg *c, const char *broker, const char *vhost, bool overwrite, struct err *e)
 {
-    return pg_do(c, sql_query_migrate_meta_bind, PG_WITH(as_str(broker), as_str(vhost), as_bool(overwrite)),
-                 e);
+    return pg_do(c, sql_query_migrate_meta_bind,
+                 PG_WITH(as_str(broker), as_str(vhost), as_bool(overwrite), as_str(broker_names.prefix)), e);
 }
 
 static int try_create_meta(struct pg *c, bool schema, struct err *e)
@@ -319,7 +329,8 @@ int migrate_record(struct pg *c, const char *broker, const char *vhost, struct e
     struct meta m;
     if (meta_read(c, &m, e) != 0)
         return -1;
-    bool same = strcmp(broker, m.broker) == 0 && strcmp(vhost, m.vhost) == 0;
+    bool same = strcmp(broker, m.broker) == 0 && strcmp(vhost, m.vhost) == 0 &&
+                strcmp(broker_names.prefix, m.prefix) == 0;
     return same ? 0 : bind_meta(c, broker, vhost, true, e);
 }
 
@@ -339,7 +350,7 @@ int migrate_check(struct pg *c, const char *broker, const char *vhost, bool reco
                        m.version, migrate_version());
     if (refuse_foreign(&m, broker, vhost, e) != 0)
         return -1;
-    bool news = (*broker && !*m.broker) || (*vhost && !*m.vhost);
+    bool news = (*broker && !*m.broker) || (*vhost && (!*m.vhost || !*m.prefix));
     return record && news ? bind_meta(c, broker, vhost, false, e) : 0;
 }
 

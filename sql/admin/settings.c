@@ -1,5 +1,6 @@
 #include "sql/admin/settings.h"
 
+#include "core/base/names.h"
 #include "sql/connection/pg_internal.h"
 #include "sql_embedded.h"
 
@@ -17,6 +18,7 @@ int settings_record(struct pg *c, const struct settings *s, struct err *e)
     pg_add(&p, as_int8(s->key_memory_ms));
     pg_add(&p, as_int8(s->lead_ms + WAKE_EARLIER_MS));
     pg_add(&p, as_str(s->hold ? hold_policy_name(*s->hold) : NULL));
+    pg_add(&p, as_str(broker_names.prefix));
     return pg_do(c, sql_query_settings_record, &p, e);
 }
 

@@ -90,11 +90,11 @@ struct status_lateness {
 };
 struct status_report {
     int schema_version;
-    char broker[128], vhost[128];       /* "" until a gateway has recorded them */
-    int64_t now_ms;                     /* database clock */
-    int64_t count[MESSAGE_STATE_COUNT]; /* by enum message_state */
-    bool capped[MESSAGE_STATE_COUNT];   /* count stopped at STATUS_COUNT_MAX */
-    int64_t next_due_ms;                /* -1: nothing scheduled */
+    char broker[128], vhost[128], prefix[64]; /* "" until a gateway has recorded them */
+    int64_t now_ms;                           /* database clock */
+    int64_t count[MESSAGE_STATE_COUNT];       /* by enum message_state */
+    bool capped[MESSAGE_STATE_COUNT];         /* count stopped at STATUS_COUNT_MAX */
+    int64_t next_due_ms;                      /* -1: nothing scheduled */
     int64_t overdue; /* live rows whose next_at lies more than a second in the past, and that no living
                         gateway holds (capped too) */
     int64_t oldest_overdue_ms; /* -1 */

@@ -18,6 +18,7 @@ static int read_meta(struct pg *c, struct status_report *s, struct err *e)
         pg_text(r, 0, 1, s->broker, sizeof s->broker);
         pg_text(r, 0, 2, s->vhost, sizeof s->vhost);
         s->now_ms = pg_time_ms(r, 0, 3);
+        pg_text(r, 0, 4, s->prefix, sizeof s->prefix);
     }
     PQclear(r);
     return 0;

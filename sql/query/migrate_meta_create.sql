@@ -10,7 +10,8 @@ create table if not exists postdate.meta (
     one               boolean primary key default true check (one),
     identity          uuid not null default gen_random_uuid(), -- by what a vhost remembers whose it is (amqp/topology/owner.h)
     broker            text,             -- cluster name and vhost that the messages belong to
-    vhost             text
+    vhost             text,
+    prefix            text              -- amqp.prefix: messages that RabbitMQ holds are found under its names only
 );
 insert into postdate.meta (version, system_identifier, database_oid)
 select 0, c.system_identifier, d.oid::bigint from pg_control_system() c, pg_database d where d.datname = current_database()

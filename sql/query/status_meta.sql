@@ -1,1 +1,1 @@
-select version, coalesce(broker, ''), coalesce(vhost, ''), clock_timestamp() from postdate.meta
+select version, coalesce(broker, ''), coalesce(vhost, ''), clock_timestamp(), coalesce(prefix, '') from postdate.meta

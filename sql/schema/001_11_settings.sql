@@ -1,6 +1,7 @@
 -- What the functions must know of the configuration; written by `postdate migrate` and by each gateway that starts.
 create table postdate.settings (
     one            boolean primary key default true check (one),
+    prefix         text not null default 'postdate', -- with which the names of what gateways declare begin (core/base/names.h)
     exchange       text not null default 'postdate.delivery',
     allow          text[] not null default '{*}',
     allow_like     text[] not null default '{%}',   -- the same as patterns of LIKE

@@ -155,9 +155,10 @@ begin
     return size;
 end $$;
 
--- Is an exchange one of the gateway's own?
+-- Is an exchange one of the gateway's own? postdate.return marks what goes back to a consumer's queue, whatever the prefix.
 create function postdate.exchange_reserved(s postdate.settings, exchange text) returns boolean language sql immutable as $$
-    select (exchange = 'postdate' or starts_with(exchange, 'postdate.')) and exchange not in (s.exchange, 'postdate.delivery')
+    select (exchange = s.prefix or starts_with(exchange, s.prefix || '.')) and exchange not in (s.exchange, 'postdate.delivery')
+        or exchange = 'postdate.return'
 $$;
 
 -- The gateway's own exchanges are no targets (core/message/reserved.h). Those that only its configuration names, it refuses when due.
@@ -170,7 +171,7 @@ begin
     end if;
     if postdate.exchange_reserved(s, exchange) then
         perform postdate.refuse('exchange is one of the gateway''s own', 'exchange is ' || postdate.shown(exchange) || '.',
-            'Allowed are delivery exchanges; names that begin with "postdate." are none, but for ' || postdate.shown(s.exchange) || '.');
+            'Allowed are delivery exchanges; names that begin with "' || s.prefix || '." are none, but for ' || postdate.shown(s.exchange) || '.');
     end if;
 end $$;
 

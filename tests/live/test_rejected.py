@@ -121,9 +121,13 @@ class DropTopology(LiveTest):
         self.assertEqual(self.names(p), before)
         self.assertIn('(--yes does it)', self.run_it(p, '--purge', **settings))
         self.run_it(p, '--yes', '--purge', **settings)
-        self.assertEqual(self.names(p), set())
+        self.assertEqual(self.names(p), {'postdate.delivery'})
         self.assertEqual(c.depth('mine'), 0)
-        self.assertEqual(self.run_it(p, '--yes', **settings), '0 queues and 0 exchanges deleted\n')
+        self.assertEqual(self.run_it(p, '--yes', **settings),
+                         "keep   exchange postdate.delivery: consumers' queues are bound to it\n0 queues and 0 exchanges deleted\n")
+        c.channel.queue_unbind('mine', 'postdate.delivery', 'k')
+        self.assertEqual(self.run_it(p, '--yes', **settings), '0 queues and 1 exchange deleted\n')
+        self.assertEqual(self.names(p), set())
         p.gateway(**settings).term()
 
     def test_a_queue_without_leader_is_not_taken_for_empty(self):

@@ -6,6 +6,7 @@
 #include "amqp/topology/topology_front.h"
 #include "amqp/topology/topology_retry.h"
 #include "amqp/topology/transport.h"
+#include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include "gateway/cli/command.h"
 
@@ -14,7 +15,7 @@
 #include <string.h>
 
 #define WAIT_MS 10000
-#define RUNGS "postdate.ttl."
+#define DELIVERY "postdate.delivery" /* by default, whatever the prefix */
 
 struct removal {
     const struct config *config;
@@ -39,14 +40,14 @@ static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
     const char *const names[] = {intake,
                                  timed,
                                  expired,
-                                 TOPOLOGY_CONTROL_QUEUE,
-                                 TOPOLOGY_EXIT_QUEUE,
-                                 last_hop_queue(1),
-                                 last_hop_queue(2),
-                                 LAST_HOP_RECEIPTS,
-                                 LAST_HOP_UNROUTED,
-                                 TOPOLOGY_RETRY_QUEUE,
-                                 TOPOLOGY_REJECTED_QUEUE};
+                                 broker_names.control,
+                                 broker_names.exit,
+                                 broker_names.exit_broker,
+                                 broker_names.exit_broker_2,
+                                 broker_names.receipts,
+                                 broker_names.last_unrouted,
+                                 broker_names.retry,
+                                 broker_names.rejected};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (visit(r, names[i], e) != 0)
             return -1;
@@ -66,18 +67,19 @@ static int each_intake_exchange(struct removal *r, visit_fn *visit, struct err *
     return visit(r, c->intake.exchange, e);
 }
 
-/* A delivery exchange of the user's own has bindings of the user's. */
-static bool is_ours(const char *exchange)
+/* Not one of the user's own. */
+static bool may_delete_delivery(const char *exchange)
 {
-    return strncmp(exchange, "postdate.", 9) == 0;
+    return strcmp(exchange, DELIVERY) == 0 ||
+           strncmp(exchange, broker_names.own, strlen(broker_names.own)) == 0;
 }
 
 static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e)
 {
-    static const char *const names[] = {LAST_HOP_EXCHANGE, LAST_HOP_UNROUTED, DEAD_LETTER_EXCHANGE,
-                                        RETURN_EXCHANGE,   OWNER_EXCHANGE,    TOPOLOGY_SORT,
-                                        TOPOLOGY_PLAIN};
-    const char *delivery = r->config->delivery.exchange, *name;
+    static const char *const names[] = {broker_names.last,    broker_names.last_unrouted, broker_names.retry,
+                                        broker_names.returns, broker_names.owner,         broker_names.sort,
+                                        broker_names.plain};
+    const char *name;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (visit(r, names[i], e) != 0)
             return -1;
@@ -85,7 +87,7 @@ static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e
         for (size_t i = 0; (name = transport_all[t]->exchange(i)) != NULL; i++)
             if (visit(r, name, e) != 0)
                 return -1;
-    return is_ours(delivery) ? visit(r, delivery, e) : 0;
+    return 0;
 }
 
 /* --- what is done with each */
@@ -93,7 +95,7 @@ static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e
 /* Alike, and up to 75 of them. */
 static bool is_rung(const char *queue)
 {
-    return strncmp(queue, RUNGS, sizeof RUNGS - 1) == 0;
+    return strncmp(queue, broker_names.ladder, strlen(broker_names.ladder)) == 0;
 }
 
 /* RabbitMQ does not tell how many messages a consumer has and did not acknowledge. */
@@ -172,6 +174,30 @@ static int delete_exchange(struct removal *r, const char *name, struct err *e)
     return r->really ? broker_delete_exchange(r->broker, name, e) : 0;
 }
 
+/* It has the bindings of consumers, who may listen to another Postdate, too. The last one: RabbitMQ closes
+ * the channel where it refuses. */
+static int delete_delivery(struct removal *r, struct err *e)
+{
+    const char *name = r->config->delivery.exchange;
+    bool exists;
+    if (!may_delete_delivery(name))
+        return 0;
+    if (inspect_exchange(r->broker, name, &exists, e) != 0)
+        return -1;
+    if (!exists)
+        return 0;
+    if (!r->really) {
+        printf("delete exchange %s, if nothing is bound to it\n", name);
+    } else if (broker_delete_unbound_exchange(r->broker, name, e) == 0) {
+        r->exchanges++;
+    } else if (e->kind == ERR_CONFIG) {
+        printf("keep   exchange %s: consumers' queues are bound to it\n", name);
+    } else {
+        return -1;
+    }
+    return 0;
+}
+
 static bool is_blocked(const struct removal *r)
 {
     return r->taken + r->full > 0;
@@ -189,11 +215,12 @@ static int remove_all(struct removal *r, struct err *e)
     if (r->really && prove_all_led(r, e) != 0)
         return -1;
     if (r->rungs > 0 && !r->really)
-        printf("delete %d queue%s " RUNGS "* (0 messages)\n", r->rungs, r->rungs == 1 ? "" : "s");
+        printf("delete %d queue%s %s* (0 messages)\n", r->rungs, r->rungs == 1 ? "" : "s",
+               broker_names.ladder);
     if (each_intake_exchange(r, delete_exchange, e) != 0 ||
         (r->really && each_queue(r, delete_queue, e) != 0))
         return -1;
-    return each_other_exchange(r, delete_exchange, e);
+    return each_other_exchange(r, delete_exchange, e) != 0 ? -1 : delete_delivery(r, e);
 }
 
 static int report_blocked(const struct removal *r)
@@ -245,9 +272,9 @@ const struct command command_drop_topology = {
     .name = "drop-topology",
     .synopsis = "[--yes] [--purge]",
     .summary = "Delete what gateways declared in RabbitMQ, to remove Postdate",
-    .notes = "In the vhost of amqp.url. The database is left as it is. Refuses while its queues have\n"
-             "consumers, or messages without --purge. Consumers' queues stay; their bindings to\n"
-             "postdate.delivery go with that exchange.",
+    .notes = "In the vhost of amqp.url, with the names of amqp.prefix. The database is left as it is.\n"
+             "Refuses while its queues have consumers, or messages without --purge. Consumers' queues\n"
+             "stay, and postdate.delivery while one is bound to it.",
     .options = options,
     .run = run_drop_topology,
     .order_size = sizeof(struct removal),

@@ -3,6 +3,7 @@
 #include "amqp/connection/broker.h"
 #include "amqp/topology/topology.h"
 #include "core/base/clock.h"
+#include "core/base/names.h"
 #include "core/message/accept.h"
 #include "core/message/wire.h"
 #include "gateway/cli/cli.h"
@@ -93,9 +94,9 @@ static int walk_queue(struct walk *w, struct err *e)
 {
     uint32_t count;
     bool stop = false;
-    if (broker_look_at_queue(w->from, TOPOLOGY_REJECTED_QUEUE, &count, NULL, e) != 0)
+    if (broker_look_at_queue(w->from, broker_names.rejected, &count, NULL, e) != 0)
         return -1;
-    if (count > 0 && broker_consume(w->from, TOPOLOGY_REJECTED_QUEUE, "rejected", 0, e) != 0)
+    if (count > 0 && broker_consume(w->from, broker_names.rejected, "rejected", 0, e) != 0)
         return -1;
     int64_t heard_ms = clock_monotonic_ms();
     for (int64_t number = 1; number <= count && !stop;) {
@@ -104,7 +105,7 @@ static int walk_queue(struct walk *w, struct err *e)
         if (broker_next_event(w->from, &w->arena, MESSAGE_MAX, EVENT_MS, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_NOT_FOUND, "the queue " TOPOLOGY_REJECTED_QUEUE " is gone");
+            return err_set(e, ERR_NOT_FOUND, "the queue %s is gone", broker_names.rejected);
         if (ev.kind == BROKER_EVENT_DELIVERY) {
             heard_ms = clock_monotonic_ms();
             if (handle(w, &ev, number++, &stop, e) != 0)

@@ -1,13 +1,12 @@
 #include "gateway/cli/doctor/doctor_admin.h"
 
 #include "amqp/inspect/policy_probe.h"
+#include "core/base/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define OWN_EXCHANGE "postdate.delayed"
-#define TTL_LADDER_PREFIX "postdate.ttl."
 #define NAMED 5 /* bindings shown by name */
 
 static const char *text_of(const json_t *o, const char *name)
@@ -63,7 +62,7 @@ static void report_exchange(struct doctor *d, const json_t *x)
             "x-delayed-message exchange '%s' in vhost '%s': a node does not report how many wait; %s", name,
             vhost, shown);
         doctor_remedy(d, "is the plugin enabled on every node? rabbitmq-plugins list -e on each");
-    } else if (strcmp(name, OWN_EXCHANGE) == 0 && strcmp(vhost, d->target.vhost) == 0) {
+    } else if (strcmp(name, broker_names.delayed) == 0 && strcmp(vhost, d->target.vhost) == 0) {
         doctor_report(d, FINDING_OK, "plugin.messages", "'%s', used by Postdate: %" PRId64 " wait; %s", name,
                       count, shown);
     } else if (count > 0) {
@@ -121,7 +120,7 @@ static void tally_queue(struct policy_tally *t, const json_t *queue)
 {
     const json_t *keys = json_object_get(queue, "keys");
     const char *name = text_of(queue, "queue");
-    bool rung = strncmp(name, TTL_LADDER_PREFIX, strlen(TTL_LADDER_PREFIX)) == 0;
+    bool rung = strncmp(name, broker_names.ladder, strlen(broker_names.ladder)) == 0;
     for (size_t i = 0; i < json_array_size(keys); i++) {
         const char *key = json_string_value(json_array_get(keys, i));
         if (key == NULL || !is_harmful(key))

@@ -1,5 +1,6 @@
 /* What leads into Postdate and out of it, past what the gateway declares. */
 #include "amqp/topology/topology_front.h"
+#include "core/base/names.h"
 #include "gateway/cli/doctor/doctor_admin.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@ static void report_own(struct doctor *d, const json_t *answer)
 {
     const struct config *c = d->config;
     const json_t *sources = json_object_get(answer, "intake");
-    const char *wanted = topology_front_needed(d->broker) ? TOPOLOGY_PLAIN : c->intake.exchange;
+    const char *wanted = topology_front_needed(d->broker) ? broker_names.plain : c->intake.exchange;
     bool bound = false;
     for (size_t i = 0; i < json_array_size(sources); i++) {
         const char *source = json_string_value(json_array_get(sources, i));
@@ -50,7 +51,7 @@ static int report_foreign(struct doctor *d, const char *exchange, const json_t *
                    *name = json_string_value(json_array_get(binding, 1)),
                    *key = json_string_value(json_array_get(binding, 2));
         if (kind == NULL || name == NULL || key == NULL ||
-            strcmp(name, strcmp(kind, "queue") == 0 ? d->config->intake.queue : TOPOLOGY_SORT) == 0)
+            strcmp(name, strcmp(kind, "queue") == 0 ? d->config->intake.queue : broker_names.sort) == 0)
             continue;
         if (count++ >= NAMED_MAX)
             continue;
@@ -101,12 +102,10 @@ static void report_deaths(struct doctor *d, const json_t *deaths)
         doctor_report(
             d, FINDING_WARN, "broker.circles",
             "queue '%s' dead-letters to the intake exchange '%s': what Postdate delivered there and "
-            "a consumer refuses ends in postdate.rejected",
-            queue, exchange);
-        doctor_remedy(d,
-                      "let it dead-letter to postdate.retry: `postdate retry-policy show '%s'` prints the "
-                      "command",
-                      queue);
+            "a consumer refuses ends in %s",
+            queue, exchange, broker_names.rejected);
+        doctor_remedy(d, "let it dead-letter to %s: `postdate retry-policy show '%s'` prints the command",
+                      broker_names.retry, queue);
     }
 }
 

@@ -1,8 +1,10 @@
 /* The broker, as far as AMQP and the gateway's own login can show. */
 #include "gateway/cli/doctor/doctor_rabbit.h"
 
+#include "amqp/inspect/policy_probe.h"
 #include "amqp/topology/topology_retry.h"
 #include "core/base/buf.h"
+#include "core/base/names.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +13,7 @@
 #define CONNECT_MS 5000
 #define ECHO_MS 3000
 #define BACKLOG_MANY 10000
-#define NAMES_SIZE 4096
+#define REFUSED_SIZE 4096
 #define NAMED_MAX 12
 
 struct broker_options doctor_broker_options(const struct doctor *d)
@@ -78,7 +80,7 @@ static void check_hosts(struct doctor *d)
     struct broker_options o = doctor_broker_options(d);
     struct buf failed;
     int count = 0;
-    buf_init(&failed, NAMES_SIZE);
+    buf_init(&failed, REFUSED_SIZE);
     for (o.only_host = 1; o.only_host <= d->target.hosts; o.only_host++) {
         struct err e = {0};
         struct broker *b = broker_open(&o, &e);
@@ -171,8 +173,8 @@ static void try_all(struct refusals *r)
     try_exchange(r, c->intake.exchange);
     try_queue(r, c->intake.queue, true);
     try_queue(r, expired, false);
-    try_right(r, INSPECT_CONFIGURE_QUEUE, TOPOLOGY_REJECTED_QUEUE);
-    try_queue(r, TOPOLOGY_CONTROL_QUEUE, false);
+    try_right(r, INSPECT_CONFIGURE_QUEUE, broker_names.rejected);
+    try_queue(r, broker_names.control, false);
     for (size_t i = 0; i < c->route_count; i++)
         try_exchange(r, c->routes[i].intake_exchange);
     if (owns_delivery(r->doctor))
@@ -183,17 +185,17 @@ static void try_all(struct refusals *r)
         if (c->routes[i].delivery_exchange[0] != '\0')
             try_right(r, INSPECT_WRITE_EXCHANGE, c->routes[i].delivery_exchange);
     }
-    try_queue(r, TOPOLOGY_EXIT_QUEUE, true);
+    try_queue(r, broker_names.exit, true);
     if (c->handover.transport == TRANSPORT_TIMER)
         return;
-    try_exchange(r, "postdate.delayed");
-    try_exchange(r, "postdate.ttl.exit");
+    try_exchange(r, broker_names.delayed);
+    try_exchange(r, broker_names.ladder_exit);
 }
 
 void doctor_check_permissions(struct doctor *d)
 {
     struct refusals r = {.doctor = d};
-    buf_init(&r.text, NAMES_SIZE);
+    buf_init(&r.text, REFUSED_SIZE);
     try_all(&r);
     if (r.unbinds == r.unbinds_refused)
         buf_printf(&r.text, ", or only: read exchange '%.80s'", d->config->intake.exchange);
@@ -205,12 +207,17 @@ void doctor_check_permissions(struct doctor *d)
     } else {
         doctor_report(d, FINDING_FAIL, "broker.permissions", "'%s' may not: %.*s%s", d->target.user,
                       (int)r.text.len, (const char *)r.text.data, r.refused > NAMED_MAX ? ", and more" : "");
-        doctor_remedy(
-            d,
-            "rabbitmqctl set_permissions -p '%s' '%s' '^postdate' '^(postdate.*|amq\\.default)$' "
-            "'^postdate', each with your own names added that do not begin with postdate (configure, "
-            "write, read)",
-            d->target.vhost, d->target.user);
+        struct buf own;
+        buf_init(&own, 2 * REFUSED_SIZE);
+        policy_put_name(&own, broker_names.prefix);
+        buf_put_u8(&own, '\0');
+        const char *prefix = own.failed ? broker_names.prefix : (const char *)own.data;
+        doctor_remedy(d,
+                      "rabbitmqctl set_permissions -p '%s' '%s' '^%s(\\.|$)' '^(%s(\\..*)?|amq\\.default)$' "
+                      "'^%s(\\.|$)', "
+                      "each with your own names added that do not begin with '%s' (configure, write, read)",
+                      d->target.vhost, d->target.user, prefix, prefix, prefix, broker_names.own);
+        buf_free(&own);
     }
     buf_free(&r.text);
 }
@@ -273,7 +280,7 @@ void doctor_check_topology(struct doctor *d)
     int count[3] = {0}; /* reported, missing, fits */
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
     count[1 + fit_exchange(d, c->intake.exchange, "fanout")]++;
-    const char *const queues[] = {c->intake.queue, expired, TOPOLOGY_REJECTED_QUEUE, TOPOLOGY_CONTROL_QUEUE};
+    const char *const queues[] = {c->intake.queue, expired, broker_names.rejected, broker_names.control};
     for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
         count[1 + fit_queue(d, queues[i])]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
@@ -304,7 +311,7 @@ static void report_rejected(struct doctor *d, const struct inspect_queue *q)
         return;
     }
     doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s in %s", q->ready,
-                  q->ready == 1 ? " is" : "s are", TOPOLOGY_REJECTED_QUEUE);
+                  q->ready == 1 ? " is" : "s are", broker_names.rejected);
     doctor_remedy(d, "postdate rejected list has the reasons; then requeue or drop");
 }
 
@@ -348,8 +355,8 @@ void doctor_check_queues(struct doctor *d)
     char expired[300];
     snprintf(expired, sizeof expired, "%s.expired", d->config->intake.queue);
     const char *const names[] = {d->config->intake.queue, expired,
-                                 TOPOLOGY_CONTROL_QUEUE,  TOPOLOGY_EXIT_QUEUE,
-                                 TOPOLOGY_RETRY_QUEUE,    TOPOLOGY_REJECTED_QUEUE};
+                                 broker_names.control,    broker_names.exit,
+                                 broker_names.retry,      broker_names.rejected};
     static const char *const names_of_checks[] = {"broker.intake", "broker.expired", "broker.control",
                                                   "broker.exit",   "broker.retry",   "broker.rejected"};
     const int count = sizeof names / sizeof names[0];

@@ -1,3 +1,4 @@
+#include "core/base/names.h"
 #include "gateway/cli/doctor/doctor.h"
 
 static void report_mistake(void *ctx, enum err_kind kind, const char *text)
@@ -32,6 +33,7 @@ void doctor_check_config(struct doctor *d)
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
         return;
     cli->has_config = true;
+    names_set_prefix(cli->config.amqp.prefix);
     d->config = &cli->config;
     if (d->config->source != NULL)
         doctor_report(d, FINDING_OK, "config", "%s, and the environment", d->config->source);

@@ -3,6 +3,7 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "core/base/duration.h"
+#include "core/base/names.h"
 #include "core/message/last_hop.h"
 #include "gateway/cli/doctor/doctor.h"
 #include "gateway/cli/doctor/doctor_rabbit.h"
@@ -22,7 +23,7 @@ static void report_silent(struct doctor *d, int number, const struct relay_marks
     if (ping_ms == 0) {
         doctor_report(d, FINDING_WARN, "handover.last_hop",
                       "no gateway has received a message from %s: may their login declare and read '%s'?",
-                      last_hop_queue(number), LAST_HOP_RECEIPTS);
+                      last_hop_queue(number), broker_names.receipts);
         return;
     }
     doctor_report(d, FINDING_WARN, "handover.last_hop",
@@ -62,18 +63,18 @@ static void check_exit(struct doctor *d, const struct relay_marks *m)
     struct err e;
     if (!is_watched(m) || (m->ping_ms > 0 && m->now_ms - m->ping_ms < STUCK_MS))
         return;
-    if (inspect_queue(d->broker, TOPOLOGY_EXIT_QUEUE, &q, &e) != 0 || !q.exists ||
+    if (inspect_queue(d->broker, broker_names.exit, &q, &e) != 0 || !q.exists ||
         (m->ping_ms == 0 && q.consumers > 0))
         return; /* broker.exit has told, or it has just begun */
     doctor_report(d, FINDING_WARN, "handover.exit",
                   "nothing comes out of the queue '%s': gateways deliver what is in there from the database, "
                   "after handover.grace",
-                  TOPOLOGY_EXIT_QUEUE);
+                  broker_names.exit);
     doctor_remedy(
         d,
         "rabbitmqctl list_queues -p '%s' name state leader: bring back its nodes. If it stays 'down' "
         "with all nodes there, rabbitmqctl delete_queue -p '%s' %s: gateways declare it again",
-        d->target.vhost, d->target.vhost, TOPOLOGY_EXIT_QUEUE);
+        d->target.vhost, d->target.vhost, broker_names.exit);
 }
 
 void doctor_check_last_hop(struct doctor *d)

@@ -3,6 +3,7 @@
  * a right to a user who is no administrator, and of the delayed-message plugin nothing. */
 #include "gateway/cli/doctor/doctor_management.h"
 
+#include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static const char *text_of(const json_t *o, const char *name)
 
 static bool is_ours(const struct doctor *d, const char *queue)
 {
-    return strcmp(queue, d->config->intake.queue) == 0 || strncmp(queue, "postdate", 8) == 0;
+    return strcmp(queue, d->config->intake.queue) == 0 || names_own(bytes_of_str(queue));
 }
 
 /* The names of those that a policy changes, with its keys. */
@@ -138,7 +139,7 @@ static json_t *make_retries(const json_t *queues)
         put_key(one, "strategy", q, "dead-letter-strategy", false);
         put_key(one, "overflow", q, "overflow", quorum);
         put_key(one, "limit", q, "delivery-limit", false);
-        if (strcmp(text_of(one, "to"), DEAD_LETTER_EXCHANGE) == 0)
+        if (strcmp(text_of(one, "to"), broker_names.retry) == 0)
             json_array_append(out, one);
         json_decref(one);
     }

@@ -3,6 +3,7 @@
 #include "amqp/topology/topology_front.h"
 #include "amqp/topology/transport.h"
 #include "core/base/duration.h"
+#include "core/base/names.h"
 #include "gateway/cli/doctor/doctor.h"
 #include "gateway/cli/doctor/doctor_rabbit.h"
 #include "sql/admin/migrate.h"
@@ -78,19 +79,21 @@ static bool check_vhost(struct doctor *d)
         return false;
     }
     if (o.verdict == OWNER_OTHER) {
-        doctor_report(d, FINDING_FAIL, "broker.vhost",
-                      "vhost '%s' belongs to another database of Postdate (%s; this one is %s)",
-                      d->target.vhost, o.other[0] != '\0' ? o.other : "unknown", identity);
+        doctor_report(
+            d, FINDING_FAIL, "broker.vhost",
+            "the names '%s*' of vhost '%s' belong to another database of Postdate (%s; this one is %s)",
+            broker_names.own, d->target.vhost, o.other[0] != '\0' ? o.other : "unknown", identity);
         doctor_remedy(d,
                       "give each database a vhost of its own: rabbitmqctl add_vhost NAME, set_permissions, "
-                      "then NAME in amqp.url (a schema that has belonged elsewhere: postdate migrate "
-                      "--rebind); if the other database is gone: stop its gateways, postdate migrate "
+                      "then NAME in amqp.url, or a name of its own: amqp.prefix (a schema that has belonged "
+                      "elsewhere: postdate migrate --rebind); if the other database is gone: stop its "
+                      "gateways, postdate migrate "
                       "--rebind");
     } else if (o.verdict == OWNER_UNKNOWN) {
         doctor_report(d, FINDING_WARN, "broker.vhost",
                       "the vhost cannot record which database it belongs to: %s", o.why);
-        doctor_remedy(d, "let '%s' configure, read and write what begins with postdate: docs/security.md",
-                      d->target.user);
+        doctor_remedy(d, "let '%s' configure, read and write what begins with %s: docs/security.md",
+                      d->target.user, broker_names.prefix);
     } else {
         doctor_report(d, FINDING_OK, "broker.vhost", "vhost '%s' %s", d->target.vhost,
                       o.verdict == OWNER_OURS ? "belongs to this database"
@@ -112,18 +115,21 @@ void doctor_check_owner(struct doctor *d)
                       "the schema belongs to no broker yet: the first gateway decides");
         return;
     }
-    if (strcmp(d->status.vhost, d->target.vhost) == 0 &&
+    if (strcmp(d->status.vhost, d->target.vhost) == 0 && strcmp(d->status.prefix, broker_names.prefix) == 0 &&
         (ours || cluster[0] == '\0' || strcmp(d->status.broker, cluster) == 0)) {
-        doctor_report(d, FINDING_OK, "broker.owner", "the schema belongs to cluster '%s', vhost '%s'",
-                      d->status.broker, d->status.vhost);
+        doctor_report(d, FINDING_OK, "broker.owner",
+                      "the schema belongs to cluster '%s', vhost '%s', prefix '%s'", d->status.broker,
+                      d->status.vhost, d->status.prefix);
         return;
     }
     doctor_report(d, FINDING_FAIL, "broker.owner",
-                  "the schema belongs to cluster '%s', vhost '%s'; amqp.url leads to '%s', '%s'",
-                  d->status.broker, d->status.vhost, cluster, d->target.vhost);
-    doctor_remedy(d,
-                  "name the right broker in amqp.url, or use another database; if the messages are to go to "
-                  "the new one: postdate migrate --rebind");
+                  "the schema belongs to cluster '%s', vhost '%s', prefix '%s'; the configuration leads to "
+                  "'%s', '%s', '%s'",
+                  d->status.broker, d->status.vhost, d->status.prefix, cluster, d->target.vhost,
+                  broker_names.prefix);
+    doctor_remedy(d, "name the right broker in amqp.url, and amqp.prefix, or use another database; if the "
+                     "messages are to go to "
+                     "the new one: postdate migrate --rebind");
 }
 
 /* --- hand-over */
@@ -249,8 +255,10 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
         doctor_report(d, FINDING_WARN, "handover.messages",
                       "%" PRId64 " are handed over, but RabbitMQ's queues hold only %" PRId64, h->waiting,
                       waiting);
-        doctor_remedy(d, "the missing ones are published by a gateway when they are overdue; look for who "
-                         "purged or deleted queues postdate.ttl.*");
+        doctor_remedy(d,
+                      "the missing ones are published by a gateway when they are overdue; look for who "
+                      "purged or deleted queues %s*",
+                      broker_names.ladder);
         return;
     }
     doctor_report(d, FINDING_OK, "handover.messages",

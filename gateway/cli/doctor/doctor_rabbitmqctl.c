@@ -4,6 +4,7 @@
 
 #include "core/base/base64.h"
 #include "core/base/buf.h"
+#include "core/base/names.h"
 #include "gateway/cli/program.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@
 static const char program[] =
     "V = base64:decode(\"%s\"), U = base64:decode(\"%s\"), I = base64:decode(\"%s\"), D = "
     "base64:decode(\"%s\"),"
+    " Pattern = base64:decode(\"%s\"), Retry = base64:decode(\"%s\"),"
+    " Own = fun(N) -> re:run(N, Pattern) =/= nomatch end,"
     " XS = [base64:decode(E) || E <- [%s]],"
     " T = fun(X) when is_binary(X) -> X; (X) when is_atom(X) -> atom_to_binary(X, utf8);"
     " (X) -> iolist_to_binary(io_lib:format(\"~0p\", [X])) end,"
@@ -47,7 +50,7 @@ static const char program[] =
     " rabbit_policy:effective_definition(Q) of M when is_map(M) -> maps:to_list(M); L when is_list(L) -> L;"
     " _ -> [] end]} || Q <- rabbit_amqqueue:list(V), rabbit_policy:name(Q) =/= none orelse"
     " rabbit_policy:name_op(Q) =/= none, (N = element(4, amqqueue:get_name(Q))) =:= I orelse"
-    " binary:match(N, <<\"postdate\">>) =:= {0, 8}],"
+    " Own(N)],"
     " Permissions = [maps:from_list([{K, T(P)} || {K, P} <- L]) || L <- case catch"
     " rabbit_auth_backend_internal:list_user_permissions(U) of Ls when is_list(Ls) -> Ls; _ -> [] end,"
     " proplists:get_value(vhost, L) =:= V],"
@@ -67,11 +70,11 @@ static const char program[] =
     " Overflow = fun(Q) -> case Quorum(Q) andalso rabbit_policy:get(<<\"overflow\">>, Q) of"
     " X when is_binary(X) -> X; _ -> Key(Q, <<\"overflow\">>) end end,"
     " Retries = [#{queue => element(4, amqqueue:get_name(Q)), type => T(amqqueue:get_type(Q)),"
-    " retried => Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">>,"
+    " retried => Key(Q, <<\"dead-letter-exchange\">>) =:= Retry,"
     " strategy => Key(Q, <<\"dead-letter-strategy\">>), overflow => Overflow(Q), limit => Key(Q, "
     "<<\"delivery-limit\">>),"
     " native => Native(Q), writes => Writes(element(4, amqqueue:get_name(Q)))}"
-    " || Q <- rabbit_amqqueue:list(V), Key(Q, <<\"dead-letter-exchange\">>) =:= <<\"postdate.retry\">> orelse"
+    " || Q <- rabbit_amqqueue:list(V), Key(Q, <<\"dead-letter-exchange\">>) =:= Retry orelse"
     " Native(Q)],"
     " Feeds = fun F([], Seen) -> Seen; F([N | R], Seen) -> New = lists:usort([S || B <- "
     "rabbit_binding:list_for_destination(N), S <- [element(2, B)], not lists:member(S, Seen)]),"
@@ -84,7 +87,7 @@ static const char program[] =
     "I})],"
     " Ours = [Q || Q <- rabbit_amqqueue:list(V) ++ case catch rabbit_amqqueue:list_down(V) of"
     " L when is_list(L) -> L; _ -> [] end, amqqueue:get_exclusive_owner(Q) =:= none,"
-    " N <- [element(4, amqqueue:get_name(Q))], binary:match(N, <<\"postdate.\">>) =:= {0, 9} orelse"
+    " N <- [element(4, amqqueue:get_name(Q))], Own(N) orelse"
     " lists:member(N, [I, <<I/binary, \".expired\">>, <<I/binary, \".timed\">>])],"
     " Members = fun(Q, K) -> case Quorum(Q) of true -> proplists:get_value(K, rabbit_quorum_queue:info(Q, "
     "[K]));"
@@ -135,22 +138,32 @@ static int put_intake_exchanges(struct buf *b, const struct config *c)
 /* The expression with the names in it; owned by the caller, NULL without memory. */
 static char *make_expression(const struct doctor *d)
 {
-    const char *const names[] = {d->target.vhost, d->target.user, d->config->intake.queue,
-                                 d->config->delivery.exchange};
-    struct buf encoded[5];
+    enum { NAMES = 6 };
+    struct buf pattern, encoded[NAMES + 1];
     char *text = NULL;
     int failed = 0;
-    for (int i = 0; i < 4; i++) {
-        buf_init(&encoded[i], 1024);
+    buf_init(&pattern, 1024);
+    names_put_pattern(&pattern);
+    buf_put_u8(&pattern, '\0');
+    const char *const names[NAMES] = {d->target.vhost,
+                                      d->target.user,
+                                      d->config->intake.queue,
+                                      d->config->delivery.exchange,
+                                      pattern.failed ? "" : (const char *)pattern.data,
+                                      broker_names.retry};
+    for (int i = 0; i < NAMES; i++) {
+        buf_init(&encoded[i], 2048);
         failed |= put_name(&encoded[i], names[i]);
     }
-    buf_init(&encoded[4], NAMES_MAX);
-    failed |= put_intake_exchanges(&encoded[4], d->config);
+    buf_init(&encoded[NAMES], NAMES_MAX);
+    failed |= put_intake_exchanges(&encoded[NAMES], d->config);
     if (!failed && asprintf(&text, program, (char *)encoded[0].data, (char *)encoded[1].data,
-                            (char *)encoded[2].data, (char *)encoded[3].data, (char *)encoded[4].data) < 0)
+                            (char *)encoded[2].data, (char *)encoded[3].data, (char *)encoded[4].data,
+                            (char *)encoded[5].data, (char *)encoded[6].data) < 0)
         text = NULL;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i <= NAMES; i++)
         buf_free(&encoded[i]);
+    buf_free(&pattern);
     return text;
 }
 

@@ -1,4 +1,5 @@
 /* Queues that dead-letter to postdate.retry. */
+#include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include "gateway/cli/doctor/doctor_admin.h"
 
@@ -39,10 +40,11 @@ static void report_losses(struct doctor *d, const struct tally *classic, const s
 {
     char more[32];
     if (unsure->count > 0) {
-        doctor_report(d, FINDING_WARN, "retries.at_most_once",
-                      "queue '%s'%s dead-letters to '" DEAD_LETTER_EXCHANGE
-                      "' at most once: what is refused while RabbitMQ crashes may be lost",
-                      unsure->first, print_more(unsure, more));
+        doctor_report(
+            d, FINDING_WARN, "retries.at_most_once",
+            "queue '%s'%s dead-letters to '%s' at most once: what is refused while RabbitMQ crashes "
+            "may be lost",
+            unsure->first, print_more(unsure, more), broker_names.retry);
         doctor_remedy(d,
                       "set dead-letter-strategy to at-least-once and overflow to reject-publish: `postdate "
                       "retry-policy show '%s'` prints the command",

@@ -1,5 +1,6 @@
 /* What was read, stored, refused and left, by exchange. */
 #include "core/base/duration.h"
+#include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/import/import_internal.h"
 #include <inttypes.h>
@@ -50,7 +51,7 @@ void import_count_refusal(struct import_run *run, struct bytes exchange, const c
 
 static bool is_asked(const struct import_run *run, const struct import_survey *s)
 {
-    return bytes_equal_str(s->vhost, run->vhost) && !bytes_start_with_str(s->exchange, "postdate.");
+    return bytes_equal_str(s->vhost, run->vhost) && !bytes_start_with_str(s->exchange, broker_names.own);
 }
 
 int import_count_survey(struct import_run *run, const struct import_answer *a, struct err *e)

@@ -2,6 +2,7 @@
 #include "amqp/inspect/inspect.h"
 #include "amqp/inspect/policy_probe.h"
 #include "core/base/duration.h"
+#include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
@@ -137,16 +138,17 @@ static void print_commands(const struct inspect_target *target, const char *queu
            "A queue has one policy: if it has one, add these keys to that.\n\n"
            "Quorum queue:\n"
            "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 10 'postdate retry %s' '^%s$' "
-           "'{\"dead-letter-exchange\":\"" DEAD_LETTER_EXCHANGE
-           "\",\"dead-letter-strategy\":\"at-least-once\",\"overflow\":\"reject-publish\"}'\n\n"
+           "'{\"dead-letter-exchange\":\"%s\",\"dead-letter-strategy\":\"at-least-once\",\"overflow\":"
+           "\"reject-publish\"}'\n\n"
            "Classic queue (at most once: what is refused while RabbitMQ crashes may be lost):\n"
            "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 10 'postdate retry %s' '^%s$' "
-           "'{\"dead-letter-exchange\":\"" DEAD_LETTER_EXCHANGE "\"}'\n\n",
-           vhost, pattern, pattern, vhost, pattern, pattern);
-    puts("Or as arguments, when the queue is declared:\n"
-         "quorum   x-queue-type=quorum x-dead-letter-exchange=" DEAD_LETTER_EXCHANGE
-         " x-dead-letter-strategy=at-least-once x-overflow=reject-publish\n"
-         "classic  x-dead-letter-exchange=" DEAD_LETTER_EXCHANGE);
+           "'{\"dead-letter-exchange\":\"%s\"}'\n\n",
+           vhost, pattern, pattern, broker_names.retry, vhost, pattern, pattern, broker_names.retry);
+    printf("Or as arguments, when the queue is declared:\n"
+           "quorum   x-queue-type=quorum x-dead-letter-exchange=%s x-dead-letter-strategy=at-least-once "
+           "x-overflow=reject-publish\n"
+           "classic  x-dead-letter-exchange=%s\n",
+           broker_names.retry, broker_names.retry);
     printf("\nThe gateway's user '%s' needs the right to write to the queue, or what is refused never comes "
            "back. "
            "Add this name to the second of its patterns: %s\n"

@@ -21,12 +21,13 @@ STATE = """case when state = 'handed' and id in (select unnest(ids) from postdat
 class Place:
     """A database and a vhost for one test or class, and everything that runs in it."""
 
-    def __init__(self, stack, max_delay=MAX_DELAY, migrate=True, transport=None, copied=True):
+    def __init__(self, stack, max_delay=MAX_DELAY, migrate=True, transport=None, copied=True, vhost=None, prefix=None):
         """transport: who waits; None leaves it to the default. copied=False: `postdate migrate` runs here and leaves its mark in
-        the vhost, and the database is no copy of one that was migrated."""
+        the vhost, and the database is no copy of one that was migrated. vhost: another place's, where this one is called prefix."""
         self.stack = stack
         stack.counter += 1
-        self.vhost = stack.vhosts.pop(0) if stack.vhosts else 'none'
+        self.vhost = vhost or (stack.vhosts.pop(0) if stack.vhosts else 'none')
+        self.prefix = prefix
         self.database = f't_{os.getpid()}_{stack.counter}'
         self.amqp = with_path(stack.amqp, self.vhost)
         self.postgres = postgres_url(stack.postgres, self.database)
@@ -49,6 +50,8 @@ class Place:
                    RABBITMQCTL='/nowhere')  # the one in PATH is for another broker, and leaves an epmd running
         if self.transport:
             env['POSTDATE_HANDOVER_TRANSPORT'] = self.transport
+        if self.prefix:
+            env['POSTDATE_AMQP_PREFIX'] = self.prefix
         env.setdefault('ASAN_OPTIONS', 'detect_leaks=1')
         env.setdefault('UBSAN_OPTIONS', 'print_stacktrace=1')
         env.update({k: str(v) for k, v in overrides.items() if v is not None})
