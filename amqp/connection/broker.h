@@ -58,6 +58,8 @@ bool broker_is_dead(const struct broker *b);
  * Until broker_reopen. */
 int broker_close_code(const struct broker *b);
 #define BROKER_FORCED 320   /* somebody ended the connection, or RabbitMQ stops */
+#define BROKER_MISFIT 406   /* it is there with other settings; since 3.13 also a type that is unknown */
+#define BROKER_INVALID 503  /* as a type of exchange that is unknown */
 #define BROKER_NO_RIGHT 403 /* to write to the exchange, or to it with this routing key */
 /* RabbitMQ ended its channel or connection over an error of its own, not over what was asked of it. */
 bool broker_failed_inside(const struct broker *b);
@@ -110,6 +112,11 @@ int broker_bind_queue_with(struct broker *b, const char *queue, const char *exch
 /* Takes such a binding away. Missing: fine. */
 int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
                              const struct broker_arg *args, size_t arg_count, struct err *e);
+int broker_unbind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
+                        struct err *e); /* missing: fine */
+/* Takes such a binding away. Missing, or one of the two exchanges is: fine. */
+int broker_unbind_exchange_with(struct broker *b, const char *to, const char *from,
+                                const struct broker_arg *args, size_t arg_count, struct err *e);
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
                               const struct broker_arg *args, size_t arg_count, struct err *e);
 /* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */

@@ -7,6 +7,7 @@
 #define ARGS_MAX 16
 #define WHAT_MAX 320
 #define BIND_QUEUE "bind queue '%.120s' to exchange '%.120s'"
+#define UNBIND_QUEUE "unbind queue '%.120s' from exchange '%.120s'"
 #define FIRST_CHECK_MS 1000
 
 static struct broker_call call_of(amqp_method_number_t request, void *decoded, amqp_method_number_t reply,
@@ -179,8 +180,32 @@ int broker_unbind_queue_with(struct broker *b, const char *queue, const char *ex
         return -1;
     amqp_queue_unbind_t m = {
         .queue = amqp_cstring_bytes(queue), .exchange = amqp_cstring_bytes(exchange), .arguments = a.table};
-    return ask(b, AMQP_QUEUE_UNBIND_METHOD, &m, NULL, e, "unbind queue '%.120s' from exchange '%.120s'",
-               queue, exchange);
+    return ask(b, AMQP_QUEUE_UNBIND_METHOD, &m, NULL, e, UNBIND_QUEUE, queue, exchange);
+}
+
+int broker_unbind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
+                        struct err *e)
+{
+    amqp_queue_unbind_t m = {.queue = amqp_cstring_bytes(queue),
+                             .exchange = amqp_cstring_bytes(exchange),
+                             .routing_key = amqp_cstring_bytes(binding_key)};
+    return ask(b, AMQP_QUEUE_UNBIND_METHOD, &m, NULL, e, UNBIND_QUEUE, queue, exchange);
+}
+
+int broker_unbind_exchange_with(struct broker *b, const char *to, const char *from,
+                                const struct broker_arg *args, size_t arg_count, struct err *e)
+{
+    struct args a;
+    if (put_args(&a, args, arg_count, e))
+        return -1;
+    amqp_exchange_unbind_t m = {
+        .destination = amqp_cstring_bytes(to), .source = amqp_cstring_bytes(from), .arguments = a.table};
+    /* Its answer is the one whose number does not follow. */
+    char what[WHAT_MAX];
+    const struct broker_call c =
+        call_of(AMQP_EXCHANGE_UNBIND_METHOD, &m, AMQP_EXCHANGE_UNBIND_OK_METHOD, what);
+    snprintf(what, sizeof what, "unbind exchange '%.120s' from exchange '%.120s'", to, from);
+    return broker_begin(b, e) ? -1 : broker_request(b, &c, NULL, e);
 }
 
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,

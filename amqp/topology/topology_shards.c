@@ -1,0 +1,129 @@
+#include "amqp/topology/topology_shards.h"
+
+#include <stdio.h>
+
+#define WEIGHT "1" /* of a queue in a consistent-hash exchange; the random one does not look at it */
+
+void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE])
+{
+    if (number == 1)
+        snprintf(out, SHARDS_NAME_SIZE, "%s", first);
+    else
+        snprintf(out, SHARDS_NAME_SIZE, "%s.%d", first, number);
+}
+
+/* --- one binding each */
+
+static int bind_number(struct broker *b, const struct shards *s, int number, struct err *e)
+{
+    char name[SHARDS_NAME_SIZE];
+    shards_queue_name(s->queue, number, name);
+    return broker_bind_queue(b, name, s->ways[s->way].exchange, WEIGHT, e);
+}
+
+static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, int from, int to,
+                          struct err *e)
+{
+    char name[SHARDS_NAME_SIZE];
+    for (int i = from; i <= to; i++) {
+        shards_queue_name(s->queue, i, name);
+        if (broker_unbind_queue(b, name, s->ways[way].exchange, WEIGHT, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int bind_sources(struct broker *b, const struct shards *s, struct err *e)
+{
+    for (size_t i = 0; i < s->source_count; i++) {
+        const struct shards_source *f = &s->sources[i];
+        if (broker_bind_exchange_with(b, s->ways[s->way].exchange, f->exchange, f->args, f->arg_count, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int unbind_direct(struct broker *b, const struct shards *s, struct err *e)
+{
+    for (size_t i = 0; i < s->source_count; i++) {
+        const struct shards_source *f = &s->sources[i];
+        if (broker_unbind_queue_with(b, s->queue, f->exchange, f->args, f->arg_count, e))
+            return -1;
+    }
+    return 0;
+}
+
+/* keep: a way that stays; way_count: none does. */
+static int unbind_ways(struct broker *b, const struct shards *s, size_t keep, struct err *e)
+{
+    for (size_t w = 0; w < s->way_count; w++) {
+        for (size_t i = 0; w != keep && i < s->source_count; i++) {
+            const struct shards_source *f = &s->sources[i];
+            if (broker_unbind_exchange_with(b, s->ways[w].exchange, f->exchange, f->args, f->arg_count, e))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* --- the steps */
+
+/* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
+ * of that name with other settings: then it is there. */
+static int tell_no_plugin(struct broker *b, const struct shards_way *way, struct err *e)
+{
+    struct err ignored;
+    int code = broker_close_code(b);
+    bool unknown = code == BROKER_INVALID || (code == BROKER_MISFIT && broker_reopen(b, &ignored) == 0 &&
+                                              broker_has_exchange(b, way->exchange, &ignored) == 0);
+    if (!unknown)
+        return -1;
+    return err_set(e, ERR_CONFIG,
+                   "RabbitMQ does not know the exchange type %s: its plugin is to be enabled on each node "
+                   "(rabbitmq-plugins enable %s)",
+                   way->type, way->plugin);
+}
+
+int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
+{
+    const struct shards_way *way = &s->ways[s->way];
+    const struct broker_exchange x = {.name = way->exchange,
+                                      .type = way->type,
+                                      .internal = true,
+                                      .args = way->args,
+                                      .arg_count = way->arg_count};
+    if (broker_declare_exchange_as(b, &x, e))
+        return e->kind == ERR_CONFIG ? tell_no_plugin(b, way, e) : -1;
+    return bind_number(b, s, 1, e);
+}
+
+/* Of all ways, and all queues that there can be, also when it is not known what was there before. */
+int shards_narrow(struct broker *b, const struct shards *s, struct err *e)
+{
+    if (shards_prepare(b, s, e))
+        return -1;
+    for (size_t w = 0; w < s->way_count; w++)
+        if (unbind_numbers(b, s, w, 2, SHARDS_MAX, e))
+            return -1;
+    return bind_sources(b, s, e) || unbind_direct(b, s, e) || unbind_ways(b, s, s->way, e) ? -1 : 0;
+}
+
+int shards_widen(struct broker *b, const struct shards *s, struct err *e)
+{
+    if (shards_prepare(b, s, e) || bind_sources(b, s, e) || unbind_direct(b, s, e))
+        return -1;
+    for (int i = 2; i <= s->queues; i++)
+        if (bind_number(b, s, i, e))
+            return -1;
+    return unbind_numbers(b, s, s->way, s->queues + 1, s->most, e);
+}
+
+int shards_direct(struct broker *b, const struct shards *s, struct err *e)
+{
+    for (size_t i = 0; i < s->source_count; i++) {
+        const struct shards_source *f = &s->sources[i];
+        if (broker_bind_queue_with(b, s->queue, f->exchange, f->args, f->arg_count, e))
+            return -1;
+    }
+    return unbind_ways(b, s, s->way_count, e);
+}

@@ -1,0 +1,69 @@
+/* Several queues in the place of one: an exchange that gives each message to one of them.
+ *
+ *   source exchanges ──▶ shards exchange ─┬─▶ <queue>
+ *                                         ├─▶ <queue>.2
+ *                                         └─▶ <queue>.3 …
+ *
+ * RabbitMQ gives a message to a queue once, by however many ways it gets there; but two ways that lead to two
+ * queues give it to both. So while a source has a second way, be it its direct binding to the first queue or
+ * another shards exchange, no shards exchange leads anywhere but to the first queue. Hence the order of a
+ * move:
+ *
+ *   shards_prepare   the exchange is there, and leads to the first queue (a missing plugin shows before
+ *                    anything is changed)
+ *   shards_narrow    every shards exchange leads to the first queue alone; then the sources are bound to the
+ *                    one that is wanted; then all their other ways are taken away
+ *   a pause          of SHARDS_SETTLE_MS: a message that RabbitMQ began to route before takes both ways still
+ *   shards_widen     the others are bound. Again and again, for somebody may delete something
+ *
+ * Nothing is unroutable in between: the first queue is never unbound. The caller remembers, in the database,
+ * which sources were moved to which exchange, writes that down between the pause and shards_widen, and holds
+ * a lock all the while: gateways with different settings do this at the same time. Sources that were never
+ * moved are bound by shards_direct. One thread, that of the connection. Errors as broker_declare_exchange. */
+#ifndef POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_SHARDS_H
+#define POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_SHARDS_H
+
+#include "amqp/connection/broker.h"
+
+#define SHARDS_MAX 64
+#define SHARDS_NAME_SIZE 300
+#define SHARDS_SETTLE_MS 1000
+
+/* By what a message is given to a queue. An exchange's arguments cannot change, so each has a name of its
+ * own. */
+struct shards_way {
+    const char *name; /* as the option has it, and the database: "random" */
+    const char *exchange, *type, *plugin;
+    const struct broker_arg *args;
+    size_t arg_count;
+};
+
+struct shards_source {
+    const char *exchange;          /* must be there */
+    const struct broker_arg *args; /* of its binding, which has the binding key "" */
+    size_t arg_count;
+};
+
+/* What the caller wants; strings are the caller's. */
+struct shards {
+    const char *queue; /* the first */
+    int queues;        /* so many get messages: 1..SHARDS_MAX */
+    int most;          /* so many may be bound: queues..SHARDS_MAX; the caller has declared them */
+    const struct shards_way *ways; /* all that may have been used, ever */
+    size_t way_count, way;         /* way: the one that is wanted */
+    const struct shards_source *sources;
+    size_t source_count;
+};
+
+/* The name of a queue: number 1 is the first. */
+void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]);
+
+/* ERR_CONFIG, with the plugin's name: RabbitMQ does not know the exchange's type. */
+int shards_prepare(struct broker *b, const struct shards *s, struct err *e);
+int shards_narrow(struct broker *b, const struct shards *s, struct err *e);
+/* With shards_prepare. Sources are bound again, too, and their direct bindings taken away. */
+int shards_widen(struct broker *b, const struct shards *s, struct err *e);
+/* Only while no source was moved, ever: binds them to the first queue; no shards exchange gets anything. */
+int shards_direct(struct broker *b, const struct shards *s, struct err *e);
+
+#endif
