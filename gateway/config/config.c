@@ -194,6 +194,7 @@ struct accept_rules config_accept_rules(const struct config *c)
     return (struct accept_rules){
         .intake_queue = c->intake.queue,
         .intake_exchange = c->intake.exchange,
+        .cell_exchange = c->cell.exchange,
         .delivery_exchange = c->delivery.exchange,
         .routes = c->routes,
         .route_count = c->route_count,

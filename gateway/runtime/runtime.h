@@ -51,6 +51,7 @@ struct runtime {
     int up_wanted;                 /* enum up_bit of the threads that there are */
     /* One thread's at a time: startup's, then the intake's. */
     bool owner_refused; /* said that the vhost can't remember whose it is */
+    bool cell_refused;  /* said that the feed of this cell can't be made sure of */
 
     /* Atomic: any thread. */
     atomic_int stop_stage;    /* enum stop_stage, only ever rises */

@@ -42,6 +42,29 @@ int settings_take_cell(struct pg *c, int wanted, int *out, struct err *e)
         wanted, *out, *out);
 }
 
+static int read_feed(struct pg *c, struct settings_feed *f, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_settings_feed_lock, NULL, e);
+    if (!r)
+        return -1;
+    bool known = PQntuples(r) == 1 && !pg_is_null(r, 0, 0) && bytes_equal_str(pg_bytes(r, 0, 0), f->exchange);
+    f->before = known ? pg_int4(r, 0, 1) : SETTINGS_FEED_UNKNOWN;
+    PQclear(r);
+    return 0;
+}
+
+int settings_feed(struct pg *c, struct settings_feed *f, struct err *e)
+{
+    if (pg_begin(c, e) != 0)
+        return -1;
+    if (read_feed(c, f, e) == 0 && f->bind(f, e) == 0 &&
+        pg_do(c, sql_query_settings_feed_set, PG_WITH(as_str(f->exchange), as_int4(f->weight)), e) == 0 &&
+        pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return -1;
+}
+
 int settings_hold_policy(struct pg *c, enum hold_policy *out, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_settings_hold, NULL, e);

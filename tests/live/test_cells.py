@@ -2,6 +2,7 @@
 import json
 import os
 import tempfile
+import threading
 import uuid
 
 from harness import LiveTest, wait_until
@@ -200,3 +201,107 @@ class CellsCommands(Cells, LiveTest):
         self.assertNotIn('secret', err)
         self.file.close()
         self.assertIn('cannot read the list of cells: No such file', self.ask('list', code=78)[1])
+
+
+class CellsFeed(LiveTest):
+    """Cells of one vhost behind one exchange."""
+    EXCHANGE = 'postdate.cells'
+
+    def cell(self, prefix, **env):
+        p = self.place(**({'vhost': self.first.vhost, 'prefix': prefix} if self.first else {}), transport='timer')
+        self.first = self.first or p
+        p.gateway(POSTDATE_CELL_EXCHANGE=self.EXCHANGE, POSTDATE_CELL_EXCHANGE_BY=self.by, **env)
+        return p
+
+    def setUp(self):
+        self.first, self.by = None, 'key'
+
+    def publish(self, client, numbers, delay='1h', keys=None):
+        for n in numbers:
+            client.publish('k', b'%d' % n, {'x-delay': delay if isinstance(delay, int) else 3600_000, 'x-postdate-key': f'key {n % keys if keys else n}',
+                                            'x-postdate-on-conflict': 'reject'}, exchange=self.EXCHANGE, mandatory=True)
+
+    def stored(self, *places):
+        return [int(p.value('select count(*) from postdate.message_now')) for p in places]
+
+    def test_each_key_goes_to_one_cell_and_all_arrive_once(self):
+        a, b = self.cell('postdate'), self.cell('two')
+        inbox, c = a.consumer('q', bind='k'), a.client()
+        self.publish(c, range(500), delay=3000)
+        got = inbox.wait(500, 30)
+        self.assertEqual(sorted(int(m.body) for m in got), list(range(500)))
+        for p in (a, b):
+            wait_until(lambda p=p: set(p.counts()) == {'delivered'}, 10, 'all to be settled')
+        self.assertEqual(len(inbox.messages), 500, 'twice')
+        counts = self.stored(a, b)
+        self.assertTrue(all(n > 100 for n in counts), counts)
+
+    def test_one_key_one_cell_and_the_rest_together(self):
+        self.by = 'message-id'
+        a, b = self.cell('postdate'), self.cell('two')
+        c = a.client()
+        for n in range(60):
+            c.publish('k', b'x', {'x-delay': 3600_000}, exchange=self.EXCHANGE, mandatory=True, message_id=f'm{n % 6}')
+        wait_until(lambda: sum(self.stored(a, b)) == 60, 10, 'all to be stored')
+        where = {}
+        for p in (a, b):
+            for (name,) in p.psql("select unnest(message_ids) from postdate.intake_batch"):
+                where.setdefault(name, set()).add(p.prefix)
+        self.assertEqual((len(where), {len(v) for v in where.values()}), (6, {1}), where)
+        before = self.stored(a, b)
+        for n in range(10):
+            c.publish('k', b'x', {'x-delay': 3600_000}, exchange=self.EXCHANGE, mandatory=True)
+        wait_until(lambda: sum(self.stored(a, b)) == 70, 10, 'all to be stored')
+        self.assertEqual(sorted(y - x for x, y in zip(before, self.stored(a, b))), [0, 10], 'without the property all go to one')
+
+    def test_weight_0_drains(self):
+        a, b = self.cell('postdate'), self.cell('two', POSTDATE_CELL_WEIGHT=3)
+        inbox, c = a.consumer('q', bind='k'), a.client()
+        self.publish(c, range(100), delay=4000)
+        wait_until(lambda: sum(self.stored(a, b)) == 100, 10, 'all to be stored')
+        before = self.stored(a, b)
+        self.assertGreater(before[1], before[0])
+        b.gateways[-1].term()
+        b.gateway(POSTDATE_CELL_EXCHANGE=self.EXCHANGE, POSTDATE_CELL_EXCHANGE_BY='key', POSTDATE_CELL_WEIGHT=0).wait_log('cell.weight is 0')
+        self.publish(c, range(100, 200), delay=4000)
+        inbox.wait(200, 20)
+        self.assertEqual(self.stored(a, b), [before[0] + 100, before[1]])
+        b.gateways[-1].term()
+        b.gateway(POSTDATE_CELL_EXCHANGE=self.EXCHANGE, POSTDATE_CELL_EXCHANGE_BY='key', POSTDATE_CELL_WEIGHT=1)
+        self.publish(c, range(200, 300), delay=0)
+        inbox.wait(300, 20)
+        self.assertGreater(self.stored(b)[0], before[1], 'it takes again')
+        self.assertEqual(len(inbox.messages), 300)
+
+    def test_a_cell_is_added_under_load(self):
+        a, b = self.cell('postdate'), self.cell('two')
+        inbox, stop, sent = a.consumer('q', bind='k'), threading.Event(), []
+
+        def load():
+            c = a.client()
+            while not stop.is_set():
+                self.publish(c, [len(sent)], delay=1000)
+                sent.append(None)
+        loader = threading.Thread(target=load)
+        loader.start()
+        try:
+            wait_until(lambda: len(sent) > 200, 20, 'a load')
+            d = self.cell('three')
+            wait_until(lambda: self.stored(d)[0] > 50, 20, 'the third to get its share')
+        finally:
+            stop.set()
+            loader.join()
+        got = inbox.wait(len(sent), 20)
+        self.assertEqual(sorted(int(m.body) for m in got), list(range(len(sent))))
+        wait_until(lambda: all(set(p.counts()) == {'delivered'} for p in (a, b, d)), 10, 'all to be settled')
+        self.assertEqual(len(inbox.messages), len(sent), 'twice')
+
+    def test_what_does_not_fit_is_refused(self):
+        a = self.cell('postdate')
+        b = self.place(vhost=a.vhost, prefix='two', transport='timer')
+        g = b.gateway(wait=False, POSTDATE_CELL_EXCHANGE=self.EXCHANGE, POSTDATE_CELL_EXCHANGE_BY='routing-key')
+        self.assertEqual(g.wait(20), 78)
+        self.assertIn('cell.exchange_by', g.log())
+        c = a.client()
+        c.publish('k', b'x', {'x-delay': 0, 'x-postdate-exchange': self.EXCHANGE})
+        self.assertIn("the gateway's own", c.wait_get('postdate.rejected').headers['x-postdate-error'])
