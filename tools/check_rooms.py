@@ -42,6 +42,7 @@ MAY_INCLUDE = {
     'gateway/instance': STAGE,
     'gateway/retry': STAGE,
     'gateway/api': f'{SHARED} gateway/runtime',
+    'gateway/api/cells': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/group': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/rate': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/report': f'{SHARED} gateway/runtime gateway/api',

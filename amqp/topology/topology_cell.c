@@ -4,7 +4,6 @@
 #include <string.h>
 
 #define TYPE "x-consistent-hash"
-#define PLUGIN "rabbitmq_consistent_hash_exchange"
 
 /* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
  * of that name with other settings: then it is there. */
@@ -19,14 +18,14 @@ static int tell_refusal(struct broker *b, const struct topology_cell *c, const c
     return err_set(e, ERR_CONFIG,
                    "cell.exchange '%.100s' needs the exchange type " TYPE
                    ", which RabbitMQ does not know: enable "
-                   "its plugin on each node (rabbitmq-plugins enable " PLUGIN ")",
+                   "its plugin on each node (rabbitmq-plugins enable " TOPOLOGY_CELL_PLUGIN ")",
                    c->exchange);
 }
 
 /* Of an exchange that is there RabbitMQ compares no argument but the alternate exchange, and cells that hash
  * by different things would make two of one key. So its name says by what: there need be none of that name.
  */
-static int declare_cell_exchange(struct broker *b, const struct topology_cell *c, struct err *e)
+int topology_cell_declare(struct broker *b, const struct topology_cell *c, struct err *e)
 {
     static const struct {
         const char *word, *name, *value;
@@ -67,7 +66,7 @@ int topology_cell_bind(struct broker *b, const struct topology_cell *c, int befo
 {
     char key[16];
     snprintf(key, sizeof key, "%d", c->weight);
-    if (declare_cell_exchange(b, c, e) || (before != c->weight && unbind_others(b, c, before, e)))
+    if (topology_cell_declare(b, c, e) || (before != c->weight && unbind_others(b, c, before, e)))
         return -1;
     return c->weight > 0 ? broker_bind_exchange(b, c->intake_exchange, c->exchange, key, e) : 0;
 }

@@ -17,6 +17,7 @@
 
 #include "amqp/connection/broker.h"
 
+#define TOPOLOGY_CELL_PLUGIN "rabbitmq_consistent_hash_exchange" /* comes with RabbitMQ */
 #define TOPOLOGY_CELL_WEIGHT_MAX 100
 #define TOPOLOGY_CELL_UNKNOWN (-1) /* a weight that nobody remembers */
 
@@ -30,6 +31,8 @@ struct topology_cell {
     int weight;                  /* 0..TOPOLOGY_CELL_WEIGHT_MAX; 0: nothing new comes */
 };
 
+/* Declares the exchange alone. Errors as topology_cell_bind. */
+int topology_cell_declare(struct broker *b, const struct topology_cell *c, struct err *e);
 /* Declares the exchange, and binds with this weight. before: the weight that was bound, 0: none, or
  * TOPOLOGY_CELL_UNKNOWN. ERR_CONFIG: the exchange's type is unknown (the text names the plugin), or it is
  * there with other settings; other errors as broker_declare_exchange, and the connection is as after it. */

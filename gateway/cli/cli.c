@@ -151,14 +151,28 @@ int cli_load_config(struct cli *cli)
     return 0;
 }
 
-struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e)
+typedef struct pg *pg_opener(const char *url, const char *name, int answer_ms, struct err *e);
+
+static struct pg *open_patiently(const char *url, const char *name, int answer_ms, struct err *e)
+{
+    (void)answer_ms;
+    return pg_open(url, name, e);
+}
+
+/* Root as the service's user. */
+static struct pg *open_as(pg_opener *open, const char *url, const char *name, int answer_ms, struct err *e)
 {
     const struct passwd *user = pg_url_service_user(url);
     bool moved = user != NULL && seteuid(user->pw_uid) == 0;
-    struct pg *c = answer_ms > 0 ? health_open(url, name, answer_ms, e) : pg_open(url, name, e);
+    struct pg *c = open(url, name, answer_ms, e);
     if (moved && seteuid(0) != 0)
         abort();
     return c;
+}
+
+struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e)
+{
+    return open_as(answer_ms > 0 ? health_open : open_patiently, url, name, answer_ms, e);
 }
 
 void cli_database_names(const char *url, char role[PG_NAME_SIZE], char database[PG_NAME_SIZE])
@@ -186,8 +200,8 @@ int cli_open(struct cli *cli, enum cli_schema schema)
     int code = cli->has_config ? 0 : cli_load_config(cli);
     if (code != 0)
         return code;
-    cli->pg = cli_connect(cli->cell != NULL ? cli->cell->postgres_url : cli->config.postgres.url, "postdate",
-                          0, &e);
+    cli->pg = cli->cell != NULL ? open_as(pg_open_other, cli->cell->postgres_url, "postdate", 0, &e)
+                                : cli_connect(cli->config.postgres.url, "postdate", 0, &e);
     if (cli->pg == NULL)
         return cli_fail(&e);
     /* Which broker the schema belongs to is the gateway's to check: the command line works without one. */

@@ -132,6 +132,8 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     if (rc == 0)
         rc = settings_take_cell(pg, (int)c->cell.number, &cell, e); /* before an id is made */
     if (rc == 0)
+        atomic_store(&rt->cell_number, cell);
+    if (rc == 0)
         rc = pg_stay(pg, check_schema, rt, e);
     if (pg)
         *wire = pg_wire(pg);

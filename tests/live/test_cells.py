@@ -6,7 +6,7 @@ import threading
 import uuid
 
 from harness import LiveTest, wait_until
-from web import Web
+from web import Web, described, ready_address
 
 AWAY = 'postgresql://127.0.0.1:1/nowhere'
 LIVE = "from postdate.message_now where state in ('scheduled', 'handed')"
@@ -79,13 +79,14 @@ class Cells:
     """Two databases, and a file that names them, and what else a test gives it."""
 
     def cells(self, *numbers):
-        self.places = [self.place() for _ in numbers]
-        for p, n in zip(self.places, numbers):
+        self.both = [self.place()]
+        self.both += [self.place(vhost=self.both[0].vhost, prefix=f'c{n}') for n in numbers[1:]]
+        for p, n in zip(self.both, numbers):
             self.assertEqual(p.cli('migrate', env={'POSTDATE_CELL_NUMBER': n})[0], 0)
         self.file = tempfile.NamedTemporaryFile('w', suffix='.conf')
         self.addCleanup(self.file.close)
-        self.write(*(f'[cell c{n}]\npostgres.url = {p.postgres}\nnumber = {n}\n' for p, n in zip(self.places, numbers)))
-        return self.places
+        self.write(*(f'[cell c{n}]\npostgres.url = {p.postgres}\nnumber = {n}\n' for p, n in zip(self.both, numbers)))
+        return self.both
 
     def write(self, *sections):
         self.file.seek(0)
@@ -96,10 +97,10 @@ class Cells:
     def away(self, *places):
         """A third cell that nobody can reach, before those that are there."""
         self.write(f'[cell gone]\npostgres.url = {AWAY}\nnumber = 99\n',
-                   *(f'[cell c{n}]\npostgres.url = {p.postgres}\n' for n, p in enumerate(places or self.places)))
+                   *(f'[cell c{n}]\npostgres.url = {p.postgres}\n' for n, p in enumerate(places or self.both)))
 
     def ask(self, *args, code=0):
-        rc, out, err = self.places[0].cli(*args, '--cells', self.file.name, env={'POSTDATE_POSTGRES_URL': AWAY})
+        rc, out, err = self.both[0].cli(*args, '--cells', self.file.name, env={'POSTDATE_POSTGRES_URL': AWAY})
         self.assertEqual(rc, code, (args, out, err))
         return out, err
 
@@ -305,3 +306,89 @@ class CellsFeed(LiveTest):
         c = a.client()
         c.publish('k', b'x', {'x-delay': 0, 'x-postdate-exchange': self.EXCHANGE})
         self.assertIn("the gateway's own", c.wait_get('postdate.rejected').headers['x-postdate-error'])
+
+
+class CellsHttp(Cells, LiveTest):
+    """A gateway of one cell answers for what the others have."""
+
+    def gateway(self, **env):
+        a, b = self.cells(1, 2)
+        self.g = a.gateway(POSTDATE_CELLS_FILE=self.file.name, **env)
+        return a, b, described(self, ready_address(self.g))
+
+    def test_what_another_cell_has_is_answered_with_its_name(self):
+        a, b, web = self.gateway()
+        x, y, z = self.schedule(b, key="'k'"), self.schedule(b), self.schedule(a)
+        answer = web.get(f'/v1/messages/{x}?view=full')
+        self.assertEqual((answer.status, answer.json['id'], answer.json['cell'], answer.json['body']), (200, x, 'c2', 'x'))
+        self.assertEqual(web.get('/v1/messages?key=k').json['messages'], [], 'a list is of this cell')
+        self.assertNotIn('cell', web.get(f'/v1/messages/{z}').json)
+        moved = web.ask('PATCH', f'/v1/messages/{x}', {'delay_ms': 7200_000})
+        self.assertEqual((moved.status, moved.json['cell']), (200, 'c2'))
+        self.assertEqual(web.ask('DELETE', '/v1/messages?key=k').json['cell'], 'c2')
+        self.assertEqual(b.value(f"select state from postdate.message_now where id = '{moved.json['id']}'"), 'cancelled')
+        too_late = web.post(f'/v1/messages/{y}:retry', {})
+        self.assertEqual((too_late.status, too_late.json['cell']), (409, 'c2'))
+        self.assertEqual(web.ask('DELETE', f'/v1/messages/{y}').json['cell'], 'c2')
+        b.psql(f"update postdate.message set state = 'failed', next_at = due, error = 'x', settled_at = now() where id = '{self.schedule(b)}'")
+        failed = b.value("select id from postdate.message_now where state = 'failed'")
+        self.assertEqual(web.post(f'/v1/messages/{failed}:retry', {}).json['cell'], 'c2')
+        nobody = web.get('/v1/messages/01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d')
+        self.assertEqual((nobody.status, nobody.problem), (404, 'not-found'))
+        self.assertEqual(web.get('/v1/messages/nonsense').status, 404)
+        self.assertEqual(web.ask('DELETE', '/v1/messages?key=none').status, 404)
+
+    def test_the_control_queue_does_too(self):
+        a, b, _ = self.gateway()
+        x, c = self.schedule(b), a.client()
+        reply = c.channel.queue_declare('', exclusive=True).method.queue
+        c.publish('postdate.control', json.dumps({'op': 'cancel', 'id': x}).encode(), exchange='', reply_to=reply, correlation_id='1')
+        answer = json.loads(c.wait_get(reply).body)
+        self.assertEqual((answer['status'], answer['state'], answer['cell']), (200, 'cancelled', 'c2'))
+
+    def test_a_cell_that_is_away(self):
+        a, b = self.cells(1, 2)
+        self.away(a, b)
+        web = described(self, ready_address(a.gateway(POSTDATE_CELLS_FILE=self.file.name)))
+        x = self.schedule(b)
+        self.assertEqual(web.get(f'/v1/messages/{x}').json['cell'], 'c1', 'who is away hides nothing')
+        answer = web.get('/v1/messages/01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d')
+        self.assertEqual((answer.status, answer.problem), (503, 'database-away'))
+        self.assertIn('cell gone could not be asked', answer.body.decode())
+        self.assertIn('retry-after', answer.headers)
+        self.assertEqual(web.get(f'/v1/messages/{self.schedule(a)}').status, 200)
+
+    def test_the_scope_is_that_of_the_gateway_asked(self):
+        a, b, _ = self.gateway(POSTDATE_HTTP_TOKENS='on')
+        rc, token, err = a.cli('token', 'create', '--exchange', 'mine')
+        self.assertEqual(rc, 0, err)
+        web, bearer = Web(self.g.http()), {'Authorization': f'Bearer {token.strip()}'}
+        mine, other = self.schedule(b, exchange="'mine'"), self.schedule(b)
+        wait_until(lambda: web.ask('GET', f'/v1/messages/{mine}', headers=bearer).status == 200, 10, 'the token to count')
+        self.assertEqual(web.ask('GET', f'/v1/messages/{other}', headers=bearer).status, 404)
+        self.assertEqual(web.ask('DELETE', f'/v1/messages/{other}', headers=bearer).status, 404)
+        self.assertEqual(b.value(f"select state from postdate.message_now where id = '{other}'"), 'scheduled')
+
+    def test_a_database_that_went_away_and_came_back(self):
+        a, b, web = self.gateway()
+        x = self.schedule(b)
+        self.assertEqual(web.get(f'/v1/messages/{x}').status, 200)
+        b.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{b.database}' and application_name = 'postdate http cell'")
+        self.assertEqual(web.ask('DELETE', f'/v1/messages/{x}').json['state'], 'cancelled')
+
+    def test_two_cancel_at_once(self):
+        a, b, _ = self.gateway()
+        address, ids = self.g.http(), [self.schedule(b) for _ in range(20)]
+        there = b.gateway()
+
+        def cancel(to, out):
+            web = Web(to)
+            out.extend(web.ask('DELETE', f'/v1/messages/{i}').status for i in ids)
+        answers = [[], []]
+        threads = [threading.Thread(target=cancel, args=(to, out)) for to, out in zip((address, there.http()), answers)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(b.value("select count(*) from postdate.message_now where state = 'cancelled'"), '20')
+        self.assertEqual({*answers[0], *answers[1]} - {503}, {200}, answers)
