@@ -11,11 +11,11 @@
 static void read_other(const char *text, char out[OWNER_ID_SIZE])
 {
     const char *at = strstr(text, CURRENT);
+    size_t own = strlen(broker_names.own);
     out[0] = '\0';
-    if (at == NULL)
+    if (at == NULL || strncmp(at + strlen(CURRENT), broker_names.own, own) != 0)
         return;
-    at += strlen(CURRENT);
-    at += strncmp(at, broker_names.own, strlen(broker_names.own)) == 0 ? strlen(broker_names.own) : 0;
+    at += strlen(CURRENT) + own;
     size_t len = strcspn(at, "'");
     if (len < OWNER_ID_SIZE && at[len] == '\'')
         snprintf(out, OWNER_ID_SIZE, "%.*s", (int)len, at);

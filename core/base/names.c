@@ -1,6 +1,5 @@
 #include "core/base/names.h"
 
-#include "core/base/buf.h"
 #include "core/base/random.h"
 #include <ctype.h>
 #include <inttypes.h>
@@ -87,7 +86,7 @@ int names_check_prefix(const char *prefix, struct err *e)
     }
 }
 
-bool names_own(struct bytes name)
+bool names_is_own(struct bytes name)
 {
     size_t own = strlen(broker_names.own);
     if (bytes_equal_str(name, broker_names.prefix))

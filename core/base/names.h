@@ -9,6 +9,7 @@
 #ifndef POSTDATE_CORE_BASE_NAMES_H
 #define POSTDATE_CORE_BASE_NAMES_H
 
+#include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include <stdbool.h>
@@ -85,10 +86,9 @@ const char *names_random(const char *name, char out[NAMES_SIZE]);
 int names_check_prefix(const char *prefix, struct err *e);
 
 /* Is it one of those above, or one that goes on after a dot, as `postdate.exit.broker.3` would? */
-bool names_own(struct bytes name);
+bool names_is_own(struct bytes name);
 /* The same as a regular expression, for RabbitMQ: ^postdate\.(intake|sort|…)(\.|$). In *out, which is
  * initialised, without a NUL. */
-struct buf;
 void names_put_pattern(struct buf *out);
 
 #endif

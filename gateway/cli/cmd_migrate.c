@@ -1,5 +1,6 @@
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/owner.h"
+#include "core/base/names.h"
 #include "gateway/cli/command.h"
 #include "sql/admin/migrate.h"
 #include <stdio.h>
@@ -52,9 +53,9 @@ static int refuse_busy_vhost(struct broker *b, struct cli *cli, struct err *e)
     const char *whose = original ? identity : owner.other[0] != '\0' ? owner.other : "unknown";
     return q.consumers == 0 ? 0
                             : err_set(e, ERR_BUSY,
-                                      "the vhost belongs to another database (%s), whose gateways read "
-                                      "'%.200s': stop them first",
-                                      whose, intake);
+                                      "prefix '%s' in the vhost belongs to another database (%s), whose "
+                                      "gateways read '%.200s': stop them first",
+                                      broker_names.prefix, whose, intake);
 }
 
 /* The vhost is this database's from now on. */

@@ -163,8 +163,8 @@ void config_print_sample(FILE *out)
             fprintf(out, "\n[%s]\n", section);
         }
         fprintf(out, "# %s (%s)\n", o->help, option_env_name(o, env));
-        fprintf(out, "%s%s =%s%s\n", *o->initial == '\0' ? "#" : "", o->name, *o->initial == '\0' ? "" : " ",
-                o->initial);
+        fprintf(out, "%s%s =%s%s\n", *o->initial == '\0' || o->prefixed ? "#" : "", o->name,
+                *o->initial == '\0' ? "" : " ", o->initial);
     }
     fputs("\n# Further intake exchanges, each with the delivery exchange that it stands in front of, and "
           "with the\n"

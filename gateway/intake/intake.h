@@ -11,6 +11,7 @@
 #include "amqp/connection/broker.h"
 #include "amqp/topology/topology.h"
 #include "core/base/arena.h"
+#include "core/base/names.h"
 #include "core/base/random.h"
 #include "core/message/accept.h"
 #include "core/message/stamp.h"
@@ -22,7 +23,6 @@
 #include "gateway/runtime/runtime.h"
 #include "sql/pipeline/store.h"
 
-#define PROBE_NAME_SIZE 64
 #define INTAKE_BATCH_MAX 1000
 #define INTAKE_QUEUES 3
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
@@ -80,19 +80,19 @@ struct intake {
     size_t count, item_count, bytes;
     struct intake_deferred *deferred, **deferred_end;
     size_t deferred_count, deferred_bytes;
-    char probe_queue[PROBE_NAME_SIZE]; /* of this connection's probe; "": none was sent */
-    enum stamp_verdict stamps;         /* what the last probe said */
-    int64_t stamps_asked_ms;           /* monotonic, when that was; 0: it is not to be relied on */
-    struct broker *prober;             /* the second connection; NULL: there is none */
-    int64_t prober_ms;                 /* monotonic: not to be opened before */
-    bool stamp_refused;                /* the broker does not allow the probe: not asked again */
-    bool stamp_said;                   /* what was logged last about time stamps */
-    bool retrying;                     /* the batch comes from those deferred */
-    bool careful;                      /* RabbitMQ ended the last channel over an error of its own */
-    size_t careful_count;              /* read since, over this connection … */
-    int64_t careful_ms;                /* … and when the last one was; monotonic */
-    bool progress;                     /* something was acknowledged over this connection */
-    int64_t deferred_retry_ms;         /* monotonic */
+    char probe_queue[NAMES_SIZE]; /* of this connection's probe; "": none was sent */
+    enum stamp_verdict stamps;    /* what the last probe said */
+    int64_t stamps_asked_ms;      /* monotonic, when that was; 0: it is not to be relied on */
+    struct broker *prober;        /* the second connection; NULL: there is none */
+    int64_t prober_ms;            /* monotonic: not to be opened before */
+    bool stamp_refused;           /* the broker does not allow the probe: not asked again */
+    bool stamp_said;              /* what was logged last about time stamps */
+    bool retrying;                /* the batch comes from those deferred */
+    bool careful;                 /* RabbitMQ ended the last channel over an error of its own */
+    size_t careful_count;         /* read since, over this connection … */
+    int64_t careful_ms;           /* … and when the last one was; monotonic */
+    bool progress;                /* something was acknowledged over this connection */
+    int64_t deferred_retry_ms;    /* monotonic */
     struct log_quota rejected;
     struct rejected_pace pace;
     struct reopened reopened;

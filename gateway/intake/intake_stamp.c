@@ -8,6 +8,7 @@
  * more than ten times a second. That goes by a second connection, which is opened while the intake has
  * nothing to do: without it delays count from when the gateway reads. */
 #include "core/base/clock.h"
+#include "core/base/names.h"
 #include "core/message/stamp.h"
 #include "core/message/wire.h"
 #include "gateway/intake/intake.h"
@@ -16,7 +17,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define TAG "postdate.probe"
+#define TAG "postdate probe"
 #define PROBE_WAIT_MS 2000
 #define PROBE_ARENA (256u * 1024)
 #define READ_LATE_MS 100
@@ -58,10 +59,10 @@ static int exchange_probe(struct intake *in, struct broker *b, const char *queue
     return rc;
 }
 
-static int probe(struct intake *in, struct broker *b, char queue[PROBE_NAME_SIZE], struct stamp_finding *out,
+static int probe(struct intake *in, struct broker *b, char queue[NAMES_SIZE], struct stamp_finding *out,
                  struct err *e)
 {
-    snprintf(queue, PROBE_NAME_SIZE, TAG ".%08" PRIx32 "%08" PRIx32, random_u32(), random_u32());
+    names_random(broker_names.probe, queue);
     return broker_declare_exclusive_queue(b, queue, NULL, 0, e) != 0 ||
                    broker_consume(b, queue, TAG, 1, e) != 0 || exchange_probe(in, b, queue, out, e) != 0 ||
                    broker_cancel_consume(b, TAG, e) != 0
@@ -145,7 +146,7 @@ void intake_close_prober(struct intake *in)
 static void ask_again(struct intake *in)
 {
     struct stamp_finding f = {.verdict = STAMP_NONE};
-    char queue[PROBE_NAME_SIZE];
+    char queue[NAMES_SIZE];
     struct err e = {0};
     if (in->prober && probe(in, in->prober, queue, &f, &e) == 0) {
         take_finding(in, &f);

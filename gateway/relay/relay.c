@@ -7,7 +7,6 @@
  * published yet is bounded by bytes, too: beyond that reading stops, and when that takes long, content is
  * dropped and read from the database later.
  */
-#include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "core/message/envelope.h"

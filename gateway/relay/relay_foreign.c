@@ -4,8 +4,6 @@
  *
  * The reader waits for nobody. While postdate.rejected takes nothing, what has no place stays unacknowledged
  * without a copy; when there is one again, it is given back to the exit queue, and comes again. */
-#include "amqp/topology/last_hop.h"
-#include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"

@@ -4,7 +4,6 @@
  *
  * The same thread moves what is not the gateway's (relay_foreign.c), and asks for delivery exchanges
  * (relay_receipts.c), for it may wait, too. */
-#include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"

@@ -1,5 +1,4 @@
 /* What the relay's connection has taken: opened, kept in memory, acknowledged. */
-#include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"

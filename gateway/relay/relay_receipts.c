@@ -5,7 +5,6 @@
  * where everybody sees it. Whether the exchange is there, the thread of relay_proof.c asks, for RabbitMQ may
  * not answer for seconds; until it is known, the receipt waits, and all others go on. */
 #include "amqp/topology/last_hop.h"
-#include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "core/message/publish_headers.h"

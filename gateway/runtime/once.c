@@ -1,8 +1,6 @@
 #include "gateway/runtime/once.h"
 #include "core/base/clock.h"
 
-#include "amqp/topology/last_hop.h"
-#include "amqp/topology/topology.h"
 #include "amqp/topology/topology_front.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"

@@ -1,7 +1,6 @@
 #include "gateway/runtime/rejected.h"
 
 #include "amqp/inspect/policy_probe.h"
-#include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "core/message/wire.h"
 #include "gateway/runtime/sessions.h"

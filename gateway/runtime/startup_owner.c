@@ -1,4 +1,5 @@
 /* One vhost, one database: amqp/topology/owner.h. */
+#include "core/base/names.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 #include "sql/admin/migrate.h"
@@ -11,11 +12,13 @@ static int refuse(const struct runtime *rt, const struct owner *o, struct err *e
     char vhost[256];
     if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0)
         return -1;
-    return err_set(
-        e, ERR_CONFIG,
-        "vhost '%.100s' belongs to another database of Postdate (%s; this one is %s): give this one a vhost "
-        "of its own (rabbitmqctl add_vhost, amqp.url), or `postdate migrate --rebind` if the other is gone",
-        vhost, o->other[0] != '\0' ? o->other : "unknown", rt->identity);
+    return err_set(e, ERR_CONFIG,
+                   "prefix '%s' in vhost '%.100s' belongs to another database of Postdate (%s; this one is "
+                   "%s): give this "
+                   "one a vhost of its own (rabbitmqctl add_vhost, amqp.url) or another amqp.prefix, or "
+                   "`postdate migrate "
+                   "--rebind` if the other is gone",
+                   broker_names.prefix, vhost, o->other[0] != '\0' ? o->other : "unknown", rt->identity);
 }
 
 static int claim(struct runtime *rt, struct broker *b, struct err *e)

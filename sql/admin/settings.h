@@ -15,7 +15,8 @@ struct settings {
     const enum hold_policy *hold; /* NULL leaves what a gateway recorded (it alone knows) */
 };
 
-/* Records them, and the prefix of broker_names; the last writer wins. Needs the current schema. */
+/* Records them; the last writer wins. And the prefix: that of broker_names, until the database belongs to
+ * one. Needs the current schema. */
 int settings_record(struct pg *c, const struct settings *s, struct err *e);
 
 /* The number of this database's cell (byte 7 of its ids). wanted, 0 to 255: it is recorded where there is

@@ -27,7 +27,7 @@ def delete_user(stack, user):
 def documented_user(test, p, name, *page):
     """The user that a page tells to make, in the place's vhost until the test ends; its URL."""
     with open(os.path.join(harness.ROOT, *page), encoding='utf-8') as f:
-        rights = re.search(rf"set_permissions {name} '(.*)' '(.*)' '(.*)'", f.read()).groups()
+        rights = re.search(rf"set_permissions {name} '(.*)' '(.*)' '(.*)'", re.sub(r'\\\n *', '', f.read())).groups()
     user = f'{name}-{p.vhost}'
     test.addCleanup(delete_user, p.stack, user)
     return add_user(p, user, 'secret', *(right.replace('\\', '\\\\') for right in rights))

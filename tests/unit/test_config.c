@@ -124,6 +124,28 @@ static void test_defaults(void **state)
     config_free(&c);
 }
 
+/* What is not set is named by the prefix, wherever that comes from. */
+static void test_prefix(void **state)
+{
+    (void)state;
+    struct config c;
+    assert_int_equal(load(&c, "[intake]\nqueue=q\n[amqp]\nprefix=orders\n"), 0);
+    assert_string_equal(c.amqp.prefix, "orders");
+    assert_string_equal(c.intake.exchange, "orders");
+    assert_string_equal(c.intake.queue, "q");
+    assert_string_equal(c.delivery.exchange, "postdate.delivery");
+    config_free(&c);
+    setenv("POSTDATE_AMQP_PREFIX", "mail", 1);
+    assert_int_equal(load(&c, "[intake]\nexchange=postdate\n[amqp]\nprefix=orders\n"), 0);
+    unsetenv("POSTDATE_AMQP_PREFIX");
+    assert_string_equal(c.intake.exchange, "postdate");
+    assert_string_equal(c.intake.queue, "mail.intake");
+    config_free(&c);
+    refused("[amqp]\nprefix=a b\n", ":2: amqp.prefix: \"a b\" is no prefix of names");
+    refused("[amqp]\nprefix=\n", "amqp.prefix: is empty: it needs a value (default: postdate)");
+    refused("[amqp]\nprefix=orders\n[route]\norders=b\n", "already intake.exchange");
+}
+
 static void test_file(void **state)
 {
     (void)state;
@@ -420,6 +442,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, clean_environment, remove_file)
     const struct CMUnitTest tests[] = {
         TEST(test_defaults),
+        TEST(test_prefix),
         TEST(test_file),
         TEST(test_long_line),
         TEST(test_each_is_listed_but_secrets),

@@ -1,13 +1,8 @@
 /* postdate drop-topology: what gateways have declared in RabbitMQ goes, when Postdate is to be removed. */
 #include "amqp/inspect/inspect.h"
-#include "amqp/topology/last_hop.h"
-#include "amqp/topology/owner.h"
-#include "amqp/topology/topology.h"
 #include "amqp/topology/topology_front.h"
-#include "amqp/topology/topology_retry.h"
 #include "amqp/topology/transport.h"
 #include "core/base/names.h"
-#include "core/message/dead_letter.h"
 #include "gateway/cli/command.h"
 
 #include <inttypes.h>
@@ -15,7 +10,6 @@
 #include <string.h>
 
 #define WAIT_MS 10000
-#define DELIVERY "postdate.delivery" /* by default, whatever the prefix */
 
 struct removal {
     const struct config *config;
@@ -67,11 +61,10 @@ static int each_intake_exchange(struct removal *r, visit_fn *visit, struct err *
     return visit(r, c->intake.exchange, e);
 }
 
-/* Not one of the user's own. */
-static bool may_delete_delivery(const char *exchange)
+/* A delivery exchange of the user's own has bindings of the user's, and another Postdate may use it. */
+static bool is_ours(const char *exchange)
 {
-    return strcmp(exchange, DELIVERY) == 0 ||
-           strncmp(exchange, broker_names.own, strlen(broker_names.own)) == 0;
+    return strncmp(exchange, broker_names.own, strlen(broker_names.own)) == 0;
 }
 
 static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e)
@@ -180,7 +173,7 @@ static int delete_delivery(struct removal *r, struct err *e)
 {
     const char *name = r->config->delivery.exchange;
     bool exists;
-    if (!may_delete_delivery(name))
+    if (!is_ours(name))
         return 0;
     if (inspect_exchange(r->broker, name, &exists, e) != 0)
         return -1;

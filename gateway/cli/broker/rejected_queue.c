@@ -1,7 +1,6 @@
 #include "gateway/cli/broker/rejected_queue.h"
 
 #include "amqp/connection/broker.h"
-#include "amqp/topology/topology.h"
 #include "core/base/clock.h"
 #include "core/base/names.h"
 #include "core/message/accept.h"

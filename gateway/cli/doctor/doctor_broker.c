@@ -2,7 +2,6 @@
 #include "gateway/cli/doctor/doctor_rabbit.h"
 
 #include "amqp/inspect/policy_probe.h"
-#include "amqp/topology/topology_retry.h"
 #include "core/base/buf.h"
 #include "core/base/names.h"
 #include <inttypes.h>

@@ -1,7 +1,5 @@
 /* The way back from RabbitMQ: does anything come out of the exit queue? RabbitMQ's last hop: its limits, and
  * whether something holds it up. */
-#include "amqp/topology/last_hop.h"
-#include "amqp/topology/topology.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"
 #include "core/message/last_hop.h"

@@ -4,7 +4,6 @@
 #include "gateway/cli/doctor/doctor_management.h"
 
 #include "core/base/names.h"
-#include "core/message/dead_letter.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +87,7 @@ static const char *text_of(const json_t *o, const char *name)
 
 static bool is_ours(const struct doctor *d, const char *queue)
 {
-    return strcmp(queue, d->config->intake.queue) == 0 || names_own(bytes_of_str(queue));
+    return strcmp(queue, d->config->intake.queue) == 0 || names_is_own(bytes_of_str(queue));
 }
 
 /* The names of those that a policy changes, with its keys. */

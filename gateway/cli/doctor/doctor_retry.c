@@ -1,6 +1,5 @@
 /* Queues that dead-letter to postdate.retry. */
 #include "core/base/names.h"
-#include "core/message/dead_letter.h"
 #include "gateway/cli/doctor/doctor_admin.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 #include "gateway/cli/import/import_call.h"
 
 #include "core/base/base64.h"
+#include "core/base/names.h"
 #include "gateway/cli/program.h"
 #include "plugin_embedded.h"
 #include <inttypes.h>
@@ -90,6 +91,7 @@ static void put_variables(struct buf *b, const struct import_call *c)
     buf_printf(b, "Limit = %" PRId64 ", Margin = %" PRId64 ", Bodies = %s, Body_max = %zu, ", c->bytes,
                c->margin_ms, erlang_bool(c->with_bodies), c->max_body);
     put_binary(b, "Vhost", bytes_of_str(c->vhost));
+    put_binary(b, "Own", bytes_of_str(broker_names.delayed));
     put_binary(b, "Take", bytes_of(c->take, c->take_count * sizeof *c->take));
     put_look(b, c);
 }
@@ -100,7 +102,7 @@ static void put_program(struct buf *b, const struct import_call *c)
 {
     static const char *const names[] = {"Owner",    "Run",   "Begin", "Is_dry", "Is_end", "Seq",
                                         "Next_seq", "Read",  "Batch", "Limit",  "Margin", "Bodies",
-                                        "Body_max", "Vhost", "Take",  "Look"};
+                                        "Body_max", "Vhost", "Own",   "Take",   "Look"};
     put_variables(b, c);
     buf_put_str(b, "{ok, Tokens, _} = erl_scan:string(binary_to_list(base64:decode(\"");
     base64_encode(bytes_of_str(plugin_erl), b);

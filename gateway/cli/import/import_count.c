@@ -1,6 +1,5 @@
 /* What was read, stored, refused and left, by exchange. */
 #include "core/base/duration.h"
-#include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/import/import_internal.h"
 #include <inttypes.h>
@@ -49,18 +48,11 @@ void import_count_refusal(struct import_run *run, struct bytes exchange, const c
     r->count = 1;
 }
 
-static bool is_asked(const struct import_run *run, const struct import_survey *s)
-{
-    return bytes_equal_str(s->vhost, run->vhost) && !bytes_start_with_str(s->exchange, broker_names.own);
-}
-
 int import_count_survey(struct import_run *run, const struct import_answer *a, struct err *e)
 {
     run->total = 0;
     for (size_t i = 0; i < a->survey_count; i++) {
         const struct import_survey *s = &a->surveys[i];
-        if (!is_asked(run, s))
-            continue;
         struct import_count *c = import_count_of(run, s->exchange);
         if (c == NULL)
             return err_set(e, ERR_REJECT,
@@ -91,7 +83,7 @@ void import_count_print_hours(const struct import_run *run, const struct import_
         printf("\n%-18s %10s  %s\n", "HOUR (UTC)", "MESSAGES", "EXCHANGE");
     for (size_t i = 0; i < a->survey_count && cli_output_error() == 0; i++) {
         const struct import_survey *s = &a->surveys[i];
-        if (!is_asked(run, s) || s->soon)
+        if (s->soon)
             continue;
         timestamp_format(s->hour * HOUR_MS, when, sizeof when);
         printf("%.13s:00      %10" PRId64 "  %s\n", when, s->count,

@@ -31,9 +31,15 @@ Has_timer = whereis(rabbit_delayed_message) =/= undefined,
 Is_soon = fun(Due, Ms) -> Has_timer andalso Due >= Now - Ms andalso Due =< Now + Ms end,
 Id_of = fun({delay_entry, {delay_key, Due, X}, _, Ref}) ->
     erlang:md5(term_to_binary({Due, element(2, X), Ref}, [{minor_version, 1}])) end,
-%% What Postdate itself handed over to the plugin is its gateways' to look after.
-Is_asked = fun(X) -> {resource, V, exchange, N} = element(2, X),
-    V =:= Vhost andalso binary:match(N, <<"postdate.">>) =/= {0, 9} end,
+%% What a Postdate itself handed over to the plugin, this one or another one in the vhost, is its gateways' to look after:
+%% beside its exchange PREFIX.delayed there is PREFIX.owner.
+Is_named = fun({resource, V, exchange, N}) ->
+    S = max(0, byte_size(N) - 8),
+    V =:= Vhost andalso N =/= Own andalso case N of
+        <<P:S/binary, ".delayed">> -> element(1, rabbit_exchange:lookup({resource, V, exchange, <<P/binary, ".owner">>})) =:= error;
+        _ -> true
+    end end,
+Is_asked = fun(X) -> Is_named(element(2, X)) end,
 
 Fence = fun() ->
     {atomic, {Before, Marks}} = mnesia:transaction(fun() ->
@@ -163,7 +169,7 @@ Survey = fun() ->
                          {'andalso', {'>=', '$1', Now - Margin}, {'=<', '$1', Now + Margin}}}}]}],
         fun(Rows, Acc) -> lists:foldl(fun(R, A) -> maps:update_with(R, fun(N) -> N + 1 end, 1, A) end, Acc, Rows) end, #{}),
     Say([Line(["S", Bytes(V), Bytes(N), Number(Hour), case Soon andalso Has_timer of true -> "1"; false -> "0" end, Number(Count)])
-         || {{Hour, {resource, V, _, N}, Soon}, Count} <- maps:to_list(Counts)]) end,
+         || {{Hour, {resource, V, _, N} = X, Soon}, Count} <- maps:to_list(Counts), Is_named(X)]) end,
 %% Which of these ids the plugin still has.
 Find = fun({Ids, From, To}) ->
     Wanted = maps:from_list([{X, []} || <<X:16/binary>> <= Ids]),

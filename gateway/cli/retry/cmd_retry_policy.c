@@ -3,7 +3,6 @@
 #include "amqp/inspect/policy_probe.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"
-#include "core/message/dead_letter.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
 #include "gateway/json/json_dead.h"
