@@ -5,6 +5,8 @@ import tempfile
 import threading
 import uuid
 
+from doctor_kit import Doctor
+from handover_kit import OwnServers
 from harness import LiveTest, wait_until
 from web import Web, described, ready_address
 
@@ -41,6 +43,14 @@ class CellNumber(LiveTest):
         self.assertEqual(rc, 0, err)
         wait_until(lambda: int(p.value("select count(*) from postdate.message_now where key = 'recur/often'")) >= 3, 15, 'three occurrences')
         self.assertEqual({cell_of(r[0]) for r in p.psql("select id from postdate.message_now where key = 'recur/often'")}, {173})
+
+    def test_making_an_id_is_an_expression(self):
+        """A function call for each message would cost more than storing it."""
+        p = self.place()
+        for cell in ('s.cell', '(select x.cell from postdate.settings x)', 'null'):
+            plan = p.psql(f'explain (verbose) select postdate.id_make(now(), {cell}) from postdate.settings s')
+            self.assertNotIn('id_make', str(plan))
+            self.assertIn('gen_random_uuid', str(plan))
 
     def test_retries_and_dead_letters_have_it(self):
         p = self.place()
@@ -392,3 +402,36 @@ class CellsHttp(Cells, LiveTest):
             t.join()
         self.assertEqual(b.value("select count(*) from postdate.message_now where state = 'cancelled'"), '20')
         self.assertEqual({*answers[0], *answers[1]} - {503}, {200}, answers)
+
+
+class CellsDoctor(Cells, Doctor):
+    def test_it_knows_cells(self):
+        a, b = self.cells(1, 2)
+        env = {'POSTDATE_CELL_EXCHANGE': 'postdate.cells', 'POSTDATE_CELLS_FILE': self.file.name, 'POSTDATE_CELL_NUMBER': '1'}
+        self.assert_finding(self.doctor(a, **env), 'cell.exchange', 'warn', 'is not there yet', 'rabbitmq_consistent_hash_exchange')
+        a.gateway(**env)
+        found = self.doctor(a, **env)
+        self.assert_finding(found, 'cell.number', 'ok', 'this database is cell 1')
+        self.assert_finding(found, 'cell.exchange', 'ok', 'by message-id; what has none goes to one cell')
+        self.assert_finding(found, 'cells', 'ok', 'cell c2 answers')
+        self.assert_finding(self.doctor(a, **env | {'POSTDATE_CELL_NUMBER': '5'}), 'cell.number', 'fail', 'this database is cell 1', 'cell.number = 1')
+        self.assert_finding(self.doctor(a, **env, POSTDATE_CELL_EXCHANGE_BY='key'), 'cell.exchange', 'fail', 'cell.exchange_by', 'the same')
+        self.assert_finding(self.doctor(a, **env, POSTDATE_CELL_WEIGHT='0'), 'cell.exchange', 'warn', 'nothing new')
+        self.write(f'[cell c1]\npostgres.url = {a.postgres}\nnumber = 9\n[cell gone]\npostgres.url = {AWAY}\n')
+        found = self.doctor(a, **env)
+        self.assert_finding(found, 'cells', 'fail', 'cell c1 has the number 9')
+        self.assert_finding(found, 'cells', 'warn', 'cell gone: ')
+        self.assertNotIn('cells', self.doctor(b))
+
+
+class CellsWithoutPlugin(OwnServers, LiveTest):
+    def test_the_plugin_is_named(self):
+        p = self.place(transport='timer')
+        self.servers.rabbitmqctl('eval', 'rabbit_registry:unregister(exchange, <<"x-consistent-hash">>).')
+        try:
+            g = p.gateway(wait=False, POSTDATE_CELL_EXCHANGE='postdate.cells')
+            self.assertEqual(g.wait(30), 78)
+            self.assertIn('rabbitmq-plugins enable rabbitmq_consistent_hash_exchange', g.log())
+        finally:
+            self.servers.rabbitmqctl('eval', 'rabbit_registry:register(exchange, <<"x-consistent-hash">>, rabbit_exchange_type_consistent_hash).')
+        p.gateway(POSTDATE_CELL_EXCHANGE='postdate.cells')
