@@ -186,6 +186,10 @@ class CellsCommands(Cells, LiveTest):
         self.assertEqual(json.loads(self.ask('status', '--json')[0].split('\n}\n')[0] + '}')['cell'], 'c1')
         rc, out, _ = a.cli('list', '--json', env={'POSTDATE_CELLS': self.file.name})
         self.assertEqual((rc, len(out.splitlines())), (0, 2))
+        rc, out, _ = a.cli('--cells', self.file.name, 'list', '--json')
+        self.assertEqual((rc, len(out.splitlines())), (0, 2), 'before the command')
+        rc, out, _ = a.cli('-c', '/dev/null', 'list', '--json', env={'POSTDATE_CELLS': self.file.name})
+        self.assertEqual((rc, len(out.splitlines())), (0, 1), '--config chooses one')
 
     def test_what_is_for_one_database_says_so(self):
         self.cells(1)
