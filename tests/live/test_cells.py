@@ -428,7 +428,34 @@ class CellsDoctor(Cells, Doctor):
         self.assertNotIn('cells', self.doctor(b))
 
 
-class CellsWithoutPlugin(OwnServers, LiveTest):
+class CellsOwnServers(OwnServers, LiveTest):
+    def test_the_broker_comes_back(self):
+        """RabbitMQ makes its ring anew when it starts, and gateways bind again: nothing is lost, and no weight is doubled."""
+        env = {'POSTDATE_CELL_EXCHANGE': 'postdate.cells', 'POSTDATE_CELL_EXCHANGE_BY': 'key'}
+        a = self.place(transport='timer')
+        b = self.place(transport='timer', vhost=a.vhost, prefix='two')
+        self.places = [a, b]
+        for p, weight in ((a, 1), (b, 3)):
+            p.gateway(POSTDATE_CELL_WEIGHT=weight, **env)
+
+        def publish(c, first):
+            for n in range(first, first + 200):
+                c.publish('k', b'x', {'x-delay': 3600_000, 'x-postdate-key': f'key {n}'}, exchange='postdate.cells', mandatory=True)
+
+        def stored():
+            return [int(p.value('select count(*) from postdate.message_now')) for p in (a, b)]
+        publish(a.client(), 0)
+        wait_until(lambda: sum(stored()) == 200, 15, 'all to be stored')
+        before = stored()
+        self.servers.command('stop-rabbitmq')
+        self.servers.start()
+        for p in (a, b):
+            wait_until(lambda p=p: len(p.gateways[0].lines_with('RabbitMQ is back')) > 0, 40, 'the gateways to be back')
+        publish(a.client(), 200)
+        wait_until(lambda: sum(stored()) == 400, 15, 'all to be stored')
+        after = [y - x for x, y in zip(before, stored())]
+        self.assertGreater(after[1], 2 * after[0], (before, after))
+
     def test_the_plugin_is_named(self):
         p = self.place(transport='timer')
         self.servers.rabbitmqctl('eval', 'rabbit_registry:unregister(exchange, <<"x-consistent-hash">>).')
