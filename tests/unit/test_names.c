@@ -18,7 +18,7 @@
 
 static void test_without_a_prefix_they_are_as_listed(void **state)
 {
-    struct names made;
+    struct names made = {.prefix = ""};
     (void)state;
     names_make(&made, NAMES_PREFIX);
     assert_memory_equal(&made, &broker_names, sizeof made);

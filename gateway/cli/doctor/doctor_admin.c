@@ -1,6 +1,5 @@
 #include "gateway/cli/doctor/doctor_admin.h"
 
-#include "amqp/inspect/inspect.h"
 #include "amqp/inspect/policy_probe.h"
 #include "core/base/names.h"
 
@@ -49,21 +48,6 @@ static void describe_bindings(const json_t *bindings, struct buf *out)
     buf_put_u8(out, '\0');
 }
 
-/* Is it that of a Postdate with another prefix? Beside X.delayed it has X.owner. */
-static bool is_of_another(struct doctor *d, const char *name, const char *vhost)
-{
-    static const char suffix[] = ".delayed";
-    char owner[300];
-    struct err ignored;
-    bool exists = false;
-    size_t len = strlen(name);
-    if (strcmp(vhost, d->target.vhost) != 0 || len < sizeof suffix ||
-        strcmp(name + len - (sizeof suffix - 1), suffix) != 0)
-        return false;
-    snprintf(owner, sizeof owner, "%.*s.owner", (int)(len - (sizeof suffix - 1)), name);
-    return inspect_exchange(d->broker, owner, &exists, &ignored) == 0 && exists;
-}
-
 static void report_exchange(struct doctor *d, const json_t *x)
 {
     struct buf bindings;
@@ -81,9 +65,10 @@ static void report_exchange(struct doctor *d, const json_t *x)
     } else if (strcmp(name, broker_names.delayed) == 0 && strcmp(vhost, d->target.vhost) == 0) {
         doctor_report(d, FINDING_OK, "plugin.messages", "'%s', used by Postdate: %" PRId64 " wait; %s", name,
                       count, shown);
-    } else if (is_of_another(d, name, vhost)) {
+    } else if (json_is_true(json_object_get(x, "owned"))) { /* beside X.delayed it has X.owner */
         doctor_report(d, FINDING_OK, "plugin.messages",
-                      "'%s', used by another Postdate: %" PRId64 " wait; %s", name, count, shown);
+                      "'%s' in vhost '%s', used by another Postdate: %" PRId64 " wait; %s", name, vhost,
+                      count, shown);
     } else if (count > 0) {
         doctor_report(d, FINDING_WARN, "plugin.messages",
                       "x-delayed-message exchange '%s' in vhost '%s': %" PRId64
