@@ -42,6 +42,7 @@ MAY_INCLUDE = {
     'gateway/instance': STAGE,
     'gateway/retry': STAGE,
     'gateway/api': f'{SHARED} gateway/runtime',
+    'gateway/api/cells': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/group': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/rate': f'{SHARED} gateway/runtime gateway/api',
     'gateway/api/report': f'{SHARED} gateway/runtime gateway/api',
@@ -50,6 +51,7 @@ MAY_INCLUDE = {
     'gateway/http': f'{SHARED} gateway/runtime gateway/api',
     'gateway/control': f'{SHARED} gateway/runtime gateway/api',
     'gateway/cli': SHARED,
+    'gateway/cli/cells': f'{SHARED} gateway/cli',
     'gateway/cli/broker': f'{SHARED} gateway/cli',
     'gateway/cli/doctor': f'{SHARED} gateway/cli',
     'gateway/cli/import': f'{SHARED} gateway/cli',
@@ -77,7 +79,7 @@ SHORT = {
     'core/message/hold_policy.c', 'core/message/message.c', 'core/message/stamp.c',
     'gateway/runtime/once_rule.c', 'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
     # a queue and its exchange; what is left of any; the row that the SQL functions read; the counts of an objective
-    'amqp/topology/topology_retry.c', 'amqp/topology/transport_traces.c', 'sql/admin/settings.c', 'sql/operate/slo.c',
+    'amqp/topology/topology_retry.c', 'amqp/topology/transport_traces.c', 'sql/operate/slo.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor

@@ -38,7 +38,7 @@ static void print_allowed(const struct option *o, const char *quote)
             printf("%s%s%s%s", i > 0 ? ", " : "", quote, o->choices[i], quote);
         break;
     case OPTION_TEXT:
-        printf("%s", o->secret ? "address" : o->optional ? "path" : "text");
+        printf("%s", o->secret ? "address" : o->optional && o->check == NULL ? "path" : "text");
         break;
     case OPTION_LIST:
         printf("list of names");

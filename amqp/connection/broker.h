@@ -119,6 +119,11 @@ int broker_unbind_exchange_with(struct broker *b, const char *to, const char *fr
                                 const struct broker_arg *args, size_t arg_count, struct err *e);
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
                               const struct broker_arg *args, size_t arg_count, struct err *e);
+/* Bindings with a binding key and no arguments. */
+int broker_bind_exchange(struct broker *b, const char *to, const char *from, const char *binding_key,
+                         struct err *e);
+int broker_unbind_exchange(struct broker *b, const char *to, const char *from, const char *binding_key,
+                           struct err *e); /* missing, or one of the two exchanges is: fine */
 /* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */

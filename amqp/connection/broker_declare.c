@@ -192,20 +192,44 @@ int broker_unbind_queue(struct broker *b, const char *queue, const char *exchang
     return ask(b, AMQP_QUEUE_UNBIND_METHOD, &m, NULL, e, UNBIND_QUEUE, queue, exchange);
 }
 
+static int unbind_exchange(struct broker *b, const char *to, const char *from, amqp_exchange_unbind_t *m,
+                           struct err *e)
+{
+    char what[WHAT_MAX];
+    /* Its answer is the one whose number does not follow. */
+    const struct broker_call c =
+        call_of(AMQP_EXCHANGE_UNBIND_METHOD, m, AMQP_EXCHANGE_UNBIND_OK_METHOD, what);
+    m->destination = amqp_cstring_bytes(to);
+    m->source = amqp_cstring_bytes(from);
+    snprintf(what, sizeof what, "unbind exchange '%.120s' from exchange '%.120s'", to, from);
+    return broker_begin(b, e) ? -1 : broker_request(b, &c, NULL, e);
+}
+
+int broker_unbind_exchange(struct broker *b, const char *to, const char *from, const char *binding_key,
+                           struct err *e)
+{
+    amqp_exchange_unbind_t m = {.routing_key = amqp_cstring_bytes(binding_key)};
+    return unbind_exchange(b, to, from, &m, e);
+}
+
 int broker_unbind_exchange_with(struct broker *b, const char *to, const char *from,
                                 const struct broker_arg *args, size_t arg_count, struct err *e)
 {
     struct args a;
     if (put_args(&a, args, arg_count, e))
         return -1;
-    amqp_exchange_unbind_t m = {
-        .destination = amqp_cstring_bytes(to), .source = amqp_cstring_bytes(from), .arguments = a.table};
-    /* Its answer is the one whose number does not follow. */
-    char what[WHAT_MAX];
-    const struct broker_call c =
-        call_of(AMQP_EXCHANGE_UNBIND_METHOD, &m, AMQP_EXCHANGE_UNBIND_OK_METHOD, what);
-    snprintf(what, sizeof what, "unbind exchange '%.120s' from exchange '%.120s'", to, from);
-    return broker_begin(b, e) ? -1 : broker_request(b, &c, NULL, e);
+    amqp_exchange_unbind_t m = {.arguments = a.table};
+    return unbind_exchange(b, to, from, &m, e);
+}
+
+int broker_bind_exchange(struct broker *b, const char *to, const char *from, const char *binding_key,
+                         struct err *e)
+{
+    amqp_exchange_bind_t m = {.destination = amqp_cstring_bytes(to),
+                              .source = amqp_cstring_bytes(from),
+                              .routing_key = amqp_cstring_bytes(binding_key)};
+    return ask(b, AMQP_EXCHANGE_BIND_METHOD, &m, NULL, e, "bind exchange '%.120s' to exchange '%.120s'", to,
+               from);
 }
 
 int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,

@@ -23,6 +23,7 @@ struct accept_rules {
         *intake_queue; /* "postdate.intake": dead-letter marks of this queue are ours and are removed */
     const char *intake_exchange;   /* "postdate" */
     const char *delivery_exchange; /* where a message goes that names none */
+    const char *cell_exchange;     /* "postdate.cells", from which it comes to intake_exchange; NULL: none */
     const struct accept_route *routes;
     size_t route_count;
     const char *const *allow; /* exchange name patterns, '*' matches any run of characters */

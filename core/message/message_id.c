@@ -45,6 +45,17 @@ int64_t message_id_due_ms(struct message_id id)
     return (int64_t)ms;
 }
 
+int message_id_cell(struct message_id id)
+{
+    return id.b[7];
+}
+
+struct message_id message_id_of_cell(struct message_id id, int number)
+{
+    id.b[7] = (uint8_t)number;
+    return id;
+}
+
 bool message_id_equal(struct message_id a, struct message_id b)
 {
     return memcmp(a.b, b.b, sizeof(a.b)) == 0;

@@ -1,5 +1,6 @@
 /* Message ids: UUID version 8 (RFC 9562) whose first 48 bits are the due time in ms since 1970, so that an id
- * alone says which partition its row lives in; 74 random bits follow. */
+ * alone says which partition its row lives in; 74 random bits follow, or 66 where the database has the number
+ * of a cell. */
 #ifndef POSTDATE_CORE_MESSAGE_MESSAGE_ID_H
 #define POSTDATE_CORE_MESSAGE_MESSAGE_ID_H
 
@@ -22,6 +23,11 @@ struct message_id message_id_least(int64_t due_ms);
 /* What ids of a due time and later ones are not less than; any ms. Partitions begin and end there. */
 struct message_id message_id_floor(int64_t due_ms);
 int64_t message_id_due_ms(struct message_id id);
+/* Its byte 7, 0 to 255: the number of the cell that made it, or, of one that had none, anything. So it is a
+ * hint where to look first, and no proof. message_id_of_cell: the same id, made in that cell. SQL makes them
+ * so, too (postdate.id_make). */
+int message_id_cell(struct message_id id);
+struct message_id message_id_of_cell(struct message_id id, int number);
 bool message_id_equal(struct message_id a, struct message_id b);
 
 /* Lower-case 8-4-4-4-12. */

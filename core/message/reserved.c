@@ -24,7 +24,9 @@ static bool is_delivery_exchange(struct bytes name, const struct accept_rules *r
 
 bool reserved_exchange(struct bytes name, const struct accept_rules *rules)
 {
-    bool own = bytes_start_with_str(name, broker_names.own) || bytes_equal_str(name, rules->intake_exchange);
+    bool own = bytes_start_with_str(name, broker_names.own) ||
+               bytes_equal_str(name, rules->intake_exchange) ||
+               (rules->cell_exchange != NULL && bytes_equal_str(name, rules->cell_exchange));
     for (size_t i = 0; i < rules->route_count && !own; i++)
         own = bytes_equal_str(name, rules->routes[i].intake_exchange);
     return (own && !is_delivery_exchange(name, rules)) || bytes_equal_str(name, RETURN_EXCHANGE);

@@ -29,6 +29,7 @@ struct api_operation {
     const char *id;   /* what it calls the id there; NULL: "id" */
     bool by_filter;   /* of the two with this name, the one with a filter */
     bool needs_key;   /* where a request may be delivered twice */
+    bool in_cells;    /* what this gateway does not have is looked for in the other cells */
     bool conditional; /* if_match and if_none_match count */
     enum api_shape shape;
     enum api_threads threads;

@@ -7,17 +7,18 @@
 
 /* clang-format off */
 #define API_BY_FILTER(what)  .run = api_bulk, .by_filter = true, .kind = OPERATE_##what
+#define API_IN_CELLS(does)   .run = (does), .in_cells = true
 #define API_BY_NAME(does)    .run = (does), .id = "name"
 #define API_BY_PATTERN(does) .run = (does), .id = "pattern"
 #define API_BY_EXCHANGE(does) .run = (does), .id = "exchange"
 #define API_OPERATIONS(OP) \
     OP(SCHEDULE,        "schedule",            BODY,    GROUP_COMMIT, KEYED,      .run = NULL)                                        \
-    OP(SHOW,            "show",                PARAMS,  WORKER,       READS,      .run = api_run_show)                                \
+    OP(SHOW,            "show",                PARAMS,  WORKER,       READS,      API_IN_CELLS(api_run_show))                         \
     OP(LIST,            "list",                PARAMS,  WORKER,       READS,      .run = api_list)                                    \
-    OP(CANCEL,          "cancel",              PARAMS,  WORKER,       IDEMPOTENT, .run = api_run_cancel)                              \
-    OP(RESCHEDULE,      "reschedule",          ID_BODY, WORKER,       CHANGES,    .run = api_run_reschedule)                          \
-    OP(RETRY,           "retry",               ID_BODY, WORKER,       CHANGES,    .run = api_run_retry)                               \
-    OP(FAIL,            "fail",                ID_BODY, WORKER,       IDEMPOTENT, .run = api_run_fail)                                \
+    OP(CANCEL,          "cancel",              PARAMS,  WORKER,       IDEMPOTENT, API_IN_CELLS(api_run_cancel))                       \
+    OP(RESCHEDULE,      "reschedule",          ID_BODY, WORKER,       CHANGES,    API_IN_CELLS(api_run_reschedule))                   \
+    OP(RETRY,           "retry",               ID_BODY, WORKER,       CHANGES,    API_IN_CELLS(api_run_retry))                        \
+    OP(FAIL,            "fail",                ID_BODY, WORKER,       IDEMPOTENT, API_IN_CELLS(api_run_fail))                         \
     OP(BULK_CANCEL,     "cancel",              BODY,    BULK_WORKER,  IDEMPOTENT, API_BY_FILTER(CANCEL))                              \
     OP(BULK_RESCHEDULE, "reschedule",          BODY,    BULK_WORKER,  CHANGES,    API_BY_FILTER(RESCHEDULE), .needs_key = true)       \
     OP(BULK_RETRY,      "retry",               BODY,    BULK_WORKER,  CHANGES,    API_BY_FILTER(RETRY))                               \

@@ -39,6 +39,17 @@ struct executor_session {
     unsigned attempt;
 };
 
+/* A worker's connections to the databases of other cells, opened when they are needed
+ * (cells/executor_cells.c).
+ */
+struct executor_cells {
+    struct executor_cell {
+        struct pg *pg;
+        int64_t used_ms, retry_at_ms; /* monotonic */
+        unsigned failures;            /* since it could be asked */
+    } each[CELLS_MAX];                /* in the order of runtime->cells */
+};
+
 /* The threads of a kind, and what waits for them. */
 struct executor_pool {
     struct executor_queue queue;
@@ -72,6 +83,12 @@ int executor_session_connect(struct executor_session *session, struct err *e);
 void executor_session_close(struct executor_session *session);
 /* About the database's clock in ms. Delays are counted again when they are stored (store_accept). */
 int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e);
+
+/* Where the gateway's own database has answered "not found" to one of the operations that are for all cells:
+ * asks the others, and makes their answer. */
+void executor_cells_ask(struct executor *d, struct executor_cells *sessions, const struct api_context *own,
+                        struct api_request *r);
+void executor_cells_close(struct executor_cells *sessions, bool only_idle);
 
 /* [slo] */
 struct slo_objective executor_objective(const struct config *c);

@@ -17,6 +17,7 @@ struct worker {
     struct executor_session session;
     struct api_context context;
     struct executor_park park;
+    struct executor_cells cells;
     bool has_secret;
 };
 
@@ -73,8 +74,10 @@ static bool run_request(struct worker *w, struct api_request *r)
     }
     if (w->context.wake)
         notifier_notify(&w->executor->runtime->claimer_notifier);
-    if (rc == 0)
+    if (rc == 0) {
+        executor_cells_ask(w->executor, &w->cells, &w->context, r);
         return false;
+    }
     fail_request(w, r, &e);
     return w->session.hurried && e.kind == ERR_BUSY && !w->context.done && !w->context.wrote &&
            w->session.pg != NULL && pg_is_locked_out(w->session.pg);
@@ -119,12 +122,14 @@ static void serve_queue(struct worker *w, struct executor_queue *queue, int numb
             executor_queue_take(queue, number, executor_park_pause_ms(&w->park, 500), &ended);
         if (r != NULL)
             take_fresh(w, r);
+        executor_cells_close(&w->cells, true);
         r = executor_park_take(&w->park);
         if (r != NULL)
             try_request(w, r);
         else if (ended)
             clock_nap_ms(executor_park_pause_ms(&w->park, 20));
     }
+    executor_cells_close(&w->cells, false);
     executor_session_close(&w->session);
 }
 

@@ -48,9 +48,22 @@ void cli_say(const char *fmt, ...)
     fputc('\n', stderr);
 }
 
+struct cli_asking *cli_asking(void)
+{
+    static struct cli_asking asking;
+    return &asking;
+}
+
 int cli_fail(const struct err *e)
 {
-    cli_say("%s", e->text);
+    struct cli_asking *asking = cli_asking();
+    asking->failed = e->kind;
+    if (asking->others_follow && e->kind == ERR_NOT_FOUND)
+        return err_exit_code(e);
+    if (asking->cell != NULL)
+        cli_say("cell %s: %s", asking->cell, e->text);
+    else
+        cli_say("%s", e->text);
     return err_exit_code(e);
 }
 
@@ -61,12 +74,24 @@ int cli_no_memory(void)
     return cli_fail(&e);
 }
 
+void cli_print_object(struct bytes text)
+{
+    const char *cell = cli_asking()->cell;
+    if (cell != NULL && text.len > 2 && text.data[0] == '{') {
+        bool lines = text.data[1] == '\n'; /* names of cells need no escapes */
+        printf(lines ? "{\n  \"cell\": \"%s\"," : "{\"cell\":\"%s\",", cell);
+        text = bytes_of(text.data + 1, text.len - 1);
+    }
+    fwrite(text.data, 1, text.len, stdout);
+}
+
 int cli_print_json(const json_t *value, size_t flags)
 {
     char *text = json_dumps(value, flags);
     if (text == NULL)
         return cli_no_memory();
-    puts(text);
+    cli_print_object(bytes_of_str(text));
+    putchar('\n');
     free(text);
     return 0;
 }
@@ -101,13 +126,13 @@ static void say_times(struct cli *cli)
     cli->time_count = 0;
 }
 
-static void print_mistake(void *ctx, enum err_kind kind, const char *text)
+void cli_report_mistake(void *ctx, enum err_kind kind, const char *text)
 {
     (void)ctx, (void)kind;
     cli_say("%s", text);
 }
 
-static void print_warning(void *ctx, const char *text)
+void cli_report_warning(void *ctx, const char *text)
 {
     (void)ctx;
     cli_say("%s", text);
@@ -115,7 +140,7 @@ static void print_warning(void *ctx, const char *text)
 
 int cli_load_config(struct cli *cli)
 {
-    const struct config_report report = {.mistake = print_mistake, .warning = print_warning};
+    const struct config_report report = {.mistake = cli_report_mistake, .warning = cli_report_warning};
     struct err e;
     say_times(cli);
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
@@ -126,14 +151,28 @@ int cli_load_config(struct cli *cli)
     return 0;
 }
 
-struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e)
+typedef struct pg *pg_opener(const char *url, const char *name, int answer_ms, struct err *e);
+
+static struct pg *open_patiently(const char *url, const char *name, int answer_ms, struct err *e)
+{
+    (void)answer_ms;
+    return pg_open(url, name, e);
+}
+
+/* Root as the service's user. */
+static struct pg *open_as(pg_opener *open, const char *url, const char *name, int answer_ms, struct err *e)
 {
     const struct passwd *user = pg_url_service_user(url);
     bool moved = user != NULL && seteuid(user->pw_uid) == 0;
-    struct pg *c = answer_ms > 0 ? health_open(url, name, answer_ms, e) : pg_open(url, name, e);
+    struct pg *c = open(url, name, answer_ms, e);
     if (moved && seteuid(0) != 0)
         abort();
     return c;
+}
+
+struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e)
+{
+    return open_as(answer_ms > 0 ? health_open : open_patiently, url, name, answer_ms, e);
 }
 
 void cli_database_names(const char *url, char role[PG_NAME_SIZE], char database[PG_NAME_SIZE])
@@ -161,7 +200,8 @@ int cli_open(struct cli *cli, enum cli_schema schema)
     int code = cli->has_config ? 0 : cli_load_config(cli);
     if (code != 0)
         return code;
-    cli->pg = cli_connect(cli->config.postgres.url, "postdate", 0, &e);
+    cli->pg = cli->cell != NULL ? open_as(pg_open_other, cli->cell->postgres_url, "postdate", 0, &e)
+                                : cli_connect(cli->config.postgres.url, "postdate", 0, &e);
     if (cli->pg == NULL)
         return cli_fail(&e);
     /* Which broker the schema belongs to is the gateway's to check: the command line works without one. */

@@ -6,6 +6,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/message/message_id.h"
+#include "gateway/config/cells.h"
 #include "gateway/config/config.h"
 #include "sql/connection/pg.h"
 #include <jansson.h>
@@ -18,6 +19,9 @@
 
 struct cli {
     const char *config_path; /* -c, or NULL */
+    const char *cells_path;  /* --cells, or NULL */
+    const struct cell *cell; /* whose database cli_open opens; NULL: that of the configuration */
+    int only_word;           /* with a cell: the one word that it is asked for, from 1; 0: all */
     const struct command *command;
     const struct cli_verb *verb; /* of the command, if it has verbs (gateway/cli/command.h) */
     int word_count;              /* what stands behind them and is no option */
@@ -27,8 +31,9 @@ struct cli {
     size_t row_count;
     bool has_config; /* config is loaded and to be freed */
     struct config config;
-    struct pg *pg; /* open after cli_open */
-    bool changing; /* something was changed, or was about to be: the database's log tells who did it */
+    struct cells cells; /* of cells_path, once they are asked */
+    struct pg *pg;      /* open after cli_open */
+    bool changing;      /* something was changed, or was about to be: the database's log tells who did it */
     int64_t changed;
     struct {
         const char *option, *text;
@@ -37,10 +42,22 @@ struct cli {
     int time_count;
 };
 
+/* Where several cells are asked one after the other (gateway/cli/cells/cells_run.h), the one that is asked
+ * now: what is printed as JSON, and said of errors, names it. */
+struct cli_asking {
+    const char *cell;     /* NULL: none */
+    bool others_follow;   /* that there is no such thing here is not said */
+    enum err_kind failed; /* of the last error that cli_fail had */
+};
+struct cli_asking *cli_asking(void);
+
 /* Loads the configuration; opens the connection, which migrate does without checking the schema. Errors are
  * printed; 0 or the exit code. */
 enum cli_schema { CLI_SCHEMA_CURRENT, CLI_SCHEMA_ANY };
 int cli_load_config(struct cli *cli);
+/* Of a struct config_report. */
+void cli_report_mistake(void *ctx, enum err_kind kind, const char *text);
+void cli_report_warning(void *ctx, const char *text);
 int cli_open(struct cli *cli, enum cli_schema schema);
 /* As pg_open, or with answer_ms > 0 as health_open; root as pg_url_service_user. */
 struct pg *cli_connect(const char *url, const char *name, int answer_ms, struct err *e);
@@ -62,6 +79,8 @@ void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail(const struct err *e);
 int cli_no_memory(void);
 
+/* Prints an object as it is, with the cell in front of its fields where one of several is asked. */
+void cli_print_object(struct bytes text);
 /* Prints it with a line end. flags: of jansson's json_dumps. 0, or the exit code. */
 int cli_print_json(const json_t *value, size_t flags);
 /* "postdate schedule: text" and where to read more; returns 64. */

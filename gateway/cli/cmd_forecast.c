@@ -128,5 +128,6 @@ const struct command command_forecast = {
     .summary = "How much is due when, and how long bursts take to deliver",
     .options = options,
     .run = show_forecast,
+    .cells = CLI_CELLS_EACH,
     .order_size = sizeof(struct order),
 };

@@ -55,7 +55,7 @@ static bool print_record(void *ctx, const struct message_record *r)
     if (json_message_print(r, JSON_STYLE_LINE | JSON_STYLE_NO_BODY, &l->line, &l->e) != 0)
         return false;
     buf_put_u8(&l->line, '\n');
-    fwrite(l->line.data, 1, l->line.len, stdout);
+    cli_print_object(buf_bytes(&l->line));
     return cli_output_error() == 0;
 }
 
@@ -117,6 +117,7 @@ const struct command command_list = {
     .summary = "List messages in the order they are due",
     .options = options,
     .run = run_list,
+    .cells = CLI_CELLS_EACH,
     .order_size = sizeof(struct order),
     .initial = &(const struct order){.filter = CLI_FILTER_INIT, .limit = 100},
 };

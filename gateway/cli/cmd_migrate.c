@@ -128,6 +128,7 @@ static int migrate_schema(struct cli *cli, bool rebind, const struct identity *i
                                       .lead_ms = cli->config.delivery.lead_ms};
     const struct migrate_options options = {
         .settings = &settings,
+        .cell = (int)cli->config.cell.number,
         .max_delay_ms = cli->config.delivery.max_delay_ms,
         .vhost = identity->vhost,
         .broker = identity->broker,

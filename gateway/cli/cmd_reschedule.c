@@ -58,6 +58,7 @@ const struct command command_reschedule = {
     .options = options,
     .run = run_reschedule,
     .takes_words = true,
+    .cells = CLI_CELLS_FIND,
     .order_size = sizeof(struct order),
     .initial = &(const struct order){.filter = CLI_FILTER_INIT},
     .operation =

@@ -88,7 +88,7 @@ static int print_json(const struct message_record *r)
     if (json_message_print(r, JSON_STYLE_PRETTY, &out, &e) != 0) {
         code = cli_fail(&e);
     } else {
-        fwrite(out.data, 1, out.len, stdout);
+        cli_print_object(buf_bytes(&out));
         putchar('\n');
     }
     buf_free(&out);
@@ -157,5 +157,6 @@ const struct command command_show = {
     .options = options,
     .run = run_show,
     .takes_words = true,
+    .cells = CLI_CELLS_FIND,
     .order_size = sizeof(struct order),
 };

@@ -166,5 +166,7 @@ const struct command command_status = {
     .summary = "Show backlog, next due message and gateways",
     .options = options,
     .run = run_status,
+    .cells = CLI_CELLS_EACH,
+    .cells_not = "watch here",
     .order_size = sizeof(struct order),
 };

@@ -77,6 +77,14 @@ static void print_row(const struct cli_option *o)
     printf("%-21s %s\n", names, o->help);
 }
 
+static bool takes_cells(const struct command *c)
+{
+    bool some = c->cells != CLI_CELLS_NONE;
+    for (const struct cli_verb *v = c->verbs; v != NULL && v->name != NULL; v++)
+        some |= v->cells != CLI_CELLS_NONE;
+    return some;
+}
+
 static void print_help(const struct cli *cli)
 {
     const struct command *c = cli->command;
@@ -90,13 +98,15 @@ static void print_help(const struct cli *cli)
     puts("  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
          "  -h, --help          this text\n"
          "      --version       the version");
+    if (takes_cells(c))
+        puts("      --cells FILE    several databases, one after the other (else $POSTDATE_CELLS)");
     if (c->notes != NULL)
         printf("\n%s\n", c->notes);
 }
 
 static int unknown_option(const struct cli *cli, const char *word)
 {
-    char options[40 * CLI_ROWS_MAX] = "--config --help --version", near[40];
+    char options[40 * CLI_ROWS_MAX] = "--config --cells --help --version", near[40];
     size_t used = strlen(options);
     for (size_t i = 0; i < cli->row_count; i++)
         if (cli->rows[i]->name != NULL)
@@ -113,6 +123,9 @@ int cli_common_option(struct cli *cli, int option, char **argv)
     switch (option) {
     case 'c':
         cli->config_path = optarg;
+        return -1;
+    case CLI_CELLS:
+        cli->cells_path = optarg;
         return -1;
     case 'h':
         print_help(cli);
@@ -221,25 +234,52 @@ static int check_verb(const struct cli *cli)
                             : cli_usage(cli, "unexpected argument \"%s\"", cli->words[v->most]);
 }
 
-static int run_words(struct cli *cli, void *order)
+enum cli_cells cli_cells_of(const struct cli *cli)
 {
-    int code;
-    if (cli->command->verbs != NULL) {
-        if ((code = find_verb(cli)) != 0 || (code = check_verb(cli)) != 0)
-            return code;
-        return cli->verb->run(cli, order);
-    }
-    if (cli->word_count > 0 && !cli->command->takes_words)
-        return cli_usage(cli, "unexpected argument \"%s\"", cli->words[0]);
-    return cli->command->run(cli, order);
+    return cli->verb != NULL ? cli->verb->cells : cli->command->cells;
 }
 
-int cli_run(struct cli *cli, int argc, char **argv)
+static int check_words(struct cli *cli)
+{
+    int code;
+    if (cli->command->verbs != NULL)
+        return (code = find_verb(cli)) != 0 ? code : check_verb(cli);
+    if (cli->word_count > 0 && !cli->command->takes_words)
+        return cli_usage(cli, "unexpected argument \"%s\"", cli->words[0]);
+    return 0;
+}
+
+static int run_words(struct cli *cli, void *order)
+{
+    int code = check_words(cli);
+    if (code != 0)
+        return code;
+    if (cli->cells_path != NULL && cli->cell == NULL)
+        return CLI_ASK_CELLS;
+    if (cli->only_word > 0) {
+        cli->words += cli->only_word - 1;
+        cli->word_count = 1;
+    }
+    return cli->verb != NULL ? cli->verb->run(cli, order) : cli->command->run(cli, order);
+}
+
+/* Of the run before. */
+static void forget_words(struct cli *cli)
+{
+    optind = 0; /* starts getopt afresh */
+    cli->verb = NULL;
+    cli->row_count = 0;
+    cli->time_count = 0;
+    memset(cli->given, 0, sizeof cli->given);
+}
+
+int cli_run_once(struct cli *cli, int argc, char **argv)
 {
     const struct command *c = cli->command;
     void *order = calloc(1, c->order_size);
     if (order == NULL)
         return cli_no_memory();
+    forget_words(cli);
     if (c->initial != NULL)
         memcpy(order, c->initial, c->order_size);
     collect_rows(cli);

@@ -32,6 +32,14 @@ cli_take cli_take_bytes; /* struct bytes; data is not NULL then */
 cli_take cli_take_time, cli_take_duration;
 cli_take cli_take_number; /* int64_t, from 1 to max */
 
+/* How a command or a verb is run with --cells. */
+enum cli_cells {
+    CLI_CELLS_NONE, /* not at all: it is for one database */
+    CLI_CELLS_FIND, /* of messages that are named by ids or by a key: until a cell has it */
+    CLI_CELLS_KEYS, /* the same, and a key is looked for in all of them */
+    CLI_CELLS_EACH, /* in one after the other */
+};
+
 /* {0} ends a table. */
 struct cli_verb {
     const char *name;
@@ -39,6 +47,7 @@ struct cli_verb {
     int least, most;                          /* words behind it: cli->words */
     const char *wrong;                        /* said of fewer or more */
     int kind;                                 /* the command's own */
+    enum cli_cells cells;
 };
 
 struct cli_operation;
@@ -56,6 +65,8 @@ struct command {
     const void *initial; /* a copy of this */
     void (*close)(void *order);
     bool has_content;                      /* its options may hold what nobody is to log */
+    enum cli_cells cells;                  /* without verbs */
+    const char *cells_not;                 /* options, "watch here", that do not go with --cells; or NULL */
     const struct cli_operation *operation; /* of the commands that work on named or filtered messages
                                               (gateway/cli/filter.h), else NULL */
 };
@@ -67,17 +78,24 @@ extern const struct command command_migrate, command_schedule, command_show, com
 
 /* Every command's long options end with these, and its short ones begin with CLI_SHORT. */
 #define CLI_SHORT ":c:h"
+#define CLI_CELLS 255 /* what getopt calls --cells */
 #define CLI_LONG                                                                                             \
-    {"config", required_argument, NULL, 'c'}, {"help", no_argument, NULL, 'h'},                              \
-        {"version", no_argument, NULL, 'V'},                                                                 \
+    {"config", required_argument, NULL, 'c'}, {"cells", required_argument, NULL, CLI_CELLS},                 \
+        {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'},                               \
     {                                                                                                        \
         NULL, 0, NULL, 0                                                                                     \
     }
 /* Handles -c (returns -1: go on); for -h, --version and mistakes returns the exit code to leave with. */
 int cli_common_option(struct cli *cli, int option, char **argv);
 
-/* Runs cli->command; argv[0] is its name. The exit code. */
+/* Runs cli->command, in each cell that is to be asked; argv[0] is its name. The exit code. */
 int cli_run(struct cli *cli, int argc, char **argv);
+/* The same once: in the database of the configuration, or in cli->cell. CLI_ASK_CELLS: the command line is
+ * right, and nothing was done, for --cells was given; the words that name messages are in cli->words. */
+#define CLI_ASK_CELLS (-2)
+int cli_run_once(struct cli *cli, int argc, char **argv);
+/* How cli->command, with its verb, is run with --cells. */
+enum cli_cells cli_cells_of(const struct cli *cli);
 /* Any of these options, "limit group", was given. */
 bool cli_gave(const struct cli *cli, const char *names);
 

@@ -63,6 +63,10 @@ static int operate_id(struct cli *cli, const struct cli_operation *op, struct me
     struct err e;
     if (operate_message(cli->pg, NULL, &q, &result, &e) != 0)
         return cli_fail(&e);
+    if (result.answer == OPERATE_NOT_FOUND && cli_asking()->others_follow) {
+        err_set(&e, ERR_NOT_FOUND, "not found");
+        return cli_fail(&e);
+    }
     cli_changed(cli, result.answer == OPERATE_DONE);
     const char *word = result.answer == OPERATE_DONE ? op->done : words[result.answer];
     if (op->moves && result.answer == OPERATE_DONE)

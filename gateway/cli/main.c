@@ -2,15 +2,12 @@
 #include "gateway/cli/command.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
-#include "sql/admin/audit.h"
 
 #include <errno.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-#define WHAT_SIZE 600
 
 static const struct command *const commands[] = {
     &command_migrate,    &command_schedule, &command_show,          &command_list,   &command_cancel,
@@ -29,6 +26,7 @@ static void print_help(FILE *out)
         fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
     fputs("\nOptions:\n"
           "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
+          "      --cells FILE    several databases: look-ups in all of them (else $POSTDATE_CELLS)\n"
           "  -h, --help          this text; `postdate COMMAND --help` for one command\n"
           "      --version       the version\n\n"
           "Exit: 0 done, 1 some failed, 64 usage, 65 bad data, 66 not found, 69 cannot connect,\n"
@@ -52,26 +50,6 @@ static const struct command *find_command(const char *name)
             return commands[i];
     }
     return NULL;
-}
-
-/* The command as it was called, without what may hold content. */
-static void describe_command(const struct command *command, int argc, char **argv, char out[WHAT_SIZE])
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (int i = 0; i < argc && used < WHAT_SIZE && (!command->has_content || i < 3); i++)
-        if (!command->has_content || argv[i][0] != '-')
-            used += (size_t)snprintf(out + used, WHAT_SIZE - used, "%s%s", i > 0 ? " " : "", argv[i]);
-}
-
-/* Into the log of the database: there it is as safe from whoever did it as the server is. */
-static void audit_command(const struct cli *cli, const char *what, int code)
-{
-    char shown[WHAT_SIZE];
-    struct err e;
-    bytes_printable(bytes_of_str(what), shown, sizeof shown);
-    if (audit_note(cli->pg, shown, cli->changed, code, &e) != 0)
-        cli_say("this could not be noted in the log of PostgreSQL: %s", e.text);
 }
 
 static int run_command(struct cli *cli, int argc, char **argv)
@@ -104,15 +82,7 @@ static int run_command(struct cli *cli, int argc, char **argv)
             return cli_usage(cli, "unknown command \"%s\": did you mean \"%s\"?", word, near);
         return cli_usage(cli, "unknown command \"%s\"", word);
     }
-    char what[WHAT_SIZE];
-    argc -= optind;
-    argv += optind;
-    optind = 0; /* starts getopt afresh */
-    describe_command(cli->command, argc, argv, what);
-    int code = cli_run(cli, argc, argv);
-    if (cli->changing)
-        audit_command(cli, what, code);
-    return code;
+    return cli_run(cli, argc - optind, argv + optind);
 }
 
 /* Output that did not arrive must not look like success; a reader that left is no news. */
@@ -143,5 +113,6 @@ int main(int argc, char **argv)
     pg_close(cli.pg);
     if (cli.has_config)
         config_free(&cli.config);
+    cells_free(&cli.cells);
     return finish_output(code);
 }

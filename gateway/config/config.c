@@ -73,6 +73,13 @@ static void check_together(struct config_loader *l)
             "http.listen: others can reach \"%s\", and http.tokens is off: anybody could schedule and "
             "cancel (allowed: an address of 127.0.0.1 or [::1], tokens=on, or insecure_listen=on)",
             c->http.listen);
+    if (c->cell.exchange != NULL && (strcmp(c->cell.exchange, c->intake.exchange) == 0 ||
+                                     strcmp(c->cell.exchange, c->delivery.exchange) == 0))
+        config_mistake(
+            l, where, 0,
+            "cell.exchange is \"%s\", as intake.exchange or delivery.exchange is: messages would go "
+            "in circles",
+            c->cell.exchange);
     for (size_t i = 0; i < c->route_count; i++) {
         const struct accept_route *r = &c->routes[i];
         if (strcmp(r->intake_exchange, c->intake.exchange) == 0 ||
@@ -187,6 +194,7 @@ struct accept_rules config_accept_rules(const struct config *c)
     return (struct accept_rules){
         .intake_queue = c->intake.queue,
         .intake_exchange = c->intake.exchange,
+        .cell_exchange = c->cell.exchange,
         .delivery_exchange = c->delivery.exchange,
         .routes = c->routes,
         .route_count = c->route_count,

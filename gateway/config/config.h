@@ -17,6 +17,8 @@ enum config_queues_by { QUEUES_BY_RANDOM, QUEUES_BY_ROUTING_KEY, QUEUES_BY_MESSA
 enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };
 /* What the audit lines are about: nothing, changes of what is stored, scheduling, too. */
 enum config_log_audit { LOG_AUDIT_OFF, LOG_AUDIT_CHANGES, LOG_AUDIT_ALL };
+/* What decides which cell of an exchange gets a message (amqp/topology/topology_cell.h). */
+enum config_exchange_by { CELL_BY_KEY, CELL_BY_MESSAGE_ID, CELL_BY_ROUTING_KEY };
 enum config_log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* Strings are owned by the config and valid until config_free. Read-only after loading, so any thread may
@@ -70,6 +72,15 @@ struct config {
         int64_t late_ms, window_ms;
         char *target; /* "99.9%" */
     } slo;
+    struct {
+        int64_t number; /* -1: none */
+        char *exchange; /* NULL: none */
+        enum config_exchange_by exchange_by;
+        int64_t weight;
+    } cell;
+    struct {
+        char *file; /* gateway/config/cells.h; NULL: none */
+    } cells;
     struct {
         enum config_log_level level;
         enum config_log_audit audit;

@@ -26,6 +26,7 @@ static const char *const handover_whats[] = {"plain", "all", NULL};
 static const char *const feeders[] = {"internal", "cron", NULL};
 static const char *const last_hops[] = {"gateway", "broker", NULL};
 static const char *const queues_bys[] = {"random", "routing-key", "message-id", "key", NULL};
+static const char *const exchange_bys[] = {"key", "message-id", "routing-key", NULL};
 static const char *const off_on[] = {"off", "on", NULL};
 
 static int check_postgres_url(const char *value, struct err *e)
@@ -185,6 +186,22 @@ const struct option option_table[] = {
      .help = "how many deliveries are to be punctual"},
     {"slo", "window", OPTION_DURATION, "30d", HOUR, 366 * DAY, AT(slo.window_ms),
      .help = "over which time that is judged"},
+
+    {"cell", "number", OPTION_INTEGER, "", 0, 255, .optional = true, AT(cell.number),
+     .help = "of several Postdates, the number of this one: its ids begin to tell which one made them; a "
+             "database keeps the one that it was given first"},
+    {"cell", "exchange", OPTION_TEXT, "", .optional = true, .check = check_name, AT(cell.exchange),
+     .help = "an exchange that deals messages out to the cells of one vhost; declared as x-consistent-hash, "
+             "and the intake exchange is bound to it"},
+    {"cell", "exchange_by", OPTION_CHOICE, "message-id", .choices = exchange_bys, AT(cell.exchange_by),
+     .help = "what decides which cell that is: key, the header x-postdate-key; message-id, the property; or "
+             "routing-key; the same for all cells"},
+    {"cell", "weight", OPTION_INTEGER, "1", 0, 100, AT(cell.weight),
+     .help = "the share of this cell, beside the others' weights; 0: it gets nothing new, and delivers what "
+             "it has"},
+
+    {"cells", "file", OPTION_TEXT, "", .optional = true, AT(cells.file),
+     .help = "the list of all cells: what this gateway does not have is looked for in the others, too"},
 
     {"log", "level", OPTION_CHOICE, "info", .choices = log_levels, AT(log.level),
      .help = "least severity to log"},

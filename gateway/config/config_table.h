@@ -13,7 +13,7 @@ enum option_kind {
     OPTION_TEXT,     /* char *, NULL while empty */
     OPTION_DURATION, /* int64_t ms */
     OPTION_SIZE,     /* uint64_t bytes */
-    OPTION_INTEGER,  /* int64_t */
+    OPTION_INTEGER,  /* int64_t, -1 while empty */
     OPTION_CHOICE,   /* an enum; the values are the positions in choices */
     OPTION_FLAG,     /* bool; choices has two words, the second one means true */
     OPTION_LIST, /* char ** at offset, size_t at count_offset; comma-separated, "" in quotes is an empty item
@@ -25,7 +25,7 @@ struct option {
     enum option_kind kind;
     const char *initial; /* default, in the form a user would write */
     int64_t min, max;    /* DURATION, SIZE, INTEGER: limits of the value */
-    bool optional;       /* TEXT: may be empty */
+    bool optional;       /* TEXT, INTEGER: may be empty */
     bool prefixed;       /* TEXT: amqp.prefix takes the place of the first word of the default */
     bool secret;         /* never printed; …_FILE in the environment is allowed */
     const char *const *choices;

@@ -100,8 +100,10 @@ static int set_integer(const struct option *o, struct config *c, const char *val
     errno = 0;
     long long parsed = strtoll(value, &end, 10);
     int64_t n = parsed;
-    if (end == value || *end != '\0' || isspace((unsigned char)*value) || errno == ERANGE || n < o->min ||
-        n > o->max)
+    if (*value == '\0' && o->optional)
+        n = -1;
+    else if (end == value || *end != '\0' || isspace((unsigned char)*value) || errno == ERANGE ||
+             n < o->min || n > o->max)
         return err_set(e, ERR_CONFIG, "\"%s\" is not allowed: write a whole number from %lld to %lld", value,
                        (long long)o->min, (long long)o->max);
     store_value(o, c, &n, sizeof n);
@@ -227,7 +229,8 @@ void option_format(const struct option *o, const struct config *c, char *out, si
         break;
     case OPTION_INTEGER:
         memcpy(&n, field, sizeof n);
-        snprintf(out, size, "%lld", (long long)n);
+        if (n >= 0 || !o->optional)
+            snprintf(out, size, "%lld", (long long)n);
         break;
     case OPTION_CHOICE:
         memcpy(&choice, field, sizeof choice);

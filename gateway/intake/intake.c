@@ -79,8 +79,8 @@ static int connect_broker(struct intake *in, struct err *e)
     random_take(&in->random, &in->session.name, sizeof in->session.name);
     if (startup_keep_vhost(in->runtime, in->broker, e) != 0 ||
         startup_declare(in->runtime, in->broker, in->pg, false, &in->found, e) != 0 ||
-        intake_find_stamps(in, e) != 0 || store_session_begin(in->pg, &in->session, e) != 0 ||
-        consume(in, e) != 0)
+        startup_keep_cell(in->runtime, in->broker, in->pg, e) != 0 || intake_find_stamps(in, e) != 0 ||
+        store_session_begin(in->pg, &in->session, e) != 0 || consume(in, e) != 0)
         return -1;
     warn_of_delays(in);
     intake_open_prober(in);

@@ -136,17 +136,25 @@ int main(int argc, char **argv)
         return left_with;
     struct config_report report = {.mistake = say_mistake, .warning = say};
     struct err e = {0};
+    struct cells cells = {.count = 0};
     if (config_load(&config, o.config_path, &report, &e) != 0)
         return err_exit_code(&e);
+    if (config.cells.file != NULL && cells_load(&cells, config.cells.file, &report, &e) != 0) {
+        config_free(&config);
+        return err_exit_code(&e);
+    }
+    o.cells = cells.count > 0 ? &cells : NULL;
     names_set_prefix(config.amqp.prefix);
     if (check) {
         printf("configuration is fine%s%s\n", config.source ? ": " : " (defaults and environment)",
                config.source ? config.source : "");
+        cells_free(&cells);
         config_free(&config);
         return 0;
     }
     int code = leave_root(&config);
     if (code != 0) {
+        cells_free(&cells);
         config_free(&config);
         return code;
     }
@@ -156,6 +164,7 @@ int main(int argc, char **argv)
     signals_block();
     set_stack_size();
     code = supervisor_run(&o);
+    cells_free(&cells);
     config_free(&config);
     return code;
 }

@@ -9,6 +9,7 @@ int runtime_open(struct runtime *rt, const struct config *c, struct err *e)
     char host[INSTANCE_HOST_SIZE];
     instance_host(host);
     rt->config = c;
+    atomic_init(&rt->cell_number, -1);
     snprintf(rt->name, sizeof rt->name, "%s:%d", host, (int)getpid());
     pthread_mutex_init(&rt->clock_lock, NULL);
     pthread_mutex_init(&rt->locked_lock, NULL);

@@ -8,6 +8,7 @@
 #include "amqp/topology/owner.h"
 #include "amqp/topology/transport.h"
 #include "core/base/clock.h"
+#include "gateway/config/cells.h"
 #include "gateway/config/config.h"
 #include "gateway/runtime/metrics.h"
 #include "gateway/runtime/notifier.h"
@@ -46,16 +47,19 @@ struct store_item;
 struct runtime {
     /* Set before the threads start. */
     const struct config *config;
+    const struct cells *cells;     /* NULL: cells.file names none */
     char name[INSTANCE_NAME_SIZE]; /* host:pid */
     char identity[OWNER_ID_SIZE];  /* of the schema */
     int up_wanted;                 /* enum up_bit of the threads that there are */
     /* One thread's at a time: startup's, then the intake's. */
     bool owner_refused; /* said that the vhost can't remember whose it is */
+    bool cell_refused;  /* said that the feed of this cell can't be made sure of */
 
     /* Atomic: any thread. */
     atomic_int stop_stage;    /* enum stop_stage, only ever rises */
     atomic_int code;          /* what the program ends with, where it ends by itself */
     atomic_int up;            /* enum up_bit of threads that have done their first connect */
+    atomic_int cell_number;   /* of the database, as settings_take_cell says; -1: none, or not known yet */
     atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
     atomic_bool publishing;   /* the fast queue is connected and not blocked: claiming makes sense */
     const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.

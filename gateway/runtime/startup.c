@@ -102,6 +102,7 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     char vhost[256];
     struct topology_found found = {.timed_queue = ""};
     struct broker *b = NULL;
+    int cell;
     *failed = &rt->postgres;
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
     int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
@@ -111,6 +112,10 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
         rc = migrate_check(pg, "", vhost, false, e);
     if (rc == 0)
         rc = migrate_check_copy(pg, e);
+    if (rc == 0)
+        rc = settings_take_cell(pg, (int)c->cell.number, &cell, e); /* before an id is made */
+    if (rc == 0)
+        atomic_store(&rt->cell_number, cell);
     if (rc == 0)
         rc = pg_stay(pg, check_schema, rt, e);
     if (pg)
@@ -130,6 +135,8 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
         rc = startup_declare(rt, b, pg, true, &found, e);
     if (rc == 0 && found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
         rc = err_set(e, found.refused.kind, "%s", found.refused.text);
+    if (rc == 0)
+        rc = startup_feed_cell(rt, b, pg, e); /* the intake is there: what comes now has a way */
     if (rc == 0)
         rc = startup_choose_transport(rt, pg, e);
     if (rc == 0) {

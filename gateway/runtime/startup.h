@@ -21,6 +21,12 @@ int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, stru
 /* Is it still? Somebody may have made it anew, or given it away. */
 int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e);
 
+/* startup_cell.c. Binds the intake to the exchange of the cells, where there is one, by cell.weight.
+ * ERR_CONFIG: RabbitMQ lacks the plugin, or it is another exchange. */
+int startup_feed_cell(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e);
+/* The same for a new connection: by the weight that was bound last. -1 where it is refused, and then 0. */
+int startup_keep_cell(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e);
+
 /* startup_transport.c: sets rt->transport and declares what it needs; says what `auto` decided. Errors as
  * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
 int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e);

@@ -221,6 +221,7 @@ static int open_parts(struct supervisor *s, struct err *e)
     const struct config *c = s->options.config;
     if (runtime_open(&s->runtime, c, e) != 0 || pipeline_open(&s->pipeline, &s->runtime, e) != 0)
         return -1;
+    s->runtime.cells = s->options.cells;
     if (exchange_cache_open(&s->exchanges) != 0 || destination_cache_open(&s->destinations) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     lease_open(&s->lease);

@@ -3,11 +3,13 @@
 #ifndef POSTDATE_GATEWAY_RUNTIME_SUPERVISOR_H
 #define POSTDATE_GATEWAY_RUNTIME_SUPERVISOR_H
 
+#include "gateway/config/cells.h"
 #include "gateway/config/config.h"
 #include <stdbool.h>
 
 struct supervisor_options {
-    const struct config *config; /* valid while it runs */
+    const struct config *config; /* valid while it runs, as is … */
+    const struct cells *cells;   /* … this one; NULL: none */
     const char *config_path;     /* as config_load takes it; for SIGHUP */
     bool once;                   /* do what there is to do now, and end */
 };

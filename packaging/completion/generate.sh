@@ -28,7 +28,7 @@ options() {
 
 # What may follow, where it is more than a text: words, or the word FILES.
 values='
-    if (long == "--config" || long == "--file" || long == "--batch" || long == "--rabbitmqctl") return "FILES"
+    if (long == "--config" || long == "--cells" || long == "--file" || long == "--batch" || long == "--rabbitmqctl") return "FILES"
     if (long == "--state") return "scheduled claimed handed delivered cancelled superseded failed expired"
     if (long == "--on-conflict") return "keep replace reject"
     if (long == "--hold") return "gateway broker"

@@ -17,6 +17,7 @@ struct migrate_options {
     bool rebind;                     /* record another broker and vhost over what is there; a copy becomes a
                                       database of its own */
     const struct settings *settings; /* for the SQL functions */
+    int cell;                        /* as settings_take_cell; -1: none */
 };
 struct migrate_report {
     int from_version, to_version;

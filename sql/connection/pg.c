@@ -143,7 +143,15 @@ struct pg *pg_open(const char *url, const char *name, struct err *e)
     return pg_open_impatient(url, name, 0, e);
 }
 
-struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e)
+static PGconn *connect_other(const PQconninfoOption *options, const char *name, struct pg *c, struct err *e)
+{
+    const char *const last[][2] = {{"fallback_application_name", name}, {NULL, NULL}};
+    struct pg_attempt a = {
+        .options = options, .last = last, .on_notice = on_notice, .arg = c, .brief = c->answer_ms > 0};
+    return pg_connect(&a, e);
+}
+
+static struct pg *open_session(const char *url, const char *name, int answer_ms, bool other, struct err *e)
 {
     struct pg *c = calloc(1, sizeof *c);
     if (!c) {
@@ -152,7 +160,8 @@ struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, s
     }
     c->answer_ms = answer_ms;
     PQconninfoOption *options = pg_url_parse(url, e);
-    c->conn = options ? pg_connect_any(options, name, on_notice, c, e) : NULL;
+    if (options)
+        c->conn = other ? connect_other(options, name, c, e) : pg_connect_any(options, name, on_notice, c, e);
     PQconninfoFree(options);
     if (!c->conn)
         goto fail;
@@ -162,13 +171,23 @@ struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, s
                 encoding);
         goto fail;
     }
-    if (pg_exec(c, session_setup, e) != 0 || check_home(c, e) != 0)
+    if (pg_exec(c, session_setup, e) != 0 || (!other && check_home(c, e) != 0))
         goto fail;
     pg_take_role(c);
     return c;
 fail:
     pg_close(c);
     return NULL;
+}
+
+struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e)
+{
+    return open_session(url, name, answer_ms, false, e);
+}
+
+struct pg *pg_open_other(const char *url, const char *name, int answer_ms, struct err *e)
+{
+    return open_session(url, name, answer_ms, true, e);
 }
 
 void pg_close(struct pg *c)

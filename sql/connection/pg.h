@@ -17,6 +17,10 @@ void pg_set_defaults(void);
  * ERR_AWAY: not reachable (also starting up, shutting down); ERR_PERMISSION: login or database refused;
  * ERR_CONFIG: bad URL, database does not exist or is not UTF8. The text never contains a password. */
 struct pg *pg_open(const char *url, const char *name, struct err *e);
+/* The same for one of several databases: pg_stay does not count for it, and it is not looked for where that
+ * of pg_open was found. answer_ms > 0: every answer must come within this, else the connection is given up
+ * with ERR_AWAY, and no silent host is waited for. */
+struct pg *pg_open_other(const char *url, const char *name, int answer_ms, struct err *e);
 /* From now on this process opens no other database: a name that moves to a copy, or a database that another
  * took the name of, is ERR_CONFIG. A standby that was promoted is the same. Each session that is opened is
  * checked, by its thread, and given up where that fails. Once, by one thread. */

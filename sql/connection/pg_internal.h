@@ -19,6 +19,8 @@ struct pg {
     int prepared_count;
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
     int64_t begun_us;       /* of pg_begin_at */
+    bool cell_is_read;      /* the next one is known */
+    int cell;               /* the number of the database's cell; -1: it has none (sql/pipeline/store.c) */
     int answer_ms;          /* how long an answer may take; 0: as long as the server lives */
     bool locked_out;        /* the last failure was a lock_timeout */
     bool hurried;           /* operate_hurry */

@@ -222,7 +222,7 @@ int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, s
 {
     struct waking w = {calloc(count + 1, sizeof(struct store_item)), rows, count};
     const struct store_extra extra = {before_waking, note_awake, &w};
-    const struct store_options options = {.extra = &extra};
+    const struct store_options options = {.extra = &extra, .keeps_ids = true};
     if (!w.items)
         return err_set(e, ERR_BUG, "out of memory");
     for (size_t i = 0; i < count; i++) {

@@ -114,8 +114,22 @@ static int note_batch(struct pg *c, const struct store_session *s, const struct 
     return pg_do(c, sql_query_store_batch_insert, &p, e);
 }
 
-/* Once for each item: the id of what is offered again must not change. */
-static void settle_due(struct store_item *item, int64_t now_ms)
+/* Once for each session: a database keeps its number. */
+static int read_cell(struct pg *c, struct err *e)
+{
+    if (c->cell_is_read)
+        return 0;
+    PGresult *r = pg_query(c, sql_query_store_cell, NULL, e);
+    if (!r)
+        return -1;
+    c->cell = PQntuples(r) == 1 && !pg_is_null(r, 0, 0) ? pg_int4(r, 0, 0) : -1;
+    c->cell_is_read = true;
+    PQclear(r);
+    return 0;
+}
+
+/* Once for each item: the id of what is offered again must not change. cell < 0: none. */
+static void settle_id(struct store_item *item, int64_t now_ms, int cell)
 {
     struct message *m = &item->message;
     if (item->due_is_settled)
@@ -128,6 +142,8 @@ static void settle_due(struct store_item *item, int64_t now_ms)
     if (m->due_ms > TIMESTAMP_MAX_MS)
         m->due_ms = TIMESTAMP_MAX_MS;
     m->id = message_id_move(m->id, m->due_ms);
+    if (cell >= 0)
+        m->id = message_id_of_cell(m->id, cell);
 }
 
 static int store_in_transaction(struct pg *c, const struct store_options *o, struct store_item *items,
@@ -183,10 +199,10 @@ static int store_once(struct pg *c, const struct store_options *o, struct store_
         items[i].untried = false;
         items[i].handed = items[i].handed && o->handover && o->handover->tried;
     }
-    if (pg_begin_at(c, ACCEPT_LOCK_TIMEOUT, e) != 0)
+    if (read_cell(c, e) != 0 || pg_begin_at(c, ACCEPT_LOCK_TIMEOUT, e) != 0)
         return -1;
     for (size_t i = 0; i < count; i++)
-        settle_due(&items[i], store_begun_ms(c));
+        settle_id(&items[i], store_begun_ms(c), o->keeps_ids ? -1 : c->cell);
     if (store_in_transaction(c, o, items, count, e) == 0 && pg_commit(c, e) == 0)
         return 0;
     if (o->handover && (pg_is_broken(c) || e->kind == ERR_AWAY)) /* it may be committed */

@@ -21,7 +21,8 @@ enum store_result {
 };
 
 struct store_item {
-    struct message message;  /* id is set by the caller, from due_ms; store_accept may move both */
+    struct message message;  /* id is set by the caller, from due_ms; store_accept may move both, and
+                               marks the id with the number of the cell, if the database has one */
     bool due_is_settled;     /* in: false; set when store_accept has seen it */
     struct bytes message_id; /* AMQP message-id for redelivery dedupe; len 0: none */
     bool redelivered;
@@ -75,6 +76,8 @@ struct store_locks {
 };
 
 struct store_options {
+    bool
+        keeps_ids; /* they are not marked with the number of the cell: the caller makes the same ones again */
     int64_t
         key_memory_ms; /* how long a key stays taken after its message was delivered ([keys] key_memory) */
     int key_wait_ms;   /* how long a key that somebody's open transaction has is waited for; 0: some ms */

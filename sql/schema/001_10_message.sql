@@ -62,10 +62,11 @@ create index message_kept on postdate.message (state, settled_at)
     where settled_at is not null and (state <> 'delivered' or settled_at - due > interval '1 hour');
 
 -- As core/message/message_id.c makes them: UUID version 8, the first 48 bits are the due time in milliseconds. due has no finer fraction.
-create function postdate.id_make(due timestamptz) returns uuid language sql volatile as $$
-    -- one expression, so that it is inlined
+-- cell: settings.cell, which becomes byte 7; null: that byte is random, too.
+create function postdate.id_make(due timestamptz, cell smallint default null) returns uuid language sql volatile as $$
+    -- one expression that names each argument once, so that it is inlined
     select (overlay(lpad(to_hex((extract(epoch from due) * 1000)::bigint), 12, '0') placing '-' from 9 for 0)
-            || '-8' || substr(gen_random_uuid()::text, 16))::uuid
+            || '-8' || overlay(substr(gen_random_uuid()::text, 16) placing coalesce(lpad(to_hex(cell::integer), 2, '0'), '') from 2))::uuid
 $$;
 
 -- The due time in an id. Seconds and milliseconds apart: a product with a double would lose digits.

@@ -11,6 +11,9 @@ create table postdate.settings (
     key_memory_ms  bigint not null default 3600000,
     wake_ms        bigint not null default 1500,    -- what is due sooner than this wakes the gateways
     broker_holds   text not null default 'plain' check (broker_holds in ('nothing', 'plain', 'all')),
+    cell           smallint check (cell between 0 and 255), -- byte 7 of each id (id_make); once set it stays
+    cell_exchange  text,                            -- by which the intake exchange was last bound (amqp/topology/topology_cell.h) …
+    cell_weight    smallint,                        -- … and with which weight; null: nobody knows
     recorded_at    timestamptz not null default now()
 );
 insert into postdate.settings default values;

@@ -74,7 +74,7 @@ begin
         perform postdate.refuse('hold is unknown', 'hold is ' || postdate.shown(hold) || '.', 'Allowed are gateway, broker.');
     end if;
     d.due := postdate.check_due(s, now_at, at);
-    d.id := postdate.id_make(d.due);
+    d.id := postdate.id_make(d.due, s.cell);
     d.hold := case when s.broker_holds <> 'nothing' and (hold = 'broker' or (hold is null and s.broker_holds = 'all')) then 'b' else 'g' end;
     d.exchange := coalesce(exchange, s.exchange);
     d.routing_key := routing_key;
@@ -135,7 +135,7 @@ begin
     end if;
     if spread > interval '0' then
         d.due := d.due + postdate.spread_of(d.exchange, d.key, message_id, spread);
-        d.id := postdate.id_make(d.due);
+        d.id := postdate.id_make(d.due, s.cell);
     end if;
     return case when deadline is null then d else postdate.draft_deadline(d, deadline, latest) end;
 end $$;

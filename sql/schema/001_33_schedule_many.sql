@@ -71,7 +71,7 @@ end $$;
 create function postdate.drafts_read(s postdate.settings, now_at timestamptz, now_ms timestamptz, messages jsonb) returns postdate.draft[]
 language sql as $$
     select array_agg(case when plain
-                          then row(due, postdate.id_make(due), case when s.broker_holds = 'all' then 'b' else 'g' end, coalesce(v ->> 'exchange', s.exchange),
+                          then row(due, postdate.id_make(due, s.cell), case when s.broker_holds = 'all' then 'b' else 'g' end, coalesce(v ->> 'exchange', s.exchange),
                                    v ->> 'routing_key', v ->> 'key', 'keep', decode('100002', 'hex'), null, convert_to(v ->> 'body', 'UTF8'), null)::postdate.draft
                           else postdate.draft_parse(s, now_at, v) end order by o)
       from (select v, o, plain,

@@ -32,7 +32,7 @@ begin
         result := 'past_deadline';
         return;
     end if;
-    m.id := postdate.id_make(m.due);
+    m.id := postdate.id_make(m.due, s.cell);
     if m.key is not null and not postdate.key_regain(m.exchange, m.key, old_id, m.id, s.key_memory_ms) then
         result := 'key_taken';
         return;

@@ -36,7 +36,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set plan
 declare
     l postdate.lineage;
     at timestamptz := date_trunc('milliseconds', greatest(due, clock_timestamp()));
-    row_id uuid := postdate.id_make(at);
+    row_id uuid := postdate.id_make(at, (select cell from postdate.settings));
 begin
     select * into l from postdate.lineage x where x.id = dead_requeue.id and x.queue = dead_requeue.queue and x.died_at is not null for update;
     if not found then return false; end if;

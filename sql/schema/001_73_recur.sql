@@ -75,7 +75,7 @@ language plpgsql as $$
 declare
     want timestamptz := postdate.recur_at(r, nominal);
     at timestamptz := postdate.due_round(want, now_at);
-    row_id uuid := postdate.id_make(at);
+    row_id uuid := postdate.id_make(at, (select cell from postdate.settings));
 begin
     insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, recur, late_at)
     values (at, at, now_at, row_id, 'g', r.exchange, r.routing_key, 'recur/' || r.name, '',

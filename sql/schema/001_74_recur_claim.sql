@@ -56,7 +56,7 @@ begin
     day as materialized (
         select d.day from (select distinct date_trunc('day', t.at, 'UTC') as day from timed t) d where postdate.recur_day_open(d.day)),
     made as materialized (
-        select t.*, postdate.id_make(t.at) as row_id from timed t where date_trunc('day', t.at, 'UTC') = any (array(select d.day from day d))),
+        select t.*, postdate.id_make(t.at, (select cell from postdate.settings)) as row_id from timed t where date_trunc('day', t.at, 'UTC') = any (array(select d.day from day d))),
     stored as (
         insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, recur, late_at)
         select m.at, m.at, now_at, m.row_id, 'g', x.exchange, x.routing_key, 'recur/' || x.name, '',

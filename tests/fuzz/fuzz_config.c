@@ -28,7 +28,7 @@ static void check_number(const struct option *o, const struct config *c)
 {
     int64_t n;
     memcpy(&n, (const char *)c + o->offset, sizeof(n));
-    FUZZ_HOLDS(n >= o->min && n <= o->max);
+    FUZZ_HOLDS((n >= o->min && n <= o->max) || (o->optional && n == -1));
 }
 
 static void check_option(const struct option *o, const struct config *c)

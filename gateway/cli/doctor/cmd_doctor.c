@@ -38,6 +38,7 @@ static const struct check {
     {"handover.policies", NEED_CONFIG | NEED_BROKER, doctor_check_policies},
     {"handover.messages", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_handed},
     {"handover.last_hop", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_last_hop},
+    {"cells", NEED_CONFIG, doctor_check_cells},
     {"rabbitmqctl", NEED_CONFIG | NEED_BROKER, doctor_check_rabbitmqctl},
 };
 

@@ -86,6 +86,8 @@ void doctor_check_transport(struct doctor *d);
 void doctor_check_handed(struct doctor *d);
 void doctor_check_last_hop(struct doctor *d);
 
+void doctor_check_cells(struct doctor *d);
+
 void doctor_check_rabbitmqctl(struct doctor *d); /* all that AMQP cannot show */
 
 #endif

@@ -212,7 +212,7 @@ static const struct cli_option options[] = {
 #define ONE_EXCHANGE "give one exchange, or a pattern in quotes: 'orders.*'"
 static const struct cli_verb verbs[] = {
     {"set", .run = set, 2, 2, "give one exchange, or a pattern in quotes, and a rate: orders 200/s"},
-    {"list", .run = list, 0, 0, "it takes no argument"},
+    {"list", .run = list, 0, 0, "it takes no argument", .cells = CLI_CELLS_EACH},
     {"show", .run = show, 1, 1, "give the name of one exchange"},
     {"pause", .run = pause_rate, 1, 1, ONE_EXCHANGE},
     {"resume", .run = resume_rate, 1, 1, ONE_EXCHANGE},

@@ -249,7 +249,7 @@ static const struct cli_option options[] = {
 
 static const struct cli_verb verbs[] = {
     {"set", .run = set, 1, 2, ONE_NAME, RECUR_SET},
-    {"list", .run = run, 0, 0, "it takes no name", RECUR_LIST},
+    {"list", .run = run, 0, 0, "it takes no name", RECUR_LIST, .cells = CLI_CELLS_EACH},
     {"show", .run = run, 1, 1, ONE_NAME, RECUR_SHOW},
     {"pause", .run = run, 1, 1, ONE_NAME, RECUR_PAUSE},
     {"resume", .run = run, 1, 1, ONE_NAME, RECUR_RESUME},

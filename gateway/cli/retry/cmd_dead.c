@@ -268,7 +268,7 @@ static const struct cli_option options[] = {
 };
 
 static const struct cli_verb verbs[] = {
-    {"list", .run = run_list},
+    {"list", .run = run_list, .cells = CLI_CELLS_EACH},
     {"show", .run = run_show, 1, 1, "give one id"},
     {"requeue", .run = run_operation, 0, INT_MAX, .kind = DEAD_REQUEUE},
     {"drop", .run = run_operation, 0, INT_MAX, .kind = DEAD_DROP},

@@ -249,7 +249,7 @@ static const struct cli_option options[] = {
 
 static const struct cli_verb verbs[] = {
     {"set", .run = set, 1, 1, "give one pattern, in quotes: 'orders.*'"},
-    {"list", .run = list, 0, 0, "it takes no argument"},
+    {"list", .run = list, 0, 0, "it takes no argument", .cells = CLI_CELLS_EACH},
     {"show", .run = show, 1, 1, "give the name of one queue"},
     {"remove", .run = remove_policy, 1, 1, "give one pattern, in quotes: 'orders.*'"},
     {0},

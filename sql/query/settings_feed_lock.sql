@@ -1,0 +1,1 @@
+select cell_exchange, cell_weight::integer from postdate.settings for update

@@ -1,0 +1,1 @@
+select cell::integer from postdate.settings
