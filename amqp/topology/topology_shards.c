@@ -131,9 +131,20 @@ int shards_narrow(struct broker *b, const struct shards *s, struct err *e)
     return bind_sources(b, s, true, e) || unbind_direct(b, s, e) || unbind_other_ways(b, s, e) ? -1 : 0;
 }
 
+/* What leads to another exchange now led there itself, where a gateway at an older node said so. */
+static int unbind_sorted(struct broker *b, const struct shards *s, struct err *e)
+{
+    for (size_t i = 0; i < s->source_count; i++)
+        if (s->sources[i].to && broker_unbind_exchange_with(b, s->ways[s->way].exchange,
+                                                            s->sources[i].exchange, s->args, s->arg_count, e))
+            return -1;
+    return 0;
+}
+
 int shards_widen(struct broker *b, const struct shards *s, struct err *e)
 {
-    if (shards_prepare(b, s, e) || bind_sources(b, s, false, e) || unbind_direct(b, s, e))
+    if (shards_prepare(b, s, e) || bind_sources(b, s, false, e) || unbind_direct(b, s, e) ||
+        unbind_sorted(b, s, e))
         return -1;
     for (int i = 2; i <= s->queues; i++)
         if (bind_number(b, s, i, e))

@@ -260,8 +260,10 @@ static int record(struct pg *c, const struct migrate_options *o, struct migrate_
     struct meta m = {0};
     int cell;
     if (begin_alone(c, &m, e) == 0 && (!m.copy || adopt(c, out, &m, e) == 0) &&
-        bind_meta(c, o->broker, o->vhost, o->rebind, e) == 0 && settings_record(c, o->settings, e) == 0 &&
-        settings_take_cell(c, o->cell, &cell, e) == 0 && ensure_roles(c, out, e) == 0 && pg_commit(c, e) == 0)
+        bind_meta(c, o->broker, o->vhost, o->rebind, e) == 0 &&
+        (!o->rebind || pg_do(c, sql_query_migrate_shards, NULL, e) == 0) &&
+        settings_record(c, o->settings, e) == 0 && settings_take_cell(c, o->cell, &cell, e) == 0 &&
+        ensure_roles(c, out, e) == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
     return -1;

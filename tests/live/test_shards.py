@@ -55,7 +55,11 @@ class Shards(ShardsTest):
         depths = self.depths(3)
         self.assertEqual(sum(depths), 90)
         self.assertTrue(all(n > 10 for n in depths), depths)
+        # In what may be another RabbitMQ, all is moved anew.
+        self.assertEqual(self.p.cli('migrate', '--rebind')[0], 0)
+        self.assertEqual(self.p.value("select moving from postdate.shards where place = 'intake'"), 't')
         self.sharded(3)
+        self.assertEqual(self.p.value("select moving from postdate.shards where place = 'intake'"), 'f')
         self.assert_once(inbox, [b'%d' % i for i in range(90)])
 
     def test_one_key_goes_to_one_queue(self):

@@ -63,6 +63,28 @@ static void test_other_deaths_stay(void **state)
     buf_free(&items);
 }
 
+/* One of several intake queues is ours, whatever its number; what only begins like one is not. */
+static void test_deaths_in_other_intake_queues_are_removed(void **state)
+{
+    static const struct {
+        const char *queue;
+        bool ours;
+    } queues[] = {{INTAKE ".2", true},   {INTAKE ".64", true},   {INTAKE ".timed", true},
+                  {INTAKE "2", false},   {INTAKE ".", false},    {INTAKE ".02", false},
+                  {INTAKE ".2x", false}, {INTAKE ".222", false}, {INTAKE ".x", false}};
+    struct fixture *f = *state;
+    for (size_t i = 0; i < COUNT_OF(queues); i++) {
+        struct buf items;
+        buf_init(&items, 4096);
+        buf_reset(&f->headers);
+        put_death(&items, queues[i].queue, "postdate", death_keys, 1);
+        wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+        assert_int_equal(try_with(f, &rules, "", INTAKE ".expired"), 0);
+        assert_int_equal(has_header(f, "x-death"), !queues[i].ours);
+        buf_free(&items);
+    }
+}
+
 /* A consumer that publishes again what the ladder let go: RabbitMQ would drop it as a cycle on its next way
  * down. */
 static void test_deaths_on_the_ladder_are_removed(void **state)
@@ -116,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_expired_in_intake),
         TEST(test_other_deaths_stay),
+        TEST(test_deaths_in_other_intake_queues_are_removed),
         TEST(test_deaths_on_the_ladder_are_removed),
         TEST(test_forged_death_chooses_nothing),
     };

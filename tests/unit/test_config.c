@@ -102,6 +102,8 @@ static void test_defaults(void **state)
     assert_null(c.amqp.ca_file);
     assert_string_equal(c.intake.exchange, "postdate");
     assert_string_equal(c.intake.queue, "postdate.intake");
+    assert_int_equal(c.intake.queues, 1);
+    assert_int_equal(c.intake.queues_by, QUEUES_BY_RANDOM);
     assert_int_equal(c.intake.prefetch, 1000);
     assert_int_equal(c.intake.max_body, 8 << 20);
     assert_string_equal(c.delivery.exchange, "postdate.delivery");
