@@ -45,7 +45,7 @@ rabbitmq_needs() {
             n = split(list, names, ",")
             for (i = 1; i <= n; i++) { gsub("[^a-z0-9_]", "", names[i]); need(names[i]) }
         }
-        END { need("rabbit"); need("rabbitmq_amqp1_0") }' "$1"/*/ebin/*.app
+        END { need("rabbit"); need("rabbitmq_amqp1_0"); need("rabbitmq_random_exchange") }' "$1"/*/ebin/*.app
 }
 
 # RabbitMQ as it is installed, without the dozens of plugins that nobody enables here: looking through all of them takes
@@ -137,6 +137,7 @@ rabbitmq_configure() {
     # What users are given (plugins-config/), as it is, with what is private to this stack after it: the later file wins.
     # Without its definitions: a broker that starts with them has no guest.
     cp "$top/plugins-config/enabled_plugins${plugins_dir:+.delayed}" "$dir/enabled_plugins" || return 1
+    sed -i 's/\[]/[rabbitmq_random_exchange]/; t; s/\[/[rabbitmq_random_exchange,/' "$dir/enabled_plugins" || return 1
     cp "$top/plugins-config/rabbitmq.conf" "$dir/rabbitmq.conf" || return 1
     # The demo is to run where the disk is nearly full, too.
     cat >"$dir/conf.d/90-private.conf" <<CONF

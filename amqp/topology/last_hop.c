@@ -33,7 +33,7 @@ int last_hop_declare(struct broker *b, struct err *e)
                                              {.name = LAST_HOP_PING_HEADER, .present = true}};
 
     /* From the end on: nothing that comes out ever finds its next step missing. */
-    if (topology_declare_exit(b, e) || broker_declare_exchange(b, LAST_HOP_UNROUTED, "fanout", e) ||
+    if (topology_declare_exit(b, 1, e) || broker_declare_exchange(b, LAST_HOP_UNROUTED, "fanout", e) ||
         broker_bind_queue(b, TOPOLOGY_EXIT_QUEUE, LAST_HOP_UNROUTED, "", e) ||
         broker_declare_exchange_as(b, &receipts, e) || topology_declare_lasting(b, LAST_HOP_RECEIPTS, e) ||
         broker_bind_queue_with(b, LAST_HOP_RECEIPTS, LAST_HOP_EXCHANGE, last_hop_by_broker,

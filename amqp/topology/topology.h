@@ -10,7 +10,8 @@
 
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
-#define TOPOLOGY_EXIT_QUEUE "postdate.exit"
+#define TOPOLOGY_EXIT_QUEUE "postdate.exit" /* number 1; the others: topology_exit_queue */
+#define TOPOLOGY_EXIT_NAME_SIZE 300
 
 struct topology {
     const char *intake_exchange;        /* fanout, durable */
@@ -38,7 +39,10 @@ int topology_declare_queue(struct broker *b, const char *intake_queue, const cha
 
 /* A queue that gives nothing up before a gateway has acknowledged it. */
 int topology_declare_lasting(struct broker *b, const char *name, struct err *e);
-/* TOPOLOGY_EXIT_QUEUE, such a queue: what RabbitMQ waited with, until a gateway takes it. */
-int topology_declare_exit(struct broker *b, struct err *e);
+/* The exit queues, which are such queues: what RabbitMQ waited with, until a gateway takes it. Their number:
+ * from 1 on. */
+void topology_exit_queue(int number, char name[TOPOLOGY_EXIT_NAME_SIZE]);
+/* Number 1 to `queues`, whose leaders RabbitMQ puts on different nodes. */
+int topology_declare_exit(struct broker *b, int queues, struct err *e);
 
 #endif

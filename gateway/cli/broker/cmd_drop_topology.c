@@ -7,6 +7,7 @@
 #include "amqp/topology/topology_retry.h"
 #include "amqp/topology/transport.h"
 #include "core/message/dead_letter.h"
+#include "core/message/envelope.h"
 #include "gateway/cli/command.h"
 
 #include <inttypes.h>
@@ -32,7 +33,7 @@ typedef int visit_fn(struct removal *r, const char *name, struct err *e);
 
 static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
 {
-    char expired[300], timed[300], name[TRANSPORT_NAME_SIZE];
+    char expired[300], timed[300], name[TRANSPORT_NAME_SIZE], exit[TOPOLOGY_EXIT_NAME_SIZE];
     const char *intake = r->config->intake.queue;
     snprintf(expired, sizeof expired, "%s.expired", intake);
     snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, intake);
@@ -50,6 +51,11 @@ static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (visit(r, names[i], e) != 0)
             return -1;
+    for (int i = 2; i <= EXIT_QUEUES_MAX; i++) {
+        topology_exit_queue(i, exit);
+        if (visit(r, exit, e) != 0)
+            return -1;
+    }
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
         for (size_t i = 0; transport_all[t]->queue(i, name); i++)
             if (visit(r, name, e) != 0)
@@ -74,9 +80,9 @@ static bool is_ours(const char *exchange)
 
 static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e)
 {
-    static const char *const names[] = {LAST_HOP_EXCHANGE, LAST_HOP_UNROUTED, DEAD_LETTER_EXCHANGE,
-                                        RETURN_EXCHANGE,   OWNER_EXCHANGE,    TOPOLOGY_SORT,
-                                        TOPOLOGY_PLAIN};
+    static const char *const names[] = {LAST_HOP_EXCHANGE, LAST_HOP_UNROUTED,    DEAD_LETTER_EXCHANGE,
+                                        RETURN_EXCHANGE,   OWNER_EXCHANGE,       TOPOLOGY_SORT,
+                                        TOPOLOGY_PLAIN,    TRANSPORT_EXIT_SHARDS};
     const char *delivery = r->config->delivery.exchange, *name;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (visit(r, names[i], e) != 0)
