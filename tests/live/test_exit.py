@@ -1,6 +1,5 @@
 """Several exit queues (exit.queues): what RabbitMQ waited with comes out by each of them, and is delivered once."""
 import harness
-import test_once
 import test_relay
 from handover_kit import Checks, handover
 from harness import LiveTest, now_ms, wait_until
@@ -20,7 +19,7 @@ class SharedExit:
         def gateway(*args, **env):
             g = start(*args, **{'POSTDATE_EXIT_QUEUES': self.queues, **env})
             if args != (False,) and env.get('wait', True):
-                wait_until(lambda: p.value('select exit_bound = exit_wanted from postdate.meta') == 't', 20, 'the exit queues to be bound')
+                wait_until(lambda: p.value('select exit_queues = 1 or exit_bound = exit_wanted from postdate.meta') == 't', 20, 'the exit queues to be bound')
             return g
         p.gateway = gateway
         return p
@@ -52,5 +51,89 @@ class Exit(SharedExit, Checks):
                    10, 'a ping to come through each')
 
 
+    @harness.given_time
+    def test_one_that_gives_nothing_holds_up_no_other_and_loses_nothing(self):
+        """As one without a leader: the others go on; what is in there is not taken for lost before it counts as dead."""
+        p = self.place()
+        g = p.gateway(**handover(self.transport, grace='1s'))
+        inbox = p.load('consume', '--queue', 'k', '--exchange', 'postdate.delivery', '--bind', 'k', '--expect', 150,
+                       '--timeout-s', 120, '--idle-s', 1).wait_consuming()
+        first_ms = now_ms() + 8000 * self.pace
+        p.load('publish', '--routing-key', 'k', '--count', 150, '--due-at-ms', first_ms, '--due-rate', 150).result()
+        wait_until(lambda: p.counts() == {'handed': 150}, 8 * self.pace - 1, 'all to be handed over')
+        queue = f"'{p.vhost}_{EXITS[2]}'"
+        p.stack.rabbitmqctl('eval', f'sys:suspend({queue}).')
+        try:
+            if now_ms() >= first_ms - 1000:
+                raise harness.TooSlow('the exit queue was not suspended in time')
+            wait_until(lambda: now_ms() > first_ms + 15_000, 40, 'the others to be there, and the stuck ones to be overdue')
+            delivered = p.counts()['delivered']
+            self.assertGreater(delivered, 60)
+            self.assertLess(delivered, 140)
+            late = p.value("select count(*) from postdate.message_now where settled_at > due + interval '5 s'")
+            self.assertEqual(late, '0', 'what came out by the others was late, or what is stuck was taken for lost')
+            g.wait_log('nothing has come out of postdate.exit.3 for 30 s: no more messages are handed over', 40)
+            self.assertIn("nothing comes out of the queue 'postdate.exit.3'", p.cli('doctor')[1])
+            r = inbox.result(120)
+        finally:
+            p.stack.rabbitmqctl('eval', f'sys:resume({queue}).')
+        print(f'note exit, {self.transport}: {delivered} of 150 came out by two queues, the others at most {r["max_ms"]:.0f} ms late', flush=True)
+        self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
+        g.wait_log('messages come out of postdate.exit.3 again', 40)
+        wait_until(lambda: self.depths(p) == [0] * QUEUES, 20, 'what was in there to be looked up')
+        self.wait_delivered(p, 150)
+        self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
+
+    def test_any_number_of_them_at_any_time_loses_and_doubles_nothing(self):
+        """Gateways with different numbers come and go while messages come out."""
+        p = self.place()
+        options = handover(self.transport, min_ahead='500ms')
+        count, rate = 2400, 60
+        first = p.gateway(**options, POSTDATE_EXIT_QUEUES=1)
+        inbox = p.load('consume', '--queue', 'k', '--exchange', 'postdate.delivery', '--bind', 'k', '--expect', count,
+                       '--timeout-s', 120, '--idle-s', 1).wait_consuming()
+        first_ms = now_ms() + 6000
+        p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', rate).result()
+        self.assertEqual(p.psql('select exit_queues, exit_bound from postdate.meta'), [['1', '0']])
+        seen = []
+        for number in (3, 1, 2):
+            g = p.gateway(**options, POSTDATE_EXIT_QUEUES=number)
+            seen.append(p.psql('select exit_queues, exit_bound from postdate.meta')[0])
+            left_ms = now_ms() + 2000
+            wait_until(lambda: now_ms() > left_ms, 5, 'messages to come out')
+            self.assertEqual(first.term(), 0)
+            first = g
+        self.assertEqual(seen, [['3', '3'], ['3', '1'], ['3', '2']])
+        self.assertLess(now_ms(), first_ms + 1000 * count / rate, 'all came out before the end')
+        r = inbox.result(120)
+        print(f'note exit, {self.transport}: {count} while the number of exit queues changed: lateness p99 {r["p99_ms"]:.1f} ms, {r["duplicates"]} twice',
+              flush=True)
+        self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
+        self.wait_delivered(p, count)
+        wait_until(lambda: self.depths(p) == [0] * QUEUES, 10, 'what is left in those that are not bound to be taken')
+
+
 class TtlExit(Exit, LiveTest):
     transport = 'ttl'
+
+
+class PluginExit(Exit, LiveTest):
+    transport = 'plugin'
+
+
+# the promises of one exit queue, with several
+class TtlExitGateways(SharedExit, test_relay.TtlGateways):
+    def test_what_a_purge_of_the_exit_queue_lost_is_rescued(self):
+        p = self.place()
+        options = handover(self.transport, grace='1s')
+        g = p.gateway(**options)
+        self.due_together(p, 50, 6_000)
+        inbox = self.expect(p, 50)
+        self.assertEqual(g.term(), 0)
+        c = p.client()
+        wait_until(lambda: sum(c.depth(name) for name in EXITS) >= 50, 15, 'all to come out')
+        for name in EXITS:
+            c.channel.queue_purge(name)
+        p.gateway(**options)
+        self.assertEqual(self.all_there(inbox, 'the exit queues were purged')['duplicates'], 0)
+        self.wait_delivered(p, 50)
