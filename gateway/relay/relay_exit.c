@@ -102,13 +102,20 @@ static struct relay_line *line_of(struct relay_rescue *rescue, int number)
 void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
 {
     int64_t clock_ms = clock_monotonic_ms();
-    for (int number = 1; number <= atomic_load(&rescue->handover->exit_queues); number++) {
+    int queues = atomic_load(&rescue->handover->exit_queues);
+    bool failed = false;
+    for (int i = 0; i < queues; i++) {
+        int number = (rescue->pings + i) % queues + 1;
         struct exit_watch *w = &rescue->exits[number - 1];
         if (w->said_dead && w->ping_sent && clock_ms - w->pinged_ms < DEAD_PING_MS)
             continue;
-        w->ping_sent = relay_ping_exit(rescue, line_of(rescue, number), number, now_ms);
+        /* Where RabbitMQ cannot be reached, to find that out once takes long enough. */
+        w->ping_sent = (!failed || line_of(rescue, number)->broker) &&
+                       relay_ping_exit(rescue, line_of(rescue, number), number, now_ms);
         w->pinged_ms = clock_ms;
+        failed |= !w->ping_sent;
     }
+    rescue->pings = (rescue->pings + 1) % EXIT_QUEUES_MAX;
 }
 
 int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const struct relay_marks *m)

@@ -59,6 +59,7 @@ struct relay_rescue {
     int64_t ping_seen_ms; /* … which was noted before this (database time); 0: none is waited for */
     int64_t unknown_ms;   /* database time: when there was a consumer that no gateway had noted */
     struct exit_watch exits[EXIT_QUEUES_MAX];
+    int pings;          /* with which exit queue the next ones begin */
     int movable;        /* so many looks have found that what comes out can be moved to several exit queues */
     bool said_exit;     /* that exit queues cannot be declared or bound */
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */

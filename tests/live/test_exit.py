@@ -1,5 +1,8 @@
 """Several exit queues (exit.queues): what RabbitMQ waited with comes out by each of them, and is delivered once."""
+import os
+
 import harness
+import test_cluster
 import test_relay
 from handover_kit import Checks, handover
 from harness import LiveTest, now_ms, wait_until
@@ -121,7 +124,30 @@ class PluginExit(Exit, LiveTest):
     transport = 'plugin'
 
 
-# the promises of one exit queue, with several
+class ExitMarks(LiveTest):
+    def query(self, p, name):
+        with open(os.path.join(harness.ROOT, 'sql', 'query', name), encoding='utf-8') as f:
+            return p.psql(f.read())
+
+    def test_a_gateway_that_knows_of_fewer_judges_by_all(self):
+        p = self.place()
+        p.psql('update postdate.meta set exit_queues = 3, exit_wanted = 3, exit_bound = 2; '
+               'insert into postdate.instance (running_since, backend_pid, version, name, relay_at, relay_low, relay_pings, relay_consumers) '
+               "values (now(), 0, 1, 'older', now(), now(), array[now()], '{1}'), "
+               "(now(), 0, 1, 'newer', now(), now(), array[now() - interval '9 s', now() - interval '5 s', null], '{2,1,0}')")
+        rows = self.query(p, 'relay_marks.sql')
+        pings = [p.value(f"select round(extract(epoch from now() - '{row[2]}'))") if row[2] else None for row in rows]
+        self.assertEqual((pings[0] < '5', pings[1] >= '5', pings[2]), (True, True, None), rows)
+        self.assertEqual([row[3] for row in rows], ['3', '1', '0'])
+        self.assertEqual({(row[8], row[9], row[10]) for row in rows}, {('3', '2', 'f')})
+        self.query(p, 'relay_exit_bind.sql')  # one gateway does not read all of them
+        self.assertEqual(p.value('select exit_bound from postdate.meta'), '2')
+        p.psql("update postdate.instance set relay_consumers = '{1,1,1}'")
+        self.query(p, 'relay_exit_bind.sql')
+        self.assertEqual(p.value('select exit_bound from postdate.meta'), '3')
+
+
+@harness.only_full  # the promises of one exit queue, with several
 class TtlExitGateways(SharedExit, test_relay.TtlGateways):
     def test_what_a_purge_of_the_exit_queue_lost_is_rescued(self):
         p = self.place()
@@ -137,3 +163,17 @@ class TtlExitGateways(SharedExit, test_relay.TtlGateways):
         p.gateway(**options)
         self.assertEqual(self.all_there(inbox, 'the exit queues were purged')['duplicates'], 0)
         self.wait_delivered(p, 50)
+
+
+@harness.not_san
+class ClusterExit(SharedExit, test_cluster.ClusterTtl):
+    """Leaders on different nodes, one of which dies."""
+    only_full = (*test_cluster.ClusterTtl.only_full, 'test_a_gateway_starts_while_a_node_is_away', 'test_a_node_stands_still',
+                 'test_the_node_of_the_targets_is_killed_while_thousands_fall_due')
+
+    def test_their_leaders_are_on_different_nodes(self):
+        self.p.gateway(wait=False, **handover('ttl')).wait_ready(60)
+        wait_until(lambda: self.p.value('select exit_bound from postdate.meta') == str(QUEUES), 20, 'the exit queues to be bound')
+        leaders = [self.cluster.leader(self.p.vhost, name) for name in EXITS]
+        print(f'note cluster: the exit queues are led by the nodes {leaders}', flush=True)
+        self.assertGreater(len(set(leaders)), 1)
