@@ -87,6 +87,34 @@ class Exit(SharedExit, Checks):
         self.wait_delivered(p, 150)
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
 
+    @harness.given_time
+    def test_what_waits_in_one_is_not_taken_for_lost_because_of_pings_through_the_others(self):
+        """Somebody has what is in it, also the pings, in the place of the gateway."""
+        p = self.place()
+        p.gateway(**handover(self.transport, grace='1s'))
+        inbox = p.consumer('k', bind='k')
+        first_ms = now_ms() + 6000 * self.pace
+        sent = self.publish_many(p, 'k', [first_ms - now_ms() + 10 * i for i in range(60)])
+        self.wait_held(p, 60, 5 * self.pace)
+        taker, had = p.client(), []
+        ours = "[{element(2, C), element(1, C)} || C <- rabbit_amqqueue:consumers(Q)]"
+        theirs = p.eval_queue(EXITS[2], f"{ours}.")
+        taker.channel.basic_consume(EXITS[2], lambda *message: had.append(message))
+        p.eval_queue(EXITS[2], f'[ra:process_command(amqqueue:get_pid(Q), rabbit_fifo:make_checkout(C, cancel, #{{}})) || C = {{T, _}} <- {ours}, '
+                     'string:prefix(T, "exit/") =/= nomatch], ok.')
+        if now_ms() >= first_ms - 500:
+            raise harness.TooSlow('messages were due before the consumer was another one')
+        self.assertIn('exit/3/0', theirs)
+        wait_until(lambda: taker.channel.connection.process_data_events(0.1) or now_ms() > first_ms + 8000, 30, 'the others to be overdue')
+        stuck = sum(m[2].headers is not None and 'x-postdate-id' in m[2].headers for m in had)
+        print(f'note exit, {self.transport}: {stuck} of 60 were in that queue, {len(inbox.all())} delivered', flush=True)
+        self.assertGreater(stuck, 5)
+        self.assertEqual(len(inbox.all()), 60 - stuck, 'what was in that queue was taken for lost')
+        taker.close()
+        inbox.wait(60, 60)
+        self.wait_delivered(p, 60)
+        self.assertEqual(sorted(m.body for m in inbox.all()), sorted(sent))
+
     def test_any_number_of_them_at_any_time_loses_and_doubles_nothing(self):
         """Gateways with different numbers come and go while messages come out."""
         p = self.place()
