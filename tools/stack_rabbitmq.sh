@@ -31,7 +31,8 @@ rabbitmq_ask_to_stop() {
     rabbitmq_asked[node]=yes
 }
 
-# The folders of RabbitMQ's applications that it needs itself, and those of AMQP 1.0, which is a plugin until 4.0.
+# The folders of RabbitMQ's applications that it needs itself, those of AMQP 1.0, which is a plugin until 4.0, and the
+# exchange types of several intake queues.
 rabbitmq_needs() {
     awk 'FNR == 1 { app = FILENAME; sub(".*/", "", app); sub("[.]app$", "", app); folder[app] = FILENAME; sub("/ebin/.*", "", folder[app]) }
         { text[app] = text[app] " " $0 }
@@ -45,14 +46,14 @@ rabbitmq_needs() {
             n = split(list, names, ",")
             for (i = 1; i <= n; i++) { gsub("[^a-z0-9_]", "", names[i]); need(names[i]) }
         }
-        END { need("rabbit"); need("rabbitmq_amqp1_0"); need("rabbitmq_random_exchange") }' "$1"/*/ebin/*.app
+        END { need("rabbit"); need("rabbitmq_amqp1_0"); need("rabbitmq_random_exchange"); need("rabbitmq_consistent_hash_exchange") }' "$1"/*/ebin/*.app
 }
 
 # RabbitMQ as it is installed, without the dozens of plugins that nobody enables here: looking through all of them takes
 # more than half of the time that a start takes.
 rabbitmq_lean() { # the installed folder, which it prints when it can not tell what is needed
     local to=$rabbit/server folders
-    if [[ $(cat "$to/made-of" 2>/dev/null) != "$1" ]]; then
+    if [[ $(cat "$to/made-of" 2>/dev/null) != "$1" ]] || ! compgen -G "$to/plugins/rabbitmq_random_exchange-*" >/dev/null; then
         folders=$(rabbitmq_needs "$1/plugins" 2>/dev/null)
         [[ $folders == */rabbit-* && -d $1/escript ]] || { echo "$1"; return; }
         # The programs find the rest by where they are themselves, so links to them would not do.
@@ -137,7 +138,6 @@ rabbitmq_configure() {
     # What users are given (plugins-config/), as it is, with what is private to this stack after it: the later file wins.
     # Without its definitions: a broker that starts with them has no guest.
     cp "$top/plugins-config/enabled_plugins${plugins_dir:+.delayed}" "$dir/enabled_plugins" || return 1
-    sed -i 's/\[]/[rabbitmq_random_exchange]/; t; s/\[/[rabbitmq_random_exchange,/' "$dir/enabled_plugins" || return 1
     cp "$top/plugins-config/rabbitmq.conf" "$dir/rabbitmq.conf" || return 1
     # The demo is to run where the disk is nearly full, too.
     cat >"$dir/conf.d/90-private.conf" <<CONF

@@ -22,11 +22,25 @@
 #include "amqp/topology/topology_front.h"
 #include "amqp/topology/topology_shards.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DELIVERY_LIMIT_NEVER 1000000000
 #define DELIVERY_LIMIT_CONTROL 20
 #define DELIVERY_LIMIT_LASTING 2000000000
+#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+
+#define RANDOM "x-random", "rabbitmq_random_exchange"
+#define HASH "x-consistent-hash", "rabbitmq_consistent_hash_exchange"
+
+static const struct broker_arg by_message_id[] = {{.name = "hash-property", .text = "message_id"}};
+static const struct broker_arg by_key[] = {{.name = "hash-header", .text = "x-postdate-key"}};
+const struct shards_way topology_intake_ways[TOPOLOGY_WAYS] = {
+    {"random", "postdate.shards.random", RANDOM, NULL, 0},
+    {"routing-key", "postdate.shards.routing-key", HASH, NULL, 0},
+    {"message-id", "postdate.shards.message-id", HASH, by_message_id, COUNT_OF(by_message_id)},
+    {"key", "postdate.shards.key", HASH, by_key, COUNT_OF(by_key)},
+};
 
 /* limit: of deliveries. dead_letter_to NULL: nothing is dead-lettered. */
 static int declare_queue(struct broker *b, const char *name, int64_t limit, const char *dead_letter_to,
@@ -42,12 +56,29 @@ static int declare_queue(struct broker *b, const char *name, int64_t limit, cons
     return broker_declare_queue(b, name, args, count, e);
 }
 
-static int declare_intake_exchange(struct broker *b, const char *name, const char *queue, bool front,
+/* Beside the first intake queue: with a leader on another node. The first one is as it always was, for what
+ * is there cannot be declared with other arguments. */
+static int declare_shard(struct broker *b, const char *name, const char *expired, struct err *e)
+{
+    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
+                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
+                                      {.name = "x-overflow", .text = "reject-publish"},
+                                      {.name = "x-dead-letter-exchange", .text = ""},
+                                      {.name = "x-dead-letter-routing-key", .text = expired},
+                                      {.name = "x-dead-letter-strategy", .text = "at-least-once"},
+                                      {.name = "x-queue-leader-locator", .text = "balanced"}};
+    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
+}
+
+static int declare_intake_exchange(struct broker *b, const char *name, const struct topology *t, bool front,
                                    struct err *e)
 {
     if (broker_declare_exchange(b, name, "fanout", e))
         return -1;
-    return front ? topology_front_bind(b, name, queue, e) : broker_bind_queue(b, queue, name, "", e);
+    if (t->step != TOPOLOGY_DIRECT)
+        return 0;
+    return front ? topology_front_bind(b, name, t->intake_queue, e)
+                 : broker_bind_queue(b, t->intake_queue, name, "", e);
 }
 
 /* It harms no other: 0, and out->refused says what is wrong with it. -1: it cannot be told now. */
@@ -62,12 +93,25 @@ static int note_refusal(struct broker *b, struct topology_found *out, struct err
     return 0;
 }
 
+bool topology_is_intake_queue(const char *intake_queue, const char *name)
+{
+    char right[SHARDS_NAME_SIZE];
+    for (int i = 1; i <= SHARDS_MAX; i++) {
+        shards_queue_name(intake_queue, i, right);
+        if (strcmp(name, right) == 0)
+            return true;
+    }
+    return false;
+}
+
 int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e)
 {
     char expired[300];
     snprintf(expired, sizeof expired, "%s.expired", intake_queue);
     if (strcmp(name, intake_queue) == 0)
         return declare_queue(b, name, DELIVERY_LIMIT_NEVER, expired, e);
+    if (topology_is_intake_queue(intake_queue, name))
+        return declare_shard(b, name, expired, e);
     if (strcmp(name, expired) == 0)
         return declare_queue(b, name, DELIVERY_LIMIT_NEVER, TOPOLOGY_REJECTED_QUEUE, e);
     if (strcmp(name, TOPOLOGY_CONTROL_QUEUE) == 0)
@@ -102,27 +146,105 @@ int topology_declare_exit(struct broker *b, int queues, struct err *e)
     return 0;
 }
 
-int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
+/* --- several intake queues */
+
+static int declare_shards(struct broker *b, const struct topology *t, struct err *e)
+{
+    char name[SHARDS_NAME_SIZE];
+    for (int i = 2; i <= t->most; i++) {
+        shards_queue_name(t->intake_queue, i, name);
+        if (topology_declare_queue(b, t->intake_queue, name, e))
+            return -1;
+    }
+    return 0;
+}
+
+/* What the front sorts leads there by TOPOLOGY_PLAIN. */
+static int bind_shards(struct broker *b, const struct topology *t, const char *const *names, size_t count,
+                       struct err *e)
+{
+    struct shards_source *sources = calloc(count + 1, sizeof *sources);
+    if (!sources)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        bool sorted = topology_front_needed(b) && strcmp(names[i], TOPOLOGY_PLAIN) != 0;
+        sources[i] = (struct shards_source){names[i], sorted ? TOPOLOGY_SORT : NULL};
+    }
+    const struct shards s = {.queue = t->intake_queue,
+                             .queues = t->queues,
+                             .most = t->most,
+                             .ways = topology_intake_ways,
+                             .way_count = TOPOLOGY_WAYS,
+                             .way = t->way,
+                             .sources = sources,
+                             .source_count = count};
+    int rc = t->step == TOPOLOGY_PREPARE  ? shards_prepare(b, &s, e)
+             : t->step == TOPOLOGY_NARROW ? shards_narrow(b, &s, e)
+                                          : shards_widen(b, &s, e);
+    free(sources);
+    return rc;
+}
+
+size_t topology_sources(const struct broker *b, const struct topology *t, const char **out)
+{
+    size_t count = 0;
+    if (topology_front_needed(b))
+        out[count++] = TOPOLOGY_PLAIN;
+    out[count++] = t->intake_exchange;
+    for (size_t i = 0; i < t->route_count; i++)
+        out[count++] = t->route_exchanges[i];
+    return count;
+}
+
+static int declare_queues(struct broker *b, const struct topology *t, struct topology_found *out,
+                          struct err *e)
 {
     int len = snprintf(out->expired_queue, sizeof(out->expired_queue), "%s.expired", t->intake_queue);
-    bool front = topology_front_needed(b);
-    out->timed_queue[0] = '\0';
-    err_clear(&out->refused);
     if (len < 0 || len > 255)
         return err_set(e, ERR_CONFIG,
                        "intake.queue: '%.40s…' is too long: with '.expired' it may have 255 bytes",
                        t->intake_queue);
+    out->queues = t->most > 1 ? t->most : 1;
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
     if (topology_declare_queue(b, t->intake_queue, TOPOLOGY_REJECTED_QUEUE, e) ||
         topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
-        topology_declare_queue(b, t->intake_queue, t->intake_queue, e) ||
-        (front && topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e)))
+        topology_declare_queue(b, t->intake_queue, t->intake_queue, e))
         return -1;
-    for (size_t i = 0; i <= t->route_count; i++) {
-        const char *name = i == 0 ? t->intake_exchange : t->route_exchanges[i - 1];
-        if (declare_intake_exchange(b, name, t->intake_queue, front, e) && note_refusal(b, out, e))
-            return -1;
+    return declare_shards(b, t, e);
+}
+
+static int bind_all(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
+{
+    const char **sources = calloc(t->route_count + 2, sizeof(char *));
+    if (!sources)
+        return err_set(e, ERR_BUG, "out of memory");
+    size_t count = topology_sources(b, t, sources), there = topology_front_needed(b);
+    int rc = 0;
+    for (size_t i = there; i < count && rc == 0; i++) {
+        if (declare_intake_exchange(b, sources[i], t, topology_front_needed(b), e) == 0)
+            sources[there++] = sources[i];
+        else
+            rc = note_refusal(b, out, e);
     }
+    if (rc == 0 && t->step != TOPOLOGY_DIRECT)
+        rc = t->step == TOPOLOGY_NARROW ? bind_shards(b, t, t->moved, t->moved_count, e)
+                                        : bind_shards(b, t, sources, there, e);
+    free(sources);
+    return rc;
+}
+
+int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
+{
+    out->timed_queue[0] = '\0';
+    err_clear(&out->refused);
+    if (declare_queues(b, t, out, e))
+        return -1;
+    if (topology_front_needed(b) &&
+        (topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e) ||
+         (t->step == TOPOLOGY_DIRECT && broker_bind_queue(b, t->intake_queue, TOPOLOGY_PLAIN, "", e))))
+        return -1;
+    if (bind_all(b, t, out, e))
+        return -1;
     /* The default exchange and the broker's own (amq.topic …) are always there and can't be declared. */
     if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0)
         return 0;

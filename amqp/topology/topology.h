@@ -1,12 +1,13 @@
 /* What Postdate declares in RabbitMQ: exchange `postdate` -> quorum queue `postdate.intake` (expired and
  * over-delivered messages dead-letter to `postdate.intake.expired`, which is consumed too),
  * `postdate.delivery`, `postdate.rejected`, and the exchanges under [route]. From RabbitMQ 4.4 on also what
- * stands in front of the intake queue (topology_front.h). Idempotent; safe from several
- * gateways at once. */
+ * stands in front of the intake queue (topology_front.h), and with intake.queues the queues beside it
+ * (topology_shards.h). Idempotent; safe from several gateways at once. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_H
 #define POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_H
 
 #include "amqp/connection/broker.h"
+#include "amqp/topology/topology_shards.h"
 
 #define TOPOLOGY_CONTROL_QUEUE "postdate.control"
 #define TOPOLOGY_REJECTED_QUEUE "postdate.rejected"
@@ -20,9 +21,20 @@ struct topology {
     const char *delivery_exchange;      /* topic, durable */
     const char *const *route_exchanges; /* fanout, durable, bound to intake_queue */
     size_t route_count;
+    /* With several intake queues, as shards_run.h has it: what is to be done, and what is remembered. */
+    enum topology_step { TOPOLOGY_DIRECT, TOPOLOGY_PREPARE, TOPOLOGY_NARROW, TOPOLOGY_WIDEN } step;
+    int queues, most; /* 0: as 1 */
+    size_t way;       /* of topology_intake_ways */
+    const char *const *moved;
+    size_t moved_count;
 };
 
+#define TOPOLOGY_WAYS 4
+/* random, routing-key, message-id, key: by what a message is given to one of several intake queues. */
+extern const struct shards_way topology_intake_ways[TOPOLOGY_WAYS];
+
 struct topology_found {
+    int queues;              /* intake_queue and those beside it, all that are to be read */
     char expired_queue[300]; /* the name of the second intake queue */
     char timed_queue[300];   /* that of the third (topology_front.h); "": there is none */
     struct err refused;      /* the first exchange that cannot be declared: it has another type, say */
@@ -32,9 +44,16 @@ struct topology_found {
  */
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e);
 
-/* Declares one of its queues, by its name: intake_queue, TOPOLOGY_REJECTED_QUEUE, "<intake_queue>.expired",
- * or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads it: a gateway works
- * without it. */
+/* All exchanges by which messages come to the intake queue: with topology_front.h TOPOLOGY_PLAIN first;
+ * intake_exchange; those of routes. out has room for route_count + 2. How many. */
+size_t topology_sources(const struct broker *b, const struct topology *t, const char **out);
+
+/* Is it the intake queue, or one of those beside it? */
+bool topology_is_intake_queue(const char *intake_queue, const char *name);
+
+/* Declares one of its queues, by its name: intake_queue, one beside it, TOPOLOGY_REJECTED_QUEUE,
+ * "<intake_queue>.expired", or TOPOLOGY_CONTROL_QUEUE, which topology_declare leaves to the thread that reads
+ * it: a gateway works without it. */
 int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e);
 
 /* A queue that gives nothing up before a gateway has acknowledged it. */

@@ -41,9 +41,9 @@ int topology_front_declare(struct broker *b, const char *intake_queue, const cha
                                                 .arg_count = COUNT_OF(rest)};
 
     snprintf(timed, 300, "%s" TOPOLOGY_TIMED_SUFFIX, intake_queue);
-    /* From the end on: what comes in finds its way. */
+    /* From the end on: what comes in finds its way. What plain leads to differs: the intake queue, or an
+     * exchange that spreads (topology_shards.h). */
     return declare_timed(b, timed, expired_queue, e) || broker_declare_exchange_as(b, &plain, e) ||
-                   broker_bind_queue(b, intake_queue, TOPOLOGY_PLAIN, "", e) ||
                    broker_declare_exchange_as(b, &sort, e) ||
                    broker_bind_queue_with(b, timed, TOPOLOGY_SORT, has_time, COUNT_OF(has_time), e)
                ? -1

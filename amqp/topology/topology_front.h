@@ -20,7 +20,7 @@
 bool topology_front_needed(const struct broker *b);
 
 /* Declares the two exchanges and the classic queue, whose name goes to timed. expired_queue: where it
- * dead-letters what expires there. */
+ * dead-letters what expires there. TOPOLOGY_PLAIN is left for the caller to bind. */
 int topology_front_declare(struct broker *b, const char *intake_queue, const char *expired_queue,
                            char timed[300], struct err *e);
 

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#define PROBE "postdate.probe.shards"
 #define WEIGHT "1" /* of a queue in a consistent-hash exchange; the random one does not look at it */
 
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE])
@@ -33,35 +34,37 @@ static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, 
     return 0;
 }
 
-static int bind_sources(struct broker *b, const struct shards *s, struct err *e)
+/* missing_fine: an exchange that was a source once may be gone. */
+static int bind_sources(struct broker *b, const struct shards *s, bool missing_fine, struct err *e)
 {
     for (size_t i = 0; i < s->source_count; i++) {
         const struct shards_source *f = &s->sources[i];
-        if (broker_bind_exchange_with(b, s->ways[s->way].exchange, f->exchange, f->args, f->arg_count, e))
+        const char *to = f->to ? f->to : s->ways[s->way].exchange;
+        if (broker_bind_exchange_with(b, to, f->exchange, s->args, s->arg_count, e) == 0)
+            continue;
+        if (e->kind != ERR_NOT_FOUND || !missing_fine || broker_reopen(b, e))
             return -1;
+        err_clear(e);
     }
     return 0;
 }
 
 static int unbind_direct(struct broker *b, const struct shards *s, struct err *e)
 {
-    for (size_t i = 0; i < s->source_count; i++) {
-        const struct shards_source *f = &s->sources[i];
-        if (broker_unbind_queue_with(b, s->queue, f->exchange, f->args, f->arg_count, e))
+    for (size_t i = 0; i < s->source_count; i++)
+        if (broker_unbind_queue_with(b, s->queue, s->sources[i].exchange, s->args, s->arg_count, e))
             return -1;
-    }
     return 0;
 }
 
-/* keep: a way that stays; way_count: none does. */
-static int unbind_ways(struct broker *b, const struct shards *s, size_t keep, struct err *e)
+static int unbind_other_ways(struct broker *b, const struct shards *s, struct err *e)
 {
-    for (size_t w = 0; w < s->way_count; w++) {
-        for (size_t i = 0; w != keep && i < s->source_count; i++) {
-            const struct shards_source *f = &s->sources[i];
-            if (broker_unbind_exchange_with(b, s->ways[w].exchange, f->exchange, f->args, f->arg_count, e))
+    for (size_t i = 0; i < s->source_count; i++) {
+        const struct shards_source *f = &s->sources[i];
+        for (size_t w = 0; w < s->way_count; w++)
+            if ((w != s->way || f->to) &&
+                broker_unbind_exchange_with(b, s->ways[w].exchange, f->exchange, s->args, s->arg_count, e))
                 return -1;
-        }
     }
     return 0;
 }
@@ -70,13 +73,31 @@ static int unbind_ways(struct broker *b, const struct shards *s, size_t keep, st
 
 /* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
  * of that name with other settings: then it is there. */
-static int tell_no_plugin(struct broker *b, const struct shards_way *way, struct err *e)
+static bool is_unknown_type(struct broker *b, const char *exchange)
 {
     struct err ignored;
     int code = broker_close_code(b);
-    bool unknown = code == BROKER_INVALID || (code == BROKER_MISFIT && broker_reopen(b, &ignored) == 0 &&
-                                              broker_has_exchange(b, way->exchange, &ignored) == 0);
-    if (!unknown)
+    return code == BROKER_INVALID || (code == BROKER_MISFIT && broker_reopen(b, &ignored) == 0 &&
+                                      broker_has_exchange(b, exchange, &ignored) == 0);
+}
+
+int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e)
+{
+    struct broker *b = broker_open(o, e);
+    const struct broker_exchange x = {
+        .name = PROBE, .type = way->type, .transient = true, .auto_delete = true};
+    int rc = b ? 1 : -1;
+    if (b && broker_declare_exchange_as(b, &x, e))
+        rc = e->kind == ERR_CONFIG && is_unknown_type(b, PROBE) ? 0 : -1;
+    else if (b && broker_delete_exchange(b, PROBE, e))
+        rc = -1;
+    broker_close(b);
+    return rc;
+}
+
+static int tell_no_plugin(struct broker *b, const struct shards_way *way, struct err *e)
+{
+    if (!is_unknown_type(b, way->exchange))
         return -1;
     return err_set(e, ERR_CONFIG,
                    "RabbitMQ does not know the exchange type %s: its plugin is to be enabled on each node "
@@ -105,25 +126,26 @@ int shards_narrow(struct broker *b, const struct shards *s, struct err *e)
     for (size_t w = 0; w < s->way_count; w++)
         if (unbind_numbers(b, s, w, 2, SHARDS_MAX, e))
             return -1;
-    return bind_sources(b, s, e) || unbind_direct(b, s, e) || unbind_ways(b, s, s->way, e) ? -1 : 0;
+    return bind_sources(b, s, true, e) || unbind_direct(b, s, e) || unbind_other_ways(b, s, e) ? -1 : 0;
+}
+
+/* What leads to another exchange now led there itself, where a gateway at an older node said so. */
+static int unbind_sorted(struct broker *b, const struct shards *s, struct err *e)
+{
+    for (size_t i = 0; i < s->source_count; i++)
+        if (s->sources[i].to && broker_unbind_exchange_with(b, s->ways[s->way].exchange,
+                                                            s->sources[i].exchange, s->args, s->arg_count, e))
+            return -1;
+    return 0;
 }
 
 int shards_widen(struct broker *b, const struct shards *s, struct err *e)
 {
-    if (shards_prepare(b, s, e) || bind_sources(b, s, e) || unbind_direct(b, s, e))
+    if (shards_prepare(b, s, e) || bind_sources(b, s, false, e) || unbind_direct(b, s, e) ||
+        unbind_sorted(b, s, e))
         return -1;
     for (int i = 2; i <= s->queues; i++)
         if (bind_number(b, s, i, e))
             return -1;
     return unbind_numbers(b, s, s->way, s->queues + 1, s->most, e);
-}
-
-int shards_direct(struct broker *b, const struct shards *s, struct err *e)
-{
-    for (size_t i = 0; i < s->source_count; i++) {
-        const struct shards_source *f = &s->sources[i];
-        if (broker_bind_queue_with(b, s->queue, f->exchange, f->args, f->arg_count, e))
-            return -1;
-    }
-    return unbind_ways(b, s, s->way_count, e);
 }

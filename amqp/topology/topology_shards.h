@@ -17,9 +17,9 @@
  *   shards_widen     the others are bound. Again and again, for somebody may delete something
  *
  * Nothing is unroutable in between: the first queue is never unbound. The caller remembers, in the database,
- * which sources were moved to which exchange, writes that down between the pause and shards_widen, and holds
- * a lock all the while: gateways with different settings do this at the same time. Sources that were never
- * moved are bound by shards_direct. One thread, that of the connection. Errors as broker_declare_exchange. */
+ * all sources before it moves them, and that they are moved between the pause and shards_widen, and holds a
+ * lock meanwhile, for gateways with different settings do this at the same time
+ * (gateway/runtime/shards_run.h). One thread, that of the connection. Errors as broker_declare_exchange. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_SHARDS_H
 #define POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_SHARDS_H
 
@@ -39,9 +39,8 @@ struct shards_way {
 };
 
 struct shards_source {
-    const char *exchange;          /* must be there */
-    const struct broker_arg *args; /* of its binding, which has the binding key "" */
-    size_t arg_count;
+    const char *exchange;
+    const char *to; /* an exchange that leads to the shards exchange; NULL: it leads there itself */
 };
 
 /* What the caller wants; strings are the caller's. */
@@ -53,17 +52,22 @@ struct shards {
     size_t way_count, way;         /* way: the one that is wanted */
     const struct shards_source *sources;
     size_t source_count;
+    const struct broker_arg *args; /* of the bindings of all sources, which have the binding key "" */
+    size_t arg_count;
 };
 
 /* The name of a queue: number 1 is the first. */
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]);
 
+/* Whether RabbitMQ knows the exchange's type: 1, 0, -1. Over a connection of its own; nothing stays. */
+int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e);
+
 /* ERR_CONFIG, with the plugin's name: RabbitMQ does not know the exchange's type. */
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e);
+/* Sources that are missing are left out. */
 int shards_narrow(struct broker *b, const struct shards *s, struct err *e);
-/* With shards_prepare. Sources are bound again, too, and their direct bindings taken away. */
+/* With shards_prepare. Sources, which must be there, are bound again, too, and their direct bindings taken
+ * away. */
 int shards_widen(struct broker *b, const struct shards *s, struct err *e);
-/* Only while no source was moved, ever: binds them to the first queue; no shards exchange gets anything. */
-int shards_direct(struct broker *b, const struct shards *s, struct err *e);
 
 #endif

@@ -64,7 +64,9 @@ struct shards transport_exit_shards(const struct shards_source *sources, size_t 
                            .ways = &at_random,
                            .way_count = 1,
                            .sources = sources,
-                           .source_count = count};
+                           .source_count = count,
+                           .args = enveloped,
+                           .arg_count = COUNT_OF(enveloped)};
 }
 
 int transport_can_share_exit(struct broker *b, struct err *e)
@@ -73,15 +75,10 @@ int transport_can_share_exit(struct broker *b, struct err *e)
     return topology_declare_exit(b, 1, e) || shards_prepare(b, &s, e) ? -1 : 0;
 }
 
-struct shards_source transport_exit_source(const char *exit)
-{
-    return (struct shards_source){exit, enveloped, COUNT_OF(enveloped)};
-}
-
 static int bind_exit_queues(struct broker *b, const char *exit, const struct transport_options *o,
                             struct err *e)
 {
-    const struct shards_source source = transport_exit_source(exit);
+    const struct shards_source source = {.exchange = exit};
     struct shards s = transport_exit_shards(&source, 1);
     if (o->exit_bound == TRANSPORT_EXIT_UNKNOWN)
         return 0;

@@ -18,9 +18,7 @@ int transport_delay(const struct transport *t, const struct transport_options *o
  * use.
  */
 int transport_bind_exit(struct broker *b, const char *exit, const struct transport_options *o, struct err *e);
-/* What comes out of one that has this exchange at its end, and of several: by TRANSPORT_EXIT_SHARDS to exit
- * queue 1. */
-struct shards_source transport_exit_source(const char *exit);
+/* What comes out of transports with these exchanges: by TRANSPORT_EXIT_SHARDS to exit queue 1. */
 struct shards transport_exit_shards(const struct shards_source *sources, size_t count);
 /* transport->queue of one that has none. */
 bool transport_no_queue(size_t i, char name[TRANSPORT_NAME_SIZE]);

@@ -63,16 +63,9 @@ int transport_is_anything_there(const struct transport *first, struct broker *b,
 /* --- what comes out of all of them goes another way */
 int transport_move_exit(struct broker *b, struct err *e)
 {
-    struct shards_source sources[TRANSPORT_COUNT];
-    size_t count = 0;
-    for (size_t t = 0; t < TRANSPORT_COUNT; t++) {
-        const char *exit = transport_all[t]->exchange(0);
-        int there = broker_has_exchange(b, exit, e);
-        if (there < 0 || (!there && broker_reopen(b, e) != 0))
-            return -1;
-        if (there)
-            sources[count++] = transport_exit_source(exit);
-    }
-    const struct shards s = transport_exit_shards(sources, count);
+    struct shards_source sources[TRANSPORT_COUNT] = {{.exchange = NULL}};
+    for (size_t t = 0; t < TRANSPORT_COUNT; t++)
+        sources[t].exchange = transport_all[t]->exchange(0);
+    const struct shards s = transport_exit_shards(sources, TRANSPORT_COUNT);
     return topology_declare_exit(b, 1, e) || shards_narrow(b, &s, e) ? -1 : 0;
 }

@@ -2,19 +2,31 @@
 #include "core/message/last_hop.h"
 #include "core/message/message_id.h"
 #include "core/message/ttl_ladder.h"
+#include <string.h>
 
 #define HEADER_ID "x-postdate-id"
 #define HEADER_DUE "x-postdate-due"
 #define HEADER_HOPS "x-postdate-hops"
 #define HEADER_SINCE "x-postdate-hops-since"
 
-/* The intake queue, or the one beside it for what has x-opt-delivery-time. */
+/* One of several intake queues: "<intake queue>.2". */
+static bool is_number(struct bytes text)
+{
+    bool is = text.len >= 1 && text.len <= 2 && text.data[0] != '0';
+    for (size_t i = 0; is && i < text.len; i++)
+        is = text.data[i] >= '0' && text.data[i] <= '9';
+    return is;
+}
+
+/* The intake queue, one of those beside it, or the one for what has x-opt-delivery-time. */
 static bool is_intake(struct bytes name, const char *queue)
 {
-    struct bytes first = bytes_of_str(queue);
-    return bytes_start_with_str(name, queue) &&
-           (name.len == first.len ||
-            bytes_equal_str(bytes_of(name.data + first.len, name.len - first.len), ".timed"));
+    size_t len = strlen(queue);
+    if (!bytes_start_with_str(name, queue))
+        return false;
+    struct bytes rest = bytes_of(name.data + len, name.len - len);
+    return rest.len == 0 || bytes_equal_str(rest, ".timed") ||
+           (rest.data[0] == '.' && is_number(bytes_of(rest.data + 1, rest.len - 1)));
 }
 
 static bool is_of_queue(const struct wire_field *death, const char *queue)

@@ -12,6 +12,8 @@
 enum config_transport { TRANSPORT_AUTO, TRANSPORT_NATIVE, TRANSPORT_PLUGIN, TRANSPORT_TTL, TRANSPORT_TIMER };
 enum config_what { HANDOVER_PLAIN, HANDOVER_ALL };
 enum config_last_hop { LAST_HOP_GATEWAY, LAST_HOP_RABBITMQ };
+/* As topology_intake_ways. */
+enum config_queues_by { QUEUES_BY_RANDOM, QUEUES_BY_ROUTING_KEY, QUEUES_BY_MESSAGE_ID, QUEUES_BY_KEY };
 enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };
 /* What the audit lines are about: nothing, changes of what is stored, scheduling, too. */
 enum config_log_audit { LOG_AUDIT_OFF, LOG_AUDIT_CHANGES, LOG_AUDIT_ALL };
@@ -30,6 +32,8 @@ struct config {
     } amqp;
     struct {
         char *exchange, *queue;
+        int64_t queues;
+        enum config_queues_by queues_by;
         int64_t prefetch;
         uint64_t max_body;
     } intake;

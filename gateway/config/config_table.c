@@ -25,6 +25,7 @@ static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const handover_whats[] = {"plain", "all", NULL};
 static const char *const feeders[] = {"internal", "cron", NULL};
 static const char *const last_hops[] = {"gateway", "broker", NULL};
+static const char *const queues_bys[] = {"random", "routing-key", "message-id", "key", NULL};
 static const char *const off_on[] = {"off", "on", NULL};
 
 static int check_postgres_url(const char *value, struct err *e)
@@ -100,6 +101,11 @@ const struct option option_table[] = {
      .help = "applications publish delayed messages to this exchange"},
     {"intake", "queue", OPTION_TEXT, "postdate.intake", .check = check_name, AT(intake.queue),
      .help = "the quorum queue behind it, from which the gateway reads"},
+    {"intake", "queues", OPTION_INTEGER, "1", 1, 64, AT(intake.queues),
+     .help = "quorum queues that share what is published: the one above, and as many more beside it"},
+    {"intake", "queues_by", OPTION_CHOICE, "random", .choices = queues_bys, AT(intake.queues_by),
+     .help = "what gives a message to one of them: random, or one of routing-key, message-id and key, of "
+             "which the same goes to the same queue"},
     {"intake", "prefetch", OPTION_INTEGER, "1000", 1, 65535, AT(intake.prefetch),
      .help = "messages read ahead of their commit"},
     {"intake", "max_body", OPTION_SIZE, "8MiB", KIB, 16 * MIB, AT(intake.max_body),

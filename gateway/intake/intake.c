@@ -12,33 +12,44 @@
 #define WARN_EVERY_MS 60000
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
 
+#define QUEUES_LEAST 3 /* that share what may be unacknowledged: intake, what expired, what has a time */
+
 /* On top of the batches: what is deferred stays unacknowledged and must not use up the prefetch. */
-static uint16_t most_ahead(const struct config *c)
+static int64_t most_ahead(const struct config *c)
 {
     int64_t most = c->intake.prefetch + INTAKE_DEFERRED_MAX;
-    return (uint16_t)(most < UINT16_MAX ? most : UINT16_MAX);
+    return most < UINT16_MAX ? most : UINT16_MAX;
+}
+
+int64_t intake_unacknowledged_max(const struct config *c)
+{
+    return QUEUES_LEAST * most_ahead(c);
 }
 
 /* A message that RabbitMQ cannot convert ends its channel as soon as it is sent. One at a time it is counted
  * as delivered without those behind it, so that a delivery-limit takes it away and no other. */
 static uint16_t intake_prefetch(const struct intake *in)
 {
-    return in->careful ? 1 : most_ahead(in->runtime->config);
+    int64_t share = intake_unacknowledged_max(in->runtime->config) / (in->found.queues + QUEUES_LEAST - 1);
+    return in->careful || share < 1 ? 1 : (uint16_t)share;
 }
 
-int64_t intake_unacknowledged_max(const struct config *c)
+static void add_consumer(struct intake *in, const char *queue, const char *tag)
 {
-    return 3 * most_ahead(c); /* three queues at most */
+    in->consumers[in->consumer_count++] = (struct broker_consumer){queue, tag};
 }
 
 static int consume(struct intake *in, struct err *e)
 {
-    const struct topology_found *found = &in->found;
-    const struct broker_consumer queues[INTAKE_QUEUES] = {{in->runtime->config->intake.queue, "postdate"},
-                                                          {found->expired_queue, "postdate.expired"},
-                                                          {found->timed_queue, "postdate.timed"}};
-    memcpy(in->consumers, queues, sizeof queues);
-    in->consumer_count = found->timed_queue[0] != '\0' ? 3 : 2;
+    in->consumer_count = 0;
+    for (int i = 0; i < in->found.queues; i++) {
+        shards_queue_name(in->runtime->config->intake.queue, i + 1, in->queue_names[i]);
+        shards_queue_name("postdate", i + 1, in->tags[i]);
+        add_consumer(in, in->queue_names[i], in->tags[i]);
+    }
+    add_consumer(in, in->found.expired_queue, "postdate.expired");
+    if (in->found.timed_queue[0] != '\0')
+        add_consumer(in, in->found.timed_queue, "postdate.timed");
     return broker_consume_all(in->broker, in->consumers, in->consumer_count, intake_prefetch(in), e);
 }
 
@@ -67,8 +78,9 @@ static int connect_broker(struct intake *in, struct err *e)
     in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
     random_take(&in->random, &in->session.name, sizeof in->session.name);
     if (startup_keep_vhost(in->runtime, in->broker, e) != 0 ||
-        startup_declare(in->broker, c, &in->found, e) != 0 || intake_find_stamps(in, e) != 0 ||
-        store_session_begin(in->pg, &in->session, e) != 0 || consume(in, e) != 0)
+        startup_declare(in->runtime, in->broker, in->pg, false, &in->found, e) != 0 ||
+        intake_find_stamps(in, e) != 0 || store_session_begin(in->pg, &in->session, e) != 0 ||
+        consume(in, e) != 0)
         return -1;
     warn_of_delays(in);
     intake_open_prober(in);
@@ -220,8 +232,8 @@ static void run_connected(struct intake *in, struct err *e)
         }
         if (process(in, e) != 0 || retry_deferred(in, e) != 0)
             return;
-        if (in->careful && is_over(in))
-            return;
+        if ((in->careful && is_over(in)) || atomic_load(&in->runtime->intake_queues) > in->found.queues)
+            return; /* the next connection reads all, and all at once */
     }
 }
 

@@ -24,7 +24,7 @@
 
 #define PROBE_NAME_SIZE 64
 #define INTAKE_BATCH_MAX 1000
-#define INTAKE_QUEUES 3
+#define INTAKE_QUEUES (SHARDS_MAX + 2) /* intake.queues of them; what expired; what has a time */
 #define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
 #define INTAKE_DEFERRED_MAX 2000
 /* The most that a broker lets through by default (max_message_size). A body over max_body is read, too: it is
@@ -66,7 +66,8 @@ struct intake {
     struct pg *pg;
     struct broker *broker;
     struct topology_found found;
-    struct broker_consumer consumers[INTAKE_QUEUES]; /* names in found and the configuration */
+    struct broker_consumer consumers[INTAKE_QUEUES]; /* names in found, and below */
+    char queue_names[SHARDS_MAX][SHARDS_NAME_SIZE], tags[SHARDS_MAX][24];
     size_t consumer_count;
     bool delays_said;
     struct store_session session;
@@ -137,7 +138,7 @@ bool intake_is_probe(const struct intake *in, const struct broker_event *ev);
 /* Opens the database connection if there is none that works. -1: not now; it has been said. */
 int intake_connect_database(struct intake *in, struct err *e);
 
-/* How many deliveries a session can have unacknowledged at most. */
+/* How many deliveries a session can have unacknowledged at most, however many queues it reads. */
 int64_t intake_unacknowledged_max(const struct config *c);
 
 /* intake_deferred.c */

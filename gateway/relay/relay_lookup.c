@@ -167,7 +167,7 @@ static void run_connected(struct lookup *lookup, struct err *e)
             say_failed(lookup, e);
         }
         relay_rescue_find_receipts(&lookup->rescue);
-        relay_rescue_declare(&lookup->rescue);
+        relay_rescue_declare(&lookup->rescue, lookup->pg);
         int64_t nap_ms = look_up_messages(lookup, e);
         if (nap_ms < 0 && (pg_is_broken(lookup->pg) || !err_is_transient(e)))
             return;

@@ -105,7 +105,7 @@ void relay_rescue_find_receipts(struct relay_rescue *rescue)
 
 /* An exchange or a binding that somebody deleted makes no noise: what is published goes nowhere, and whoever
  * published first declares the exchange again. */
-void relay_rescue_declare(struct relay_rescue *rescue)
+void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
 {
     struct topology_found found = {.timed_queue = ""};
     struct err e = {0};
@@ -116,7 +116,7 @@ void relay_rescue_declare(struct relay_rescue *rescue)
     rescue->declared_ms = now_ms;
     int rc = first ? 0 : relay_line_open(rescue, &rescue->line, &e);
     if (rc == 0 && !first)
-        rc = startup_declare(rescue->line.broker, rescue->runtime->config, &found, &e);
+        rc = startup_declare(rescue->runtime, rescue->line.broker, pg, false, &found, &e);
     if (rc == 0 && found.refused.kind != ERR_NONE) {
         rc = err_set(&e, found.refused.kind, "%s", found.refused.text);
         broker_close(rescue->line.broker); /* it was opened again, without confirms */

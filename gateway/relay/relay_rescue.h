@@ -77,7 +77,7 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
 /* Looks for the receipts where the relay has asked for them. */
 void relay_rescue_find_receipts(struct relay_rescue *rescue);
 /* Now and then: what the start declared is there, also when somebody has deleted it. */
-void relay_rescue_declare(struct relay_rescue *rescue);
+void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg);
 void relay_rescue_close(struct relay_rescue *rescue);
 
 /* relay_ping.c */

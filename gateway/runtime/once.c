@@ -30,6 +30,18 @@ static int add_ready(struct once *o, const char *queue, uint32_t *ready, struct 
     return 0;
 }
 
+static int add_intake(struct once *o, uint32_t *ready, struct err *e)
+{
+    char name[SHARDS_NAME_SIZE];
+    int queues = atomic_load(&o->runtime->intake_queues);
+    for (int i = 1; i <= queues; i++) {
+        shards_queue_name(o->runtime->config->intake.queue, i, name);
+        if (add_ready(o, name, ready, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
 {
     const struct config *c = o->runtime->config;
@@ -38,8 +50,7 @@ static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
     snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, c->intake.queue);
     if (!o->broker)
         o->broker = sessions_open_broker(o->runtime, "postdate once", e);
-    if (!o->broker || add_ready(o, c->intake.queue, &f->ready, e) != 0 ||
-        add_ready(o, expired, &f->ready, e) != 0 ||
+    if (!o->broker || add_intake(o, &f->ready, e) != 0 || add_ready(o, expired, &f->ready, e) != 0 ||
         (topology_front_needed(o->broker) && add_ready(o, timed, &f->ready, e) != 0) ||
         (atomic_load(&o->handover->last_hop_queue) > 0 && add_ready(o, LAST_HOP_RECEIPTS, &f->ready, e) != 0))
         return -1;

@@ -62,6 +62,8 @@ struct runtime {
     const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
                                           Set before the threads start, but HTTP's look at it earlier */
     atomic_uint intake_rests; /* how often the intake had stored all that came, and waited in vain for more */
+    atomic_int intake_queues; /* how many there are, as the last declaration found; 0: there was none yet */
+    atomic_bool said_queues;  /* that others have configured another number */
     atomic_size_t control_requests; /* requests of the control queue that are being done */
 
     pthread_mutex_t clock_lock;

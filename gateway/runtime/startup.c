@@ -19,23 +19,6 @@
 #define REFUSED_TRIES 3
 #define REFUSED_PAUSE_MS 4000
 
-int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e)
-{
-    const char **routes = calloc(c->route_count + 1, sizeof(const char *));
-    if (!routes)
-        return err_set(e, ERR_BUG, "out of memory");
-    for (size_t i = 0; i < c->route_count; i++)
-        routes[i] = c->routes[i].intake_exchange;
-    struct topology t = {.intake_exchange = c->intake.exchange,
-                         .intake_queue = c->intake.queue,
-                         .delivery_exchange = c->delivery.exchange,
-                         .route_exchanges = routes,
-                         .route_count = c->route_count};
-    int rc = topology_declare(b, &t, found, e);
-    free(routes);
-    return rc;
-}
-
 /* Once the transport is chosen. */
 static enum hold_policy chosen_hold_policy(const struct runtime *rt)
 {
@@ -154,7 +137,7 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     if (rc == 0)
         rc = startup_take_vhost(rt, b, pg, e);
     if (rc == 0)
-        rc = startup_declare(b, c, &found, e);
+        rc = startup_declare(rt, b, pg, true, &found, e);
     if (rc == 0 && found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
         rc = err_set(e, found.refused.kind, "%s", found.refused.text);
     if (rc == 0)

@@ -8,8 +8,12 @@
 #include "gateway/runtime/runtime.h"
 #include "sql/connection/pg.h"
 
-/* Declares what the configuration asks for. */
-int startup_declare(struct broker *b, const struct config *c, struct topology_found *found, struct err *e);
+/* Declares what the configuration asks for, and the intake queues that the database remembers
+ * (startup_topology.c). starts: this gateway does, and what it is configured with is remembered from now on.
+ * Any thread, with connections of its own. ERR_CONFIG also where RabbitMQ lacks the plugin for several
+ * queues. */
+int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool starts,
+                    struct topology_found *found, struct err *e);
 
 /* startup_owner.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
  * to nobody yet, sets rt->identity. ERR_CONFIG: no. */

@@ -199,6 +199,17 @@ class ClusterTimer(Promises, LiveTest):
     who_waits = 'timer'
     only_full = ('test_the_node_of_the_targets_is_killed_while_thousands_fall_due',)
 
+    def test_several_intake_queues_are_led_by_several_nodes_and_one_is_killed(self):
+        traffic = self.traffic(POSTDATE_INTAKE_QUEUES='3')
+        leaders = {queue: self.cluster.leader(self.p.vhost, queue) for queue in (INTAKE, INTAKE + '.2', INTAKE + '.3')}
+        self.assertGreater(len(set(leaders.values())), 1, leaders)
+        victim = leaders[INTAKE + '.2']
+        time.sleep(2)
+        self.cluster.kill(victim)
+        time.sleep(5)
+        self.cluster.start(victim)
+        self.finish(traffic)
+
 
 @harness.not_san
 class ClusterTtl(Promises, LiveTest):

@@ -31,6 +31,23 @@ typedef int visit_fn(struct removal *r, const char *name, struct err *e);
 
 /* --- what there may be */
 
+/* Those beside the first intake queue: as many as are configured, and up to the first that is missing. */
+static int each_shard(struct removal *r, visit_fn *visit, struct err *e)
+{
+    char name[SHARDS_NAME_SIZE];
+    for (int i = 2; i <= SHARDS_MAX; i++) {
+        struct inspect_queue q;
+        shards_queue_name(r->config->intake.queue, i, name);
+        if (inspect_queue(r->broker, name, &q, e) != 0)
+            return -1;
+        if (!q.exists && i > r->config->intake.queues)
+            return 0;
+        if (visit(r, name, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
 {
     char expired[300], timed[300], name[TRANSPORT_NAME_SIZE], exit[TOPOLOGY_EXIT_NAME_SIZE];
@@ -51,6 +68,8 @@ static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (visit(r, names[i], e) != 0)
             return -1;
+    if (each_shard(r, visit, e) != 0)
+        return -1;
     for (int i = 2; i <= EXIT_QUEUES_MAX; i++) {
         topology_exit_queue(i, exit);
         if (visit(r, exit, e) != 0)
@@ -84,6 +103,9 @@ static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e
                                         RETURN_EXCHANGE,   OWNER_EXCHANGE,       TOPOLOGY_SORT,
                                         TOPOLOGY_PLAIN,    TRANSPORT_EXIT_SHARDS};
     const char *delivery = r->config->delivery.exchange, *name;
+    for (size_t i = 0; i < TOPOLOGY_WAYS; i++)
+        if (visit(r, topology_intake_ways[i].exchange, e) != 0)
+            return -1;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (visit(r, names[i], e) != 0)
             return -1;

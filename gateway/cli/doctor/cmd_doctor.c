@@ -31,6 +31,7 @@ static const struct check {
     {"broker.permissions", NEED_CONFIG | NEED_BROKER, doctor_check_permissions},
     {"broker.topology", NEED_CONFIG | NEED_BROKER, doctor_check_topology},
     {"broker.queues", NEED_CONFIG | NEED_BROKER, doctor_check_queues},
+    {"broker.shards", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_shards},
     {"broker.delays", NEED_CONFIG | NEED_BROKER, doctor_check_delays},
     {"broker.publish", NEED_CONFIG | NEED_BROKER, doctor_check_echo},
     {"handover.transport", NEED_CONFIG | NEED_BROKER, doctor_check_transport},

@@ -78,6 +78,7 @@ void doctor_check_permissions(struct doctor *d);
 void doctor_check_topology(struct doctor *d);
 void doctor_check_delays(struct doctor *d); /* RabbitMQ's own, in front of the intake */
 void doctor_check_queues(struct doctor *d);
+void doctor_check_shards(struct doctor *d); /* the intake queues, where there are several */
 void doctor_check_echo(struct doctor *d);
 void doctor_check_policies(struct doctor *d);
 

@@ -1,4 +1,5 @@
 /* What leads into Postdate and out of it, past what the gateway declares. */
+#include "amqp/topology/topology.h"
 #include "amqp/topology/topology_front.h"
 #include "gateway/cli/doctor/doctor_admin.h"
 
@@ -6,6 +7,14 @@
 #include <string.h>
 
 #define NAMED_MAX 20 /* findings of one kind; the rest are counted */
+
+static bool is_shards(const char *exchange)
+{
+    bool is = false;
+    for (size_t i = 0; i < TOPOLOGY_WAYS; i++)
+        is |= strcmp(exchange, topology_intake_ways[i].exchange) == 0;
+    return is;
+}
 
 static void report_own(struct doctor *d, const json_t *answer)
 {
@@ -15,7 +24,7 @@ static void report_own(struct doctor *d, const json_t *answer)
     bool bound = false;
     for (size_t i = 0; i < json_array_size(sources); i++) {
         const char *source = json_string_value(json_array_get(sources, i));
-        bound |= source != NULL && strcmp(source, wanted) == 0;
+        bound |= source != NULL && (strcmp(source, wanted) == 0 || is_shards(source));
     }
     if (!bound) {
         doctor_report(d, FINDING_WARN, "broker.bindings",
@@ -50,7 +59,8 @@ static int report_foreign(struct doctor *d, const char *exchange, const json_t *
                    *name = json_string_value(json_array_get(binding, 1)),
                    *key = json_string_value(json_array_get(binding, 2));
         if (kind == NULL || name == NULL || key == NULL ||
-            strcmp(name, strcmp(kind, "queue") == 0 ? d->config->intake.queue : TOPOLOGY_SORT) == 0)
+            strcmp(name, strcmp(kind, "queue") == 0 ? d->config->intake.queue : TOPOLOGY_SORT) == 0 ||
+            (strcmp(kind, "exchange") == 0 && is_shards(name)))
             continue;
         if (count++ >= NAMED_MAX)
             continue;

@@ -2,6 +2,7 @@
  * that hand over what their consumers refuse, queues without a node, alarms. It does not tell the pattern of
  * a right to a user who is no administrator, and of the delayed-message plugin nothing. */
 #include "gateway/cli/doctor/doctor_management.h"
+#include "amqp/topology/topology.h"
 
 #include "core/message/dead_letter.h"
 #include <stdio.h>
@@ -87,7 +88,7 @@ static const char *text_of(const json_t *o, const char *name)
 
 static bool is_ours(const struct doctor *d, const char *queue)
 {
-    return strcmp(queue, d->config->intake.queue) == 0 || strncmp(queue, "postdate", 8) == 0;
+    return topology_is_intake_queue(d->config->intake.queue, queue) || strncmp(queue, "postdate", 8) == 0;
 }
 
 /* The names of those that a policy changes, with its keys. */

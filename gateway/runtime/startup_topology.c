@@ -1,0 +1,94 @@
+/* What is declared in RabbitMQ for the intake, where the database remembers over how many queues it is
+ * spread. */
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/shards_run.h"
+#include "gateway/runtime/startup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct declaring {
+    struct runtime *runtime;
+    struct broker *broker;
+    struct topology topology;
+    struct topology_found *found;
+};
+
+static int find_way(const char *name, size_t *out, struct err *e)
+{
+    for (*out = 0; *out < TOPOLOGY_WAYS; ++*out)
+        if (strcmp(topology_intake_ways[*out].name, name) == 0)
+            return 0;
+    return err_set(e, ERR_CONFIG,
+                   "intake.queues_by: a newer gateway has set \"%s\", which this one does not know", name);
+}
+
+static int declare(void *ctx, enum shards_step step, const struct shards_record *r, struct err *e)
+{
+    struct declaring *d = ctx;
+    struct topology *t = &d->topology;
+    t->step = step == SHARDS_DIRECT    ? TOPOLOGY_DIRECT
+              : step == SHARDS_PREPARE ? TOPOLOGY_PREPARE
+              : step == SHARDS_NARROW  ? TOPOLOGY_NARROW
+                                       : TOPOLOGY_WIDEN;
+    t->queues = r->queues;
+    t->most = r->most;
+    t->moved = r->sources;
+    t->moved_count = r->source_count;
+    return find_way(r->by, &t->way, e) != 0 || topology_declare(d->broker, t, d->found, e) != 0 ? -1 : 0;
+}
+
+/* Said once: what is configured here does not count. */
+static void say_others_count(struct runtime *rt, const struct topology *t)
+{
+    const struct config *c = rt->config;
+    bool differs = t->queues != c->intake.queues || (t->queues > 1 && t->way != (size_t)c->intake.queues_by);
+    if (differs && !atomic_exchange(&rt->said_queues, true))
+        log_warning(
+            "intake.queues: a gateway that started later has set %d, by %s; this one has %d, by %s, in "
+            "its configuration",
+            t->queues, topology_intake_ways[t->way].name, (int)c->intake.queues,
+            topology_intake_ways[c->intake.queues_by].name);
+    if (!differs)
+        atomic_store(&rt->said_queues, false);
+}
+
+static int run(struct declaring *d, struct pg *pg, bool starts, const char **sources, struct err *e)
+{
+    const struct config *c = d->runtime->config;
+    const struct shards_wish wish = {(int)c->intake.queues, topology_intake_ways[c->intake.queues_by].name};
+    const struct shards_job job = {
+        .place = {.place = "intake",
+                  .sources = sources,
+                  .source_count = topology_sources(d->broker, &d->topology, sources)},
+        .wish = starts ? &wish : NULL,
+        .declare = declare,
+        .ctx = d};
+    if (shards_run(pg, &job, e) != 0)
+        return -1;
+    say_others_count(d->runtime, &d->topology);
+    atomic_store(&d->runtime->intake_queues, d->topology.most);
+    return 0;
+}
+
+int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool starts,
+                    struct topology_found *found, struct err *e)
+{
+    const struct config *c = rt->config;
+    const char **routes = calloc(2 * c->route_count + 3, sizeof(const char *));
+    if (!routes)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < c->route_count; i++)
+        routes[i] = c->routes[i].intake_exchange;
+    struct declaring d = {.runtime = rt,
+                          .broker = b,
+                          .topology = {.intake_exchange = c->intake.exchange,
+                                       .intake_queue = c->intake.queue,
+                                       .delivery_exchange = c->delivery.exchange,
+                                       .route_exchanges = routes,
+                                       .route_count = c->route_count},
+                          .found = found};
+    int rc = run(&d, pg, starts, routes + c->route_count, e);
+    free(routes);
+    return rc;
+}

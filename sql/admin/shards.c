@@ -1,0 +1,118 @@
+#include "sql/admin/shards.h"
+
+#include "sql/connection/pg_internal.h"
+#include "sql_embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* RabbitMQ is asked meanwhile, some hundred times, and a pause is made: longer than the sessions of some
+ * threads may idle. */
+#define BEGIN "begin; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '3s'"
+
+static void add_sources(struct pg_params *p, const struct shards_place *place)
+{
+    struct buf *sources = pg_add_array(p, PG_OID_TEXT, place->source_count);
+    for (size_t i = 0; i < place->source_count; i++)
+        pg_array_bytes(sources, bytes_of_str(place->sources[i]));
+}
+
+void shards_record_free(struct shards_record *r)
+{
+    free(r->sources);
+    r->sources = NULL;
+    r->source_count = 0;
+}
+
+/* Pointers, and the texts behind them, in one block. */
+static int copy_sources(const PGresult *names, struct shards_record *out, struct err *e)
+{
+    size_t count = (size_t)PQntuples(names), size = 0;
+    for (size_t i = 0; i < count; i++)
+        size += pg_bytes(names, (int)i, 0).len + 1;
+    out->sources = calloc(1, count * sizeof(char *) + size + 1);
+    if (!out->sources)
+        return err_set(e, ERR_BUG, "out of memory");
+    char *at = (char *)(out->sources + count);
+    for (size_t i = 0; i < count; i++) {
+        struct bytes name = pg_bytes(names, (int)i, 0);
+        memcpy(at, name.data, name.len);
+        out->sources[i] = at;
+        at += name.len + 1;
+    }
+    out->source_count = count;
+    return 0;
+}
+
+static int read_sources(struct pg *c, const struct shards_place *place, struct shards_record *out,
+                        struct err *e)
+{
+    PGresult *names = pg_query(c, sql_query_shards_sources, PG_WITH(as_str(place->place)), e);
+    int rc = names ? copy_sources(names, out, e) : -1;
+    PQclear(names);
+    return rc;
+}
+
+/* The columns that both queries begin with. Takes the result. */
+static int take_row(PGresult *r, const char *place, struct shards_record *out, struct err *e)
+{
+    if (!r)
+        return -1;
+    bool found = PQntuples(r) == 1;
+    if (found) {
+        *out = (struct shards_record){
+            .queues = pg_int4(r, 0, 0), .most = pg_int4(r, 0, 1), .used = pg_bool(r, 0, 3)};
+        pg_text(r, 0, 2, out->by, sizeof out->by);
+        out->settled = PQnfields(r) > 4 && pg_bool(r, 0, 4);
+        out->moving = PQnfields(r) > 4 && pg_bool(r, 0, 5);
+    }
+    PQclear(r);
+    return found ? 0 : err_set(e, ERR_CONFIG, "postdate.shards has no row '%s'", place);
+}
+
+int shards_look(struct pg *c, const char *place, struct shards_record *out, struct err *e)
+{
+    return take_row(pg_query(c, sql_query_shards_look, PG_WITH(as_str(place)), e), place, out, e);
+}
+
+static int read_row(struct pg *c, const struct shards_place *place, struct shards_record *out, struct err *e)
+{
+    struct pg_params p = {{as_str(place->place)}};
+    add_sources(&p, place);
+    return take_row(pg_query(c, sql_query_shards_read, &p, e), place->place, out, e) == 0
+               ? read_sources(c, place, out, e)
+               : -1;
+}
+
+int shards_lock(struct pg *c, const struct shards_place *p, const struct shards_wish *wish,
+                struct shards_record *out, struct err *e)
+{
+    int64_t grows = pg_exec(c, BEGIN, e);
+    if (grows == 0 && wish)
+        grows = pg_number(c, sql_query_shards_want,
+                          PG_WITH(as_str(p->place), as_int4(wish->queues), as_str(wish->by)), e);
+    if (grows < 0 || read_row(c, p, out, e) != 0)
+        return shards_unlock(c, -1, e);
+    out->grows = grows > 0;
+    return 0;
+}
+
+int shards_unmark(struct pg *c, const struct shards_place *place, struct err *e)
+{
+    struct pg_params p = {{as_str(place->place)}};
+    add_sources(&p, place);
+    return pg_do(c, sql_query_shards_unmark, &p, e);
+}
+
+int shards_mark(struct pg *c, const struct shards_place *place, struct err *e)
+{
+    return pg_do(c, sql_query_shards_mark, PG_WITH(as_str(place->place)), e);
+}
+
+int shards_unlock(struct pg *c, int rc, struct err *e)
+{
+    if (rc == 0 && pg_commit(c, e) == 0)
+        return 0;
+    pg_rollback(c);
+    return -1;
+}

@@ -1,0 +1,416 @@
+/* The steps by which messages are spread over several queues, against a RabbitMQ that knows bindings alone,
+ * and a database that knows one row. Whatever gateways want, and wherever one of them dies: each source leads
+ * to some queue, and to no two of them, also for what RabbitMQ began to route before the last pause. */
+#include "amqp/topology/topology_shards.h"
+#include "core/base/clock.h"
+#include "gateway/runtime/shards_run.h"
+#include "unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WAYS = 3, SOURCES = 3, QUEUES = 5, GATEWAYS = 3, ROUNDS = 20000 };
+#define FIRST "in"
+
+static const struct shards_way ways[WAYS] = {
+    {"a", "x.a", "x-random", "plugin_a", NULL, 0},
+    {"b", "x.b", "x-random", "plugin_b", NULL, 0},
+    {"c", "x.c", "x-random", "plugin_c", NULL, 0},
+};
+static const char *const names[SOURCES] = {"s0", "s1", "s2"};
+
+/* --- RabbitMQ. A path of a source is its direct binding (number WAYS), or one to a way. */
+static struct {
+    bool there, bound;
+    bool path[WAYS + 1], lately[WAYS + 1]; /* lately: since the last pause */
+} sources[SOURCES];
+static bool leads[WAYS][QUEUES + 1];
+static int fuse;           /* so many requests are answered yet; -1: all */
+static const char *plugin; /* one that is missing */
+
+static int number_of(const char *queue)
+{
+    return strcmp(queue, FIRST) == 0 ? 1 : (int)strtol(queue + strlen(FIRST) + 1, NULL, 10);
+}
+
+static int source_of(const char *exchange)
+{
+    for (int i = 0; i < SOURCES; i++)
+        if (strcmp(names[i], exchange) == 0)
+            return i;
+    fail_msg("no source is called %s", exchange);
+    return 0;
+}
+
+static int way_of(const char *exchange)
+{
+    for (int w = 0; w < WAYS; w++)
+        if (strcmp(ways[w].exchange, exchange) == 0)
+            return w;
+    return -1;
+}
+
+static bool is_wide(int path)
+{
+    for (int q = 2; path < WAYS && q <= QUEUES; q++)
+        if (leads[path][q])
+            return true;
+    return false;
+}
+
+struct row {
+    int queues, most, by, done;
+    bool moving, sources[SOURCES];
+};
+static struct row stored, open_row; /* the database's; and in a transaction */
+
+static void check_all(void)
+{
+    for (int q = stored.most + 1; q <= QUEUES; q++)
+        for (int w = 0; w < WAYS; w++)
+            assert_false(leads[w][q]); /* nobody would read it */
+    for (int i = 0; i < SOURCES; i++) {
+        int now = 0, any = 0, wide = 0;
+        for (int p = 0; p <= WAYS; p++) {
+            now += sources[i].path[p];
+            any += sources[i].path[p] || sources[i].lately[p];
+            wide += (sources[i].path[p] || sources[i].lately[p]) && is_wide(p);
+            if (p < WAYS && sources[i].path[p])
+                assert_true(leads[p][1]);
+        }
+        sources[i].bound |= now > 0;
+        if (sources[i].bound && now == 0)
+            fail_msg("what is published to %s gets nowhere", names[i]);
+        if (any > 1 && wide > 0)
+            fail_msg("what is published to %s may get to two queues", names[i]);
+    }
+}
+
+/* The request is not done, or nobody hears that it was. */
+static bool is_lost(struct err *e)
+{
+    if (fuse > 0)
+        fuse--;
+    else if (fuse == 0)
+        err_set(e, ERR_AWAY, "gone");
+    return fuse == 0 && rand() % 2 == 0;
+}
+
+static int answer(void)
+{
+    check_all();
+    return fuse == 0 ? -1 : 0;
+}
+
+static int set_path(int source, int path, bool to, struct err *e)
+{
+    if (to && !sources[source].there)
+        return err_set(e, ERR_NOT_FOUND, "no exchange");
+    if (!is_lost(e)) {
+        sources[source].path[path] = to;
+        sources[source].lately[path] |= to;
+    }
+    return answer();
+}
+
+int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x, struct err *e)
+{
+    (void)b;
+    int w = way_of(x->name);
+    assert_true(w >= 0 && x->internal);
+    if (plugin && strcmp(ways[w].plugin, plugin) == 0)
+        return err_set(e, ERR_CONFIG, "unknown type");
+    (void)is_lost(e);
+    return answer();
+}
+
+int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *key,
+                      struct err *e)
+{
+    (void)b, (void)key;
+    if (!is_lost(e))
+        leads[way_of(exchange)][number_of(queue)] = true;
+    return answer();
+}
+
+int broker_unbind_queue(struct broker *b, const char *queue, const char *exchange, const char *key,
+                        struct err *e)
+{
+    (void)b, (void)key;
+    if (!is_lost(e) && number_of(queue) <= QUEUES)
+        leads[way_of(exchange)][number_of(queue)] = false;
+    return answer();
+}
+
+int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
+                             const struct broker_arg *args, size_t count, struct err *e)
+{
+    (void)b, (void)queue, (void)args, (void)count;
+    return set_path(source_of(exchange), WAYS, false, e);
+}
+
+int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
+                              const struct broker_arg *args, size_t count, struct err *e)
+{
+    (void)b, (void)args, (void)count;
+    return set_path(source_of(from), way_of(to), true, e);
+}
+
+int broker_unbind_exchange_with(struct broker *b, const char *to, const char *from,
+                                const struct broker_arg *args, size_t count, struct err *e)
+{
+    (void)b, (void)args, (void)count;
+    return set_path(source_of(from), way_of(to), false, e);
+}
+
+int broker_close_code(const struct broker *b)
+{
+    (void)b;
+    return BROKER_INVALID;
+}
+
+int broker_reopen(struct broker *b, struct err *e)
+{
+    (void)b, (void)e;
+    return 0;
+}
+
+/* Only shards_probe calls these. */
+struct broker *broker_open(const struct broker_options *o, struct err *e)
+{
+    (void)o, (void)e;
+    return NULL;
+}
+
+void broker_close(struct broker *b)
+{
+    (void)b;
+}
+
+int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
+{
+    (void)b, (void)name, (void)e;
+    return -1;
+}
+
+int broker_has_exchange(struct broker *b, const char *name, struct err *e)
+{
+    (void)b, (void)name, (void)e;
+    return 0;
+}
+
+void clock_nap_ms(int64_t ms)
+{
+    assert_true(ms == SHARDS_SETTLE_MS);
+    for (int i = 0; i < SOURCES; i++)
+        memcpy(sources[i].lately, sources[i].path, sizeof sources[i].lately);
+}
+
+/* --- the database */
+static bool has_all(const struct shards_place *p)
+{
+    for (size_t i = 0; i < p->source_count; i++)
+        if (!open_row.sources[source_of(p->sources[i])])
+            return false;
+    return true;
+}
+
+int shards_lock(struct pg *c, const struct shards_place *p, const struct shards_wish *wish,
+                struct shards_record *out, struct err *e)
+{
+    static const char *list[SOURCES];
+    (void)c, (void)e;
+    open_row = stored;
+    bool grows = wish && wish->queues > stored.most;
+    if (wish) {
+        open_row.queues = wish->queues;
+        open_row.most = wish->queues > open_row.most ? wish->queues : open_row.most;
+        open_row.by = wish->by[0] - 'a';
+    }
+    *out = (struct shards_record){.queues = open_row.queues,
+                                  .most = open_row.most,
+                                  .grows = grows,
+                                  .used = open_row.done >= 0,
+                                  .settled = !open_row.moving && open_row.done == open_row.by && has_all(p),
+                                  .moving = open_row.moving && has_all(p),
+                                  .sources = list};
+    snprintf(out->by, sizeof out->by, "%s", ways[open_row.by].name);
+    for (int i = 0; i < SOURCES; i++)
+        if (open_row.sources[i])
+            list[out->source_count++] = names[i];
+    return 0;
+}
+
+void shards_record_free(struct shards_record *r)
+{
+    r->sources = NULL;
+}
+
+int shards_unmark(struct pg *c, const struct shards_place *p, struct err *e)
+{
+    (void)c, (void)e;
+    open_row.moving = true;
+    for (size_t i = 0; i < p->source_count; i++)
+        open_row.sources[source_of(p->sources[i])] = true;
+    return 0;
+}
+
+int shards_mark(struct pg *c, const struct shards_place *p, struct err *e)
+{
+    (void)c, (void)p, (void)e;
+    open_row.moving = false;
+    open_row.done = open_row.by;
+    return 0;
+}
+
+/* Now and then a commit is lost, or its answer. */
+int shards_unlock(struct pg *c, int rc, struct err *e)
+{
+    (void)c;
+    bool dies = fuse >= 0 && rand() % 8 == 0, done = rc == 0 && (!dies || rand() % 2 == 0);
+    if (done)
+        stored = open_row;
+    return rc == 0 && dies ? err_set(e, ERR_AWAY, "gone") : rc;
+}
+
+/* --- gateways */
+struct gateway {
+    struct shards_wish wish;
+    const char *sources[SOURCES];
+    size_t source_count;
+};
+
+static int declare(void *ctx, enum shards_step step, const struct shards_record *r, struct err *e)
+{
+    const struct gateway *g = ctx;
+    bool narrow = step == SHARDS_NARROW;
+    struct shards_source list[SOURCES];
+    size_t count = narrow ? r->source_count : g->source_count;
+    for (size_t i = 0; i < g->source_count; i++)
+        sources[source_of(g->sources[i])].there = true;
+    for (size_t i = 0; i < count; i++)
+        list[i] = (struct shards_source){narrow ? r->sources[i] : g->sources[i], NULL};
+    const struct shards s = {.queue = FIRST,
+                             .queues = r->queues,
+                             .most = r->most,
+                             .ways = ways,
+                             .way_count = WAYS,
+                             .way = (size_t)(r->by[0] - 'a'),
+                             .sources = list,
+                             .source_count = count};
+    if (step != SHARDS_DIRECT)
+        return step == SHARDS_PREPARE  ? shards_prepare(NULL, &s, e)
+               : step == SHARDS_NARROW ? shards_narrow(NULL, &s, e)
+                                       : shards_widen(NULL, &s, e);
+    for (size_t i = 0; i < count; i++)
+        if (set_path(source_of(list[i].exchange), WAYS, true, e))
+            return -1;
+    return 0;
+}
+
+static void configure(struct gateway *g)
+{
+    *g = (struct gateway){.wish = {1 + rand() % QUEUES, ways[rand() % WAYS].name}, .sources = {names[0]}};
+    g->source_count = 1;
+    for (int i = 1; i < SOURCES; i++)
+        if (rand() % 2 == 0)
+            g->sources[g->source_count++] = names[i];
+}
+
+static int run(struct gateway *g, bool starts, struct err *e)
+{
+    const struct shards_job job = {
+        {"intake", g->sources, g->source_count}, starts ? &g->wish : NULL, declare, g};
+    return shards_run(NULL, &job, e);
+}
+
+static void begin(void)
+{
+    memset(sources, 0, sizeof sources);
+    memset(leads, 0, sizeof leads);
+    stored = (struct row){.queues = 1, .most = 1, .done = -1};
+    fuse = -1;
+    plugin = NULL;
+}
+
+static int count_leads(int way)
+{
+    int n = 0;
+    for (int q = 1; q <= QUEUES; q++)
+        n += leads[way][q];
+    return n;
+}
+
+/* Somebody deletes an exchange: its bindings go, too. */
+static void delete_some_source(void)
+{
+    memset(&sources[rand() % SOURCES], 0, sizeof sources[0]);
+}
+
+static void test_whatever_happens(void **state)
+{
+    struct gateway gateways[GATEWAYS];
+    struct err e;
+    (void)state;
+    srand(7);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (i % 100 == 0) {
+            begin();
+            for (int g = 0; g < GATEWAYS; g++)
+                configure(&gateways[g]);
+        }
+        struct gateway *g = &gateways[rand() % GATEWAYS];
+        bool starts = rand() % 3 == 0;
+        if (starts)
+            configure(g);
+        if (rand() % 20 == 0)
+            delete_some_source();
+        bool lives = rand() % 3 == 0;
+        fuse = lives ? -1 : rand() % 400;
+        int rc = run(g, starts, &e);
+        assert_true(rc == 0 || !lives);
+        if (rc != 0)
+            continue;
+        const struct row *r = &stored;
+        for (size_t k = 0; k < g->source_count; k++)
+            assert_true(sources[source_of(g->sources[k])].path[r->done < 0 ? WAYS : r->by]);
+        if (r->done >= 0)
+            assert_int_equal(count_leads(r->by), r->queues);
+    }
+}
+
+static void test_a_missing_plugin_changes_nothing(void **state)
+{
+    struct gateway g = {{1, "a"}, {names[0]}, 1};
+    struct err e;
+    (void)state;
+    begin();
+    assert_int_equal(run(&g, true, &e), 0);
+    g.wish.queues = 3;
+    plugin = "plugin_a";
+    const struct row before = stored;
+    assert_int_equal(run(&g, true, &e), -1);
+    assert_int_equal(e.kind, ERR_CONFIG);
+    assert_non_null(strstr(e.text, "rabbitmq-plugins enable plugin_a"));
+    assert_memory_equal(&before, &stored, sizeof stored);
+    assert_true(sources[0].path[WAYS] && !sources[0].path[0]);
+}
+
+static void test_names(void **state)
+{
+    char name[SHARDS_NAME_SIZE];
+    (void)state;
+    shards_queue_name("postdate.intake", 1, name);
+    assert_string_equal(name, "postdate.intake");
+    shards_queue_name("postdate.intake", 64, name);
+    assert_string_equal(name, "postdate.intake.64");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_a_missing_plugin_changes_nothing),
+                                       cmocka_unit_test(test_whatever_happens)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
