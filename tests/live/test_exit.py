@@ -193,6 +193,11 @@ class TtlExitGateways(SharedExit, test_relay.TtlGateways):
         self.wait_delivered(p, 50)
 
 
+@harness.only_full  # proofs are in the first queue, what they prove came by any
+class TtlExitAway(SharedExit, test_relay.TtlAway):
+    pass
+
+
 @harness.not_san
 class ClusterExit(SharedExit, test_cluster.ClusterTtl):
     """Leaders on different nodes, one of which dies."""
