@@ -79,7 +79,7 @@ SHORT = {
     'core/message/hold_policy.c', 'core/message/message.c', 'core/message/stamp.c',
     'gateway/runtime/once_rule.c', 'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
     # a queue and its exchange; what is left of any; the row that the SQL functions read; the counts of an objective
-    'amqp/topology/topology_retry.c', 'amqp/topology/transport_traces.c', 'sql/operate/slo.c',
+    'amqp/topology/topology_retry.c', 'sql/operate/slo.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor

@@ -35,7 +35,8 @@ int last_hop_declare(struct broker *b, struct err *e)
                                              {.name = LAST_HOP_PING_HEADER, .present = true}};
 
     /* From the end on: nothing that comes out ever finds its next step missing. */
-    if (topology_declare_exit(b, e) || broker_declare_exchange(b, broker_names.last_unrouted, "fanout", e) ||
+    if (topology_declare_exit(b, 1, e) ||
+        broker_declare_exchange(b, broker_names.last_unrouted, "fanout", e) ||
         broker_bind_queue(b, broker_names.exit, broker_names.last_unrouted, "", e) ||
         broker_declare_exchange_as(b, &receipts, e) ||
         topology_declare_lasting(b, broker_names.receipts, e) ||

@@ -20,6 +20,7 @@
 #include "amqp/topology/topology.h"
 
 #include "amqp/topology/topology_front.h"
+#include "amqp/topology/topology_shards.h"
 #include "core/base/names.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,9 +125,26 @@ int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
     return declare_queue(b, name, DELIVERY_LIMIT_LASTING, NULL, e);
 }
 
-int topology_declare_exit(struct broker *b, struct err *e)
+void topology_exit_queue(int number, char name[TOPOLOGY_EXIT_NAME_SIZE])
 {
-    return topology_declare_lasting(b, broker_names.exit, e);
+    shards_queue_name(broker_names.exit, number, name);
+}
+
+int topology_declare_exit(struct broker *b, int queues, struct err *e)
+{
+    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
+                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_LASTING},
+                                      {.name = "x-overflow", .text = "reject-publish"},
+                                      {.name = "x-queue-leader-locator", .text = "balanced"}};
+    char name[TOPOLOGY_EXIT_NAME_SIZE];
+    if (topology_declare_lasting(b, broker_names.exit, e))
+        return -1;
+    for (int i = 2; i <= queues; i++) {
+        topology_exit_queue(i, name);
+        if (broker_declare_queue(b, name, args, sizeof args / sizeof args[0], e))
+            return -1;
+    }
+    return 0;
 }
 
 /* --- several intake queues */

@@ -9,6 +9,8 @@
 #include "amqp/connection/broker.h"
 #include "amqp/topology/topology_shards.h"
 
+#define TOPOLOGY_EXIT_NAME_SIZE 300
+
 struct topology {
     const char *intake_exchange;        /* fanout, durable */
     const char *intake_queue;           /* quorum, durable; dead-letters to the default exchange with key
@@ -53,7 +55,10 @@ int topology_declare_queue(struct broker *b, const char *intake_queue, const cha
 
 /* A queue that gives nothing up before a gateway has acknowledged it. */
 int topology_declare_lasting(struct broker *b, const char *name, struct err *e);
-/* broker_names.exit, such a queue: what RabbitMQ waited with, until a gateway takes it. */
-int topology_declare_exit(struct broker *b, struct err *e);
+/* The exit queues, which are such queues: what RabbitMQ waited with, until a gateway takes it. Their number:
+ * from 1 on. */
+void topology_exit_queue(int number, char name[TOPOLOGY_EXIT_NAME_SIZE]);
+/* Number 1 to `queues`, whose leaders RabbitMQ puts on different nodes. */
+int topology_declare_exit(struct broker *b, int queues, struct err *e);
 
 #endif

@@ -20,8 +20,15 @@
 #define TRANSPORT_HEADERS_MAX 512 /* bytes that address() appends, at most */
 #define TRANSPORT_NAME_SIZE 64
 
+#define TRANSPORT_EXIT_DIRECT 0   /* exit queue 1 gets it, without that exchange */
+#define TRANSPORT_EXIT_UNKNOWN -1 /* its bindings are left as they are, perhaps for transport_move_exit */
+
 struct transport_options {
-    int64_t window_ms;  /* longest wait that will be asked for: 1..max_delay_ms */
+    int64_t window_ms; /* longest wait that will be asked for: 1..max_delay_ms */
+    int exit_queues;   /* so many there are: 1..EXIT_QUEUES_MAX (core/message/envelope.h) */
+    int exit_bound; /* so many get what comes out, 1..exit_queues, by the exchange broker_names.exit_shards,
+                       to which transport_move_exit has moved it; TRANSPORT_EXIT_DIRECT, or
+                       TRANSPORT_EXIT_UNKNOWN */
     int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/message/last_hop.h); 0: none does. It
                            must be declared already */
 };
@@ -66,6 +73,14 @@ int transport_probe_native(const struct broker_options *o, int64_t now_ms, struc
 int transport_probe_plugin(const struct broker_options *o, struct err *e);
 /* Has transport_plugin been declared here before, with or without the plugin now? 1 yes, 0 no, -1 error. */
 int transport_probe_plugin_used(const struct broker_options *o, struct err *e);
+
+/* Can what comes out go to several exit queues? ERR_CONFIG: RabbitMQ has not the plugin. Declares exit
+ * queue 1. */
+int transport_can_share_exit(struct broker *b, struct err *e);
+/* What comes out of any transport that is declared here goes to exit queue 1 by the exchange
+ * broker_names.exit_shards, and no longer by itself. Then a pause of SHARDS_SETTLE_MS, then it may go to
+ * several. On a connection without confirms, for it is opened again; by one gateway at a time. */
+int transport_move_exit(struct broker *b, struct err *e);
 
 /* Is there an exchange or a queue of any transport, so that something may wait there? That of `first` is
  * looked for first. 1 yes, also where the login may not look; 0 no; -1 error. The connection is usable

@@ -1,10 +1,12 @@
 /* The part that all transports have in common: where the wait ends, or where the exit queue waits.
  *
  *   postdate.native, postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
+ *                                                            │   (or, of several, one of these)
  *                                                            └─ as it is delivered ─▶ postdate.exit.broker
  *                                                                                    (last_hop.h) */
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/topology_shards.h"
 #include "amqp/topology/transport_internal.h"
 #include "core/base/names.h"
 #include "core/message/envelope.h"
@@ -47,12 +49,50 @@ static int bind_last_hop(struct broker *b, const char *exit, int queue, struct e
     return 0;
 }
 
+/* --- several exit queues (topology_shards.h) */
+static const struct broker_arg enveloped[] = {{.name = "x-match", .text = "all-with-x"},
+                                              {.name = ENVELOPE_HEADER, .present = true}};
+static const struct shards_way at_random = {.name = "random",
+                                            .exchange = broker_names.exit_shards,
+                                            .type = "x-random",
+                                            .plugin = "rabbitmq_random_exchange"};
+
+struct shards transport_exit_shards(const struct shards_source *sources, size_t count)
+{
+    return (struct shards){.queue = broker_names.exit,
+                           .queues = 1,
+                           .most = 1,
+                           .ways = &at_random,
+                           .way_count = 1,
+                           .sources = sources,
+                           .source_count = count,
+                           .args = enveloped,
+                           .arg_count = COUNT_OF(enveloped)};
+}
+
+int transport_can_share_exit(struct broker *b, struct err *e)
+{
+    const struct shards s = transport_exit_shards(NULL, 0);
+    return topology_declare_exit(b, 1, e) || shards_prepare(b, &s, e) ? -1 : 0;
+}
+
+static int bind_exit_queues(struct broker *b, const char *exit, const struct transport_options *o,
+                            struct err *e)
+{
+    const struct shards_source source = {.exchange = exit};
+    struct shards s = transport_exit_shards(&source, 1);
+    if (o->exit_bound == TRANSPORT_EXIT_UNKNOWN)
+        return 0;
+    if (o->exit_bound == TRANSPORT_EXIT_DIRECT)
+        return broker_bind_queue_with(b, s.queue, exit, enveloped, COUNT_OF(enveloped), e);
+    s.queues = o->exit_bound;
+    s.most = o->exit_queues;
+    return shards_widen(b, &s, e);
+}
+
 int transport_bind_exit(struct broker *b, const char *exit, const struct transport_options *o, struct err *e)
 {
-    static const struct broker_arg enveloped[] = {{.name = "x-match", .text = "all-with-x"},
-                                                  {.name = ENVELOPE_HEADER, .present = true}};
-    if (topology_declare_exit(b, e) ||
-        broker_bind_queue_with(b, broker_names.exit, exit, enveloped, COUNT_OF(enveloped), e))
+    if (topology_declare_exit(b, o->exit_queues, e) || bind_exit_queues(b, exit, o, e))
         return -1;
     return o->last_hop_queue ? bind_last_hop(b, exit, o->last_hop_queue, e) : 0;
 }

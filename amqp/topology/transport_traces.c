@@ -1,11 +1,15 @@
-/* Whether a vhost has ever seen a transport. If not, it is new, or was made anew, and nothing that gateways
+/* All transports together: what there is of any in a vhost, and where that comes out.
+ *
+ * Whether a vhost has ever seen a transport. If not, it is new, or was made anew, and nothing that gateways
  * handed over before waits there.
  *
  * An exchange alone is a trace: somebody may have deleted the queues behind it, or a queue may be on a node
  * that is away, and RabbitMQ says of both that they are not found. So may queues be without their exchange:
  * what they hold still comes out by the next one. A release that names them otherwise must look for the names
  * before, too. */
-#include "amqp/topology/transport.h"
+#include "amqp/topology/topology.h"
+#include "amqp/topology/topology_shards.h"
+#include "amqp/topology/transport_internal.h"
 
 const struct transport *const transport_all[TRANSPORT_COUNT] = {&transport_native, &transport_plugin,
                                                                 &transport_ttl};
@@ -54,4 +58,14 @@ int transport_is_anything_there(const struct transport *first, struct broker *b,
     for (size_t t = 0; there == 0 && t < TRANSPORT_COUNT; t++)
         there = has_queue(b, transport_all[t], e);
     return there;
+}
+
+/* --- what comes out of all of them goes another way */
+int transport_move_exit(struct broker *b, struct err *e)
+{
+    struct shards_source sources[TRANSPORT_COUNT] = {{.exchange = NULL}};
+    for (size_t t = 0; t < TRANSPORT_COUNT; t++)
+        sources[t].exchange = transport_all[t]->exchange(0);
+    const struct shards s = transport_exit_shards(sources, TRANSPORT_COUNT);
+    return topology_declare_exit(b, 1, e) || shards_narrow(b, &s, e) ? -1 : 0;
 }

@@ -42,6 +42,7 @@
     X(control, "postdate.control")                                                                           \
     X(owner, "postdate.owner")                                                                               \
     X(exit, "postdate.exit")                                                                                 \
+    X(exit_shards, "postdate.exit.shards")                                                                   \
     X(exit_broker, "postdate.exit.broker")                                                                   \
     X(exit_broker_2, "postdate.exit.broker.2")                                                               \
     X(last, "postdate.last")                                                                                 \

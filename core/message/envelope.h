@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/message/message.h"
 
+#define EXIT_QUEUES_MAX 16                      /* queues that it may come out by */
 #define ENVELOPE_HEADER "x-postdate-properties" /* what waits in an envelope has this one */
 
 /* Exchange, routing key and properties together, in bytes. They have to fit into one frame, of 128 KiB by

@@ -55,6 +55,9 @@ struct config {
         enum config_last_hop last_hop;
     } handover;
     struct {
+        int64_t queues;
+    } exit;
+    struct {
         int64_t attempts, first_ms, max_ms;
     } retry;
     struct {

@@ -4,6 +4,7 @@
 #include "core/base/bytes.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"
+#include "core/message/envelope.h"
 #include "core/message/message.h"
 #include <ctype.h>
 #include <errno.h>
@@ -150,6 +151,10 @@ const struct option option_table[] = {
          "limits: docs/handover.md)"},
     {"handover", "grace", OPTION_DURATION, "10s", SECOND, HOUR, AT(handover.grace_ms),
      .help = "a message that RabbitMQ has not released this long after its due time counts as lost"},
+
+    {"exit", "queues", OPTION_INTEGER, "1", 1, EXIT_QUEUES_MAX, AT(exit.queues),
+     .help =
+         "queues from which gateways take what RabbitMQ held; more than one needs rabbitmq_random_exchange"},
 
     {"retry", "attempts", OPTION_INTEGER, "20", 1, 1000000, AT(retry.attempts),
      .help = "a message that can't be routed is failed after this many attempts"},

@@ -8,6 +8,34 @@ void handover_open(struct handover *handover, struct runtime *rt)
 {
     handover->runtime = rt;
     atomic_init(&handover->last_hop_queue, -1);
+    atomic_init(&handover->exit_queues, 1);
+    atomic_init(&handover->exit_bound, TRANSPORT_EXIT_UNKNOWN);
+}
+
+int handover_consumers(struct handover *handover)
+{
+    int all = 0;
+    for (int i = 0; i < EXIT_QUEUES_MAX; i++)
+        all += atomic_load(&handover->consumers[i]);
+    return all;
+}
+
+int64_t handover_ping_ms(struct handover *handover)
+{
+    int64_t least_ms = INT64_MAX;
+    for (int i = 0; i < atomic_load(&handover->exit_queues); i++) {
+        int64_t ms = atomic_load(&handover->ping_ms[i]);
+        least_ms = ms < least_ms ? ms : least_ms;
+    }
+    return least_ms;
+}
+
+void handover_know_exit(struct handover *handover, int queues, int bound)
+{
+    atomic_store(&handover->exit_bound, bound);
+    if (queues > atomic_load(&handover->exit_queues))
+        atomic_store(&handover->exit_queues, queues);
+    atomic_store(&handover->exit_known_ms, clock_monotonic_ms());
 }
 
 bool handover_set_policy(struct handover *handover, enum policy_state state)
@@ -51,7 +79,11 @@ struct transport_options handover_transport_options(struct handover *handover)
     int queue = atomic_load(&handover->last_hop_queue);
     if (!is_fresh(atomic_load(&handover->noted_ms)))
         queue = 0;
+    bool known = is_fresh(atomic_load(&handover->exit_known_ms));
     return (struct transport_options){.window_ms = config_declared_window_ms(handover->runtime->config),
+                                      .exit_queues = atomic_load(&handover->exit_queues),
+                                      .exit_bound =
+                                          known ? atomic_load(&handover->exit_bound) : TRANSPORT_EXIT_UNKNOWN,
                                       .last_hop_queue = queue > 0 ? queue : 0};
 }
 

@@ -4,6 +4,7 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_HANDOVER_H
 #define POSTDATE_GATEWAY_PIPELINE_HANDOVER_H
 
+#include "core/message/envelope.h"
 #include "gateway/runtime/runtime.h"
 #include <stdatomic.h>
 
@@ -16,7 +17,7 @@ struct handover {
     atomic_int policy;            /* enum policy_state; handing over needs POLICY_NONE */
     atomic_bool handing;          /* the hand-over publisher is connected and not blocked */
     atomic_int topology_epoch;    /* counts how often something of the delay topology may have got lost */
-    atomic_bool exit_silent;      /* nothing comes out of the exit queue */
+    atomic_bool exit_silent;      /* nothing comes out of an exit queue that gets messages */
     atomic_int_fast64_t until_ms; /* the feeder's: what is due by then may be handed over; 0: nothing … */
     atomic_int_fast64_t room;     /* … and so many */
     atomic_bool rescued;          /* the broker lost something: perhaps a part of the delay topology */
@@ -24,9 +25,13 @@ struct handover {
     atomic_int last_hop_queue; /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
     atomic_int routes_epoch;   /* counts how often a delivery exchange was gone (last_hop_routes.h) */
     /* The way back. */
-    atomic_int consumers;         /* of this gateway, at the exit queue */
-    atomic_int_fast64_t ping_ms;  /* when the latest ping that came was sent; database time; 0: none */
-    atomic_int_fast64_t noted_ms; /* when this gateway last told the database what it took */
+    atomic_int exit_queues;                       /* so many are read; never fewer than before */
+    atomic_int exit_bound;                        /* so many get what comes out (sql/pipeline/relay.h) … */
+    atomic_int_fast64_t exit_known_ms;            /* … as was found out then */
+    atomic_int consumers[EXIT_QUEUES_MAX];        /* of this gateway, at each exit queue */
+    atomic_int_fast64_t ping_ms[EXIT_QUEUES_MAX]; /* when the latest ping that came out there was sent;
+                                                     database time; 0: none */
+    atomic_int_fast64_t noted_ms;                 /* when this gateway last told the database what it took */
     atomic_int_fast64_t rescue_before_ms; /* database time: what was due before and did not come is lost */
     atomic_int_fast64_t rescue_known_ms;  /* when that was found out; 0: unknown */
 };
@@ -41,6 +46,12 @@ bool handover_is_open(const struct handover *handover);
  * each has only what it took. What was not used is given back. */
 int64_t handover_take_room(struct handover *handover, int64_t most);
 void handover_give_room(struct handover *handover, int64_t unused);
+/* Consumers at all exit queues. */
+int handover_consumers(struct handover *handover);
+/* What was in any exit queue when this ping was sent has been taken; 0: unknown. */
+int64_t handover_ping_ms(struct handover *handover);
+/* What the database says of them; any thread. */
+void handover_know_exit(struct handover *handover, int queues, int bound);
 /* How the transport is used. */
 struct transport_options handover_transport_options(struct handover *handover);
 /* What RabbitMQ's last hop needs (amqp/topology/last_hop.h), on a connection of its own. For the hand-over

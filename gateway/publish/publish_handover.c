@@ -30,11 +30,13 @@ static void release_near(struct publisher *p)
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
 }
 
-/* Is all there that handing over needs? With handover.last_hop = broker not until its exit queue is bound. */
+/* Is all there that handing over needs? Not until an exit queue is bound; with handover.last_hop = broker not
+ * until that of RabbitMQ is, too. */
 static bool is_ready(const struct publisher *p)
 {
-    return p->runtime->config->handover.last_hop == LAST_HOP_GATEWAY ||
-           (p->last_hop_queue > 0 && !p->routes_away);
+    return p->exit_bound != TRANSPORT_EXIT_UNKNOWN &&
+           (p->runtime->config->handover.last_hop == LAST_HOP_GATEWAY ||
+            (p->last_hop_queue > 0 && !p->routes_away));
 }
 
 /* Declares what the broker waits with, on a new connection; and again now and then, when something of it may
@@ -51,6 +53,8 @@ static int declare_with(struct publisher *p, struct broker *b, bool fresh, struc
             log_info("RabbitMQ can hold messages again");
         p->warned = false;
         p->last_hop_queue = o.last_hop_queue;
+        if (o.exit_bound != TRANSPORT_EXIT_UNKNOWN) /* else they are left as they are */
+            p->exit_bound = o.exit_bound;
         handover_set_handing(p->handover, is_ready(p));
         return 0;
     }
@@ -86,7 +90,9 @@ static int keep_declared(struct publisher *p, struct err *e)
     int64_t ago_ms = clock_monotonic_ms() - p->declared_ms;
     if (p->last_hop_queue > 0)
         keep_routes(p);
-    bool unbound = p->last_hop_queue == 0 && handover_transport_options(p->handover).last_hop_queue > 0;
+    const struct transport_options o = handover_transport_options(p->handover);
+    bool unbound = (p->last_hop_queue == 0 && o.last_hop_queue > 0) ||
+                   (o.exit_bound != TRANSPORT_EXIT_UNKNOWN && o.exit_bound != p->exit_bound);
     bool due = unbound || atomic_load(&p->handover->topology_epoch) != p->declared_epoch ||
                ago_ms >= REFRESH_MS ||
                (ago_ms >= RESCUED_MS && atomic_exchange(&p->handover->rescued, false));

@@ -25,6 +25,7 @@ void publisher_open(struct publisher *p, const struct publisher_role *role, stru
     p->destinations = destinations;
     p->routes = (struct last_hop_routes){.runtime = p->runtime, .handover = p->handover};
     pthread_mutex_init(&p->broker_lock, NULL);
+    p->exit_bound = TRANSPORT_EXIT_UNKNOWN;
     p->waiting_last = &p->waiting;
     publisher_begin_flight(p);
     arena_init(&p->arena, ARENA_MAX);

@@ -98,6 +98,7 @@ struct publisher {
     const struct publisher_role *role;
     /* Of the hand-over publisher: */
     struct last_hop_routes routes;
+    int exit_bound;     /* of transport_options: exit queues that get what comes out */
     bool routes_away;   /* RabbitMQ does not answer there */
     int last_hop_queue; /* the exit queue that is bound for RabbitMQ's last hop; 0: none */
     /* Of all: */

@@ -1,12 +1,9 @@
 /* Consumes the exit queue.
  *
- * How much RabbitMQ sends ahead is the sum of the consumers' prefetches. The first consumer's is small, for
- * RabbitMQ holds in its memory what it has sent and nobody has read: of large messages that is enough. When
- * small ones come, a second joins. While the database is away, what was delivered and what is to be looked
- * up stays unacknowledged, and further ones join when most of the sum is used by that. What is taken and not
- * published yet is bounded by bytes, too: beyond that reading stops, and when that takes long, content is
- * dropped and read from the database later.
- */
+ * What is taken and not published yet is bounded by bytes: beyond that reading stops, and when that takes
+ * long, content is dropped and read from the database later. How much RabbitMQ sends ahead:
+ * relay_consumers.c. */
+#include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "core/message/envelope.h"
@@ -14,13 +11,9 @@
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define PREFETCH 500
-#define CONSUMERS_MAX 6 /* 500, 4,000, 16,000, 32,000 and twice 64,000 */
-#define SMALL_BYTES 8192
 #define EVENTS_MAX 500 /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)
 #define REFUSED_RETRY_MS 5000
@@ -95,7 +88,7 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
 
 static void take_foreign(struct reader *r, const struct broker_event *ev)
 {
-    if (relay_is_ping(r, ev->properties))
+    if (relay_is_ping(r, ev))
         relay_note_tag(r, ev->tag, TAG_DONE);
     else
         relay_take_foreign(r, ev);
@@ -134,6 +127,7 @@ static bool has_room(struct reader *r)
 /* 1: there was no more; 0: there may be; -1. */
 static int read_events(struct reader *r, struct err *e)
 {
+    char tag[64];
     struct broker_event ev;
     for (int i = 0; i < EVENTS_MAX && has_room(r); i++) {
         arena_reset(&r->arena);
@@ -142,7 +136,8 @@ static int read_events(struct reader *r, struct err *e)
         if (ev.kind == BROKER_EVENT_NONE)
             return !broker_has_unread(r->broker);
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", broker_names.exit);
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer %s",
+                           bytes_printable(ev.text, tag, sizeof tag));
         if (ev.kind == BROKER_EVENT_DELIVERY)
             on_delivery(r, &ev);
     }
@@ -165,38 +160,7 @@ static int read_and_note(struct reader *r, struct err *e)
     return 0;
 }
 
-/* --- consumers */
-static int add_consumer(struct reader *r, struct err *e)
-{
-    static const uint16_t prefetches[CONSUMERS_MAX] = {PREFETCH, 4000, 16000, 32000, 64000, 64000};
-    char tag[64];
-    uint16_t prefetch = prefetches[r->consumers];
-    snprintf(tag, sizeof tag, "postdate.exit.%d", r->consumers);
-    int rc = r->high == 0 ? broker_consume(r->broker, broker_names.exit, tag, prefetch, e)
-                          : broker_consume_more(r->broker, broker_names.exit, tag, prefetch, e);
-    if (rc != 0)
-        return -1;
-    r->consumers++;
-    r->prefetch_sum += prefetch;
-    atomic_store(&r->handover->consumers, r->consumers);
-    return 0;
-}
-
-/* At the stop. */
-static int cancel_consumers(struct reader *r, struct err *e)
-{
-    char tag[64];
-    for (; r->consumers > 0; r->consumers--) {
-        snprintf(tag, sizeof tag, "postdate.exit.%d", r->consumers - 1);
-        if (broker_cancel_consume(r->broker, tag, e) != 0)
-            return -1;
-    }
-    if (r->reads_receipts && broker_cancel_consume(r->broker, broker_names.receipts, e) != 0)
-        return -1;
-    atomic_store(&r->handover->consumers, 0);
-    return 0;
-}
-
+/* --- the connection */
 /* A gateway without a database delivers all the same, but only for a while where others have it, which their
  * pings tell. Then it gives up its connection: what it took, with the proofs of what it delivered, goes to
  * one that can write it down, before that one takes the rest for lost (relay_rescue.c). */
@@ -210,34 +174,20 @@ static bool steps_aside(struct reader *r)
     return r->aside = aside;
 }
 
-static int adapt_consumers(struct reader *r, struct err *e)
-{
-    bool away = server_status_away_ms(&r->runtime->postgres) > 0;
-    size_t waiting, count = relay_book_count(&r->pipeline->book, away, &waiting);
-    size_t bytes = atomic_load(&r->pipeline->relayed.bytes), held = atomic_load(&r->pipeline->relayed.count);
-    if (r->draining || r->consumers == CONSUMERS_MAX)
-        return 0;
-    bool small = r->consumers == 1 && count > PREFETCH / 4 && bytes < held * SMALL_BYTES;
-    waiting += r->foreign_count;
-    return small || waiting > (size_t)r->prefetch_sum / 2 ? add_consumer(r, e) : 0;
-}
-
 static int open_connection(struct reader *r, struct err *e)
 {
     for (uint64_t tag = r->low; tag <= r->high; tag++)
         r->tags[tag % RELAY_WINDOW] = TAG_NONE;
     r->low = 1;
     r->high = 0;
-    r->consumers = r->prefetch_sum = 0;
     r->full_ms = 0;
     r->reads_receipts = false;
     atomic_store(&r->relay->receipts, RECEIPTS_UNKNOWN);
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
-    if (!r->broker || topology_declare_exit(r->broker, e) != 0)
-        return -1;
-    if (add_consumer(r, e) != 0)
+    if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit_queues), e) != 0 ||
+        relay_consume_all(r, e) != 0)
         return -1;
     int heartbeat_s = broker_heartbeat_s(r->broker);
     atomic_store(&r->pipeline->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : RELAY_HEARTBEAT_S) * 1000);
@@ -260,14 +210,14 @@ static int run_connected(struct reader *r, struct err *e)
     while (!runtime_stopping(r->runtime, STOP_RELAY)) {
         if (runtime_stopping(r->runtime, STOP_INTAKE) && !r->draining) {
             r->draining = true;
-            if (cancel_consumers(r, e) != 0)
+            if (relay_cancel_consumers(r, e) != 0)
                 return -1;
         }
         if (atomic_exchange(&r->relay->forgotten, false))
-            return err_set(e, ERR_AWAY, "nothing comes out of %s", broker_names.exit);
+            return err_set(e, ERR_AWAY, "nothing comes out of an exit queue");
         relay_end_unsure(r);
         if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || relay_end_foreign(r, e) != 0 ||
-            relay_acknowledge(r, e) != 0 || adapt_consumers(r, e) != 0)
+            relay_acknowledge(r, e) != 0 || relay_adapt_consumers(r, e) != 0)
             return -1;
         if (!r->draining && steps_aside(r))
             return err_set(e, ERR_AWAY, "other gateways have the database");
@@ -288,10 +238,7 @@ static void close_connection(struct reader *r, bool politely)
     r->broker = NULL;
     relay_book_disconnected(&r->pipeline->book);
     relay_forget_foreign(r);
-    if (!politely)
-        atomic_fetch_add(&r->relay->lost_consumers, r->consumers);
-    r->consumers = 0;
-    atomic_store(&r->handover->consumers, 0);
+    relay_forget_consumers(r, !politely);
 }
 
 static bool is_refusal(const struct err *e)

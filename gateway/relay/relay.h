@@ -46,9 +46,12 @@ struct relay {
     struct notifier proof_notifier; /* wakes the thread of relay_proof.c */
     struct last_hop_routes routes;  /* that thread asks RabbitMQ for what the reader wants to know */
     /* Atomic. */
-    atomic_int receipts;         /* enum relay_receipts */
-    atomic_bool forgotten;       /* nothing comes to this gateway's consumers, or to anybody's */
-    atomic_int lost_consumers;   /* of its lost connections: RabbitMQ goes on counting those of a dead node */
+    atomic_int receipts;   /* enum relay_receipts */
+    atomic_bool forgotten; /* nothing comes to this gateway's consumers, or to anybody's */
+    atomic_int lost_consumers[EXIT_QUEUES_MAX]; /* of its lost connections: RabbitMQ goes on counting those of
+                                                   a dead node */
+    atomic_uint left_out; /* exit queues that are not read, 1u << (number - 1): reading from one without a
+                             leader would hold up all others */
     atomic_int_fast64_t read_ms; /* database time: when all that had come was read */
     struct relay_foreign foreign[RELAY_FOREIGN_MAX];
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */

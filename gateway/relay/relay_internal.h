@@ -28,12 +28,15 @@ struct reader { /* the relay thread's own */
     struct relay *relay;
     struct broker *broker;
     struct arena arena;
-    uint8_t *tags;      /* enum tag_state, at tag % RELAY_WINDOW */
-    uint64_t low, high; /* all below low are acknowledged; high: the newest */
-    int64_t low_ms;     /* monotonic: when low moved last */
-    int consumers, prefetch_sum;
-    bool draining;   /* at the stop: nothing new */
-    int64_t full_ms; /* monotonic: there is no memory for more since; 0: there is */
+    uint8_t *tags;                  /* enum tag_state, at tag % RELAY_WINDOW */
+    uint64_t low, high;             /* all below low are acknowledged; high: the newest */
+    int64_t low_ms;                 /* monotonic: when low moved last */
+    int queues;                     /* exit queues from 1 on */
+    int rounds;                     /* so many consumers each of them has … */
+    int consumers[EXIT_QUEUES_MAX]; /* … but for those that are left out, or have just been found */
+    int prefetch_sum;               /* of one that has all of them */
+    bool draining;                  /* at the stop: nothing new */
+    int64_t full_ms;                /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
     int64_t cure_said_ms;     /* monotonic */
     uint64_t session;         /* counts connections */
@@ -56,6 +59,18 @@ void relay_end_without_memory(void) __attribute__((noreturn));
 int relay_acknowledge(struct reader *r, struct err *e);
 /* Those that are done and have undone ones before them, one by one. */
 int relay_acknowledge_singles(struct reader *r, struct err *e);
+
+/* relay_consumers.c: who reads the exit queues. */
+/* One consumer at each, or as many as the others have, at those that have none. */
+int relay_consume_all(struct reader *r, struct err *e);
+/* More of them when those that there are wait for the database. */
+int relay_adapt_consumers(struct reader *r, struct err *e);
+/* At the stop. */
+int relay_cancel_consumers(struct reader *r, struct err *e);
+/* The connection is gone; counted: RabbitMQ may go on counting them. */
+void relay_forget_consumers(struct reader *r, bool counted);
+/* By which exit queue a delivery came; 0: by none. */
+int relay_exit_number(const struct broker_event *ev);
 
 /* relay_proof.c */
 /* false: it is none. */
@@ -89,6 +104,7 @@ void relay_take_receipt(struct reader *r, const struct broker_event *ev, const s
 /* Those of whose delivery exchange something is known now. */
 void relay_end_unsure(struct reader *r);
 void relay_forget_unsure(struct reader *r);
-bool relay_is_ping(struct reader *r, struct bytes properties);
+/* Notes by which exit queue it came. */
+bool relay_is_ping(struct reader *r, const struct broker_event *ev);
 
 #endif

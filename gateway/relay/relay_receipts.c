@@ -118,13 +118,14 @@ static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms, int64_t n
         atomic_store(latest_ms, sent_ms);
 }
 
-bool relay_is_ping(struct reader *r, struct bytes properties)
+bool relay_is_ping(struct reader *r, const struct broker_event *ev)
 {
     struct wire_properties p;
     struct wire_field f;
     int64_t sent_ms, now_ms, queue = 0;
-    if (wire_properties_read(properties, &p, NULL) != 0 || !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) ||
-        !wire_field_int(&f, &sent_ms))
+    int exit = relay_exit_number(ev);
+    if (wire_properties_read(ev->properties, &p, NULL) != 0 ||
+        !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) || !wire_field_int(&f, &sent_ms))
         return false;
     if (!runtime_now_ms(r->runtime, &now_ms))
         now_ms = sent_ms;
@@ -134,8 +135,8 @@ bool relay_is_ping(struct reader *r, struct bytes properties)
     if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
         queue <= LAST_HOP_QUEUES)
         note_ping(&r->relay->last_hop_ping_ms[queue - 1], sent_ms, now_ms);
-    else
-        note_ping(&r->handover->ping_ms, sent_ms, now_ms);
+    else if (exit > 0)
+        note_ping(&r->handover->ping_ms[exit - 1], sent_ms, now_ms);
     /* An old one says nothing of now. */
     int64_t ago_ms = now_ms > sent_ms ? now_ms - sent_ms : 0;
     int64_t heard_ms = clock_monotonic_ms() - ago_ms;

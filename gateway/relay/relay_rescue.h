@@ -17,6 +17,7 @@
 #include "core/message/last_hop.h"
 #include "gateway/relay/relay.h"
 #include "sql/connection/pg.h"
+#include "sql/pipeline/relay.h"
 
 /* Of a queue from which RabbitMQ delivers by itself. */
 struct last_hop_watch {
@@ -25,26 +26,42 @@ struct last_hop_watch {
     int64_t waits_since_ms; /* monotonic: since when no ping has come back; 0: none is waited for */
 };
 
+/* A connection for pings. */
+struct relay_line {
+    struct broker *broker;
+    bool blocked;     /* an alarm */
+    uint64_t awaited; /* the ping through an exit queue whose confirm is awaited; 0: none */
+    bool confirmed;   /* one was: its queue has a leader */
+};
+
+/* Of an exit queue. */
+struct exit_watch {
+    struct relay_line line; /* of number 2 and on: a queue without a leader holds up a whole channel */
+    int64_t newest_ping_ms; /* that came to anybody; database time */
+    int64_t unheard_ms;     /* monotonic: since when this gateway's pings go and none comes; 0: one came */
+    int64_t pinged_ms;      /* monotonic: when the latest one was sent */
+    int64_t renewed_ms;     /* monotonic: when the consumers were made anew last because of it */
+    bool ping_sent;         /* that one; not: RabbitMQ is away, or blocks publishers */
+    bool dead, said_dead;
+};
+
 struct relay_rescue {
     struct runtime *runtime;
     struct pipeline *pipeline;
     struct lease *lease;
     struct handover *handover;
     struct relay *relay;
-    struct pg *pg;         /* the caller's, during a look */
-    struct broker *broker; /* for pings, and to look at the exit queue, which may take it a while to answer */
-    bool blocked;          /* an alarm */
+    struct pg *pg;          /* the caller's, during a look */
+    struct relay_line line; /* for pings, and to look at queues, which may take RabbitMQ a while to answer */
     struct arena arena;
-    int64_t noted_ms;       /* monotonic */
-    int64_t ping_ms;        /* this one came, … */
-    int64_t ping_seen_ms;   /* … which was noted before this (database time); 0: none is waited for */
-    int64_t unknown_ms;     /* database time: when there was a consumer that no gateway had noted */
-    int64_t renewed_ms;     /* monotonic: when the consumers were made anew last */
-    int64_t newest_ping_ms; /* that came to anybody; database time */
-    int64_t unheard_ms;     /* monotonic: since when this gateway's pings go and none comes; 0: one came */
-    int64_t pinged_ms;      /* monotonic: when the latest one was sent */
-    bool ping_sent;         /* that one; not: RabbitMQ is away, or blocks publishers */
-    bool said_dead;
+    int64_t noted_ms;     /* monotonic */
+    int64_t ping_ms;      /* this one came, … */
+    int64_t ping_seen_ms; /* … which was noted before this (database time); 0: none is waited for */
+    int64_t unknown_ms;   /* database time: when there was a consumer that no gateway had noted */
+    struct exit_watch exits[EXIT_QUEUES_MAX];
+    int pings;          /* with which exit queue the next ones begin */
+    int movable;        /* so many looks have found that what comes out can be moved to several exit queues */
+    bool said_exit;     /* that exit queues cannot be declared or bound */
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
     bool said_stuck, said_receipts, said_undeclared;
@@ -62,5 +79,28 @@ void relay_rescue_find_receipts(struct relay_rescue *rescue);
 /* Now and then: what the start declared is there, also when somebody has deleted it. */
 void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg);
 void relay_rescue_close(struct relay_rescue *rescue);
+
+/* relay_ping.c */
+/* Opens it where need be, and reads what came. 0: it may be used. A connection that has published is not read
+ * from during an alarm, so nothing is asked of it then. It is not the relay's, which goes on acknowledging.
+ */
+int relay_line_open(struct relay_rescue *rescue, struct relay_line *line, struct err *e);
+/* After an error: drops it when it is dead. */
+void relay_line_check(struct relay_line *line, const struct err *e);
+/* By an exit queue, or, with the number of one of RabbitMQ's last hop, by that. False: it was not sent. */
+bool relay_ping_exit(struct relay_rescue *rescue, struct relay_line *line, int number, int64_t now_ms);
+bool relay_ping_last_hop(struct relay_rescue *rescue, int number, int64_t now_ms);
+
+/* relay_exit.c: the exit queues, each for itself. */
+void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms);
+/* What the database says of them: new ones are declared and read, and as many bound as are wanted. -1: the
+ * database did not answer. */
+int relay_exit_follow(struct relay_rescue *rescue, const struct relay_marks *m, struct err *e);
+/* Which of them are silent or dead. True: all are dead. */
+bool relay_exit_watch(struct relay_rescue *rescue, const struct relay_marks *m);
+/* What was sent before this has been taken from all that are not dead; 0: unknown. */
+int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const struct relay_marks *m);
+/* Are all consumers those that gateways have noted? */
+bool relay_exit_all_known(struct relay_rescue *rescue, const struct relay_marks *m);
 
 #endif

@@ -131,8 +131,8 @@ static void gather_facts(struct once *o, struct once_facts *f)
     *f = (struct once_facts){.away_ms = postgres_ms > rabbitmq_ms ? postgres_ms : rabbitmq_ms,
                              .rests = atomic_load(&o->runtime->intake_rests),
                              .control_requests = atomic_load(&o->runtime->control_requests),
-                             .relaying = atomic_load(&o->handover->consumers) > 0,
-                             .ping_ms = atomic_load(&o->handover->ping_ms)};
+                             .relaying = handover_consumers(o->handover) > 0,
+                             .ping_ms = handover_ping_ms(o->handover)};
     bool up = (atomic_load(&o->runtime->up) & UP_RELAY) != 0 &&
               (atomic_load(&o->runtime->up) & o->runtime->up_wanted) == o->runtime->up_wanted;
     if (runtime_now_ms(o->runtime, &f->now_ms) && up && lease_instance(o->lease) != 0) {

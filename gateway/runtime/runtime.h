@@ -50,6 +50,7 @@ struct runtime {
     const struct cells *cells;     /* NULL: cells.file names none */
     char name[INSTANCE_NAME_SIZE]; /* host:pid */
     char identity[OWNER_ID_SIZE];  /* of the schema */
+    int exit_queues, exit_bound;   /* of transport_options, at the start */
     int up_wanted;                 /* enum up_bit of the threads that there are */
     /* One thread's at a time: startup's, then the intake's. */
     bool owner_refused; /* said that the vhost can't remember whose it is */

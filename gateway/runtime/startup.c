@@ -9,6 +9,7 @@
 #include "sql/admin/partition.h"
 #include "sql/admin/settings.h"
 #include "sql/admin/strangers.h"
+#include "sql/pipeline/relay.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -95,6 +96,15 @@ static int check_schema(void *arg, struct pg *c, struct err *e)
     return err_set(e, ERR_STOPPING, "the schema does not fit");
 }
 
+/* What RabbitMQ lets go to several of them, only a plugin of it gives. */
+static int want_exit_queues(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
+{
+    int wanted = (int)rt->config->exit.queues;
+    if (wanted > 1 && transport_can_share_exit(b, e) != 0)
+        return err_is_transient(e) ? -1 : err_wrap(e, "exit.queues: %d", wanted);
+    return relay_want_exit(pg, wanted, &rt->exit_queues, &rt->exit_bound, e);
+}
+
 /* One try of everything. */
 static int try_once(struct runtime *rt, struct server_status **failed, enum pg_wire *wire, struct err *e)
 {
@@ -136,7 +146,7 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     if (rc == 0 && found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
         rc = err_set(e, found.refused.kind, "%s", found.refused.text);
     if (rc == 0)
-        rc = startup_feed_cell(rt, b, pg, e); /* the intake is there: what comes now has a way */
+        rc = want_exit_queues(rt, b, pg, e);
     if (rc == 0)
         rc = startup_choose_transport(rt, pg, e);
     if (rc == 0) {

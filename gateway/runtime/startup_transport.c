@@ -66,7 +66,9 @@ int startup_declare_transport(struct runtime *rt, const struct transport *t, str
  * so, and tries again. */
 static int try_transport(struct runtime *rt, const struct transport *t, struct err *e)
 {
-    struct transport_options o = {.window_ms = config_declared_window_ms(rt->config)};
+    struct transport_options o = {.window_ms = config_declared_window_ms(rt->config),
+                                  .exit_queues = rt->exit_queues,
+                                  .exit_bound = rt->exit_bound};
     struct broker *b = sessions_open_broker(rt, "postdate startup", e);
     if (!b)
         return -1;

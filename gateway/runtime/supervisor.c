@@ -405,6 +405,7 @@ int supervisor_run(const struct supervisor_options *o)
         exit(1);
     }
     if (open_http(s, &e) == 0 && tell_started() && startup_run(&s->runtime, &s->notifier, &e) == 0) {
+        handover_know_exit(&s->handover, s->runtime.exit_queues, s->runtime.exit_bound);
         exchange_cache_good(&s->exchanges, bytes_of_str(o->config->delivery.exchange));
         exchange_cache_good(&s->exchanges, bytes_of("", 0));
         start_threads(s);

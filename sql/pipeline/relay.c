@@ -85,16 +85,26 @@ static struct pg_value as_time_or_null(int64_t ms)
 
 int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struct err *e)
 {
-    return pg_do(c, sql_query_relay_note,
-                 PG_WITH(as_int4(instance), as_time(n->low_ms), as_time_or_null(n->ping_ms),
-                         as_int4(n->consumers), as_time_or_null(n->last_hop_ping_ms[0]),
-                         as_time_or_null(n->last_hop_ping_ms[1])),
-                 e);
+    struct pg_params p = {0};
+    pg_add(&p, as_int4(instance));
+    pg_add(&p, as_time(n->low_ms));
+    struct buf *pings = pg_add_array(&p, PG_OID_TIMESTAMPTZ, (size_t)n->queues);
+    struct buf *consumers = pg_add_array(&p, PG_OID_INT4, (size_t)n->queues);
+    pg_add(&p, as_time_or_null(n->last_hop_ping_ms[0]));
+    pg_add(&p, as_time_or_null(n->last_hop_ping_ms[1]));
+    for (int i = 0; i < n->queues; i++) {
+        if (n->ping_ms[i])
+            pg_array_time(pings, n->ping_ms[i]);
+        else
+            pg_array_null(pings);
+        pg_array_int4(consumers, n->consumers[i]);
+    }
+    return pg_do(c, sql_query_relay_note, &p, e);
 }
 
-static int64_t time_or_0(const PGresult *r, int column)
+static int64_t time_or_0(const PGresult *r, int row, int column)
 {
-    int64_t ms = pg_time_ms(r, 0, column);
+    int64_t ms = pg_time_ms(r, row, column);
     return ms > 0 ? ms : 0;
 }
 
@@ -103,13 +113,19 @@ int relay_marks(struct pg *c, struct relay_marks *out, struct err *e)
     PGresult *r = pg_query(c, sql_query_relay_marks, NULL, e);
     if (!r)
         return -1;
-    *out = (struct relay_marks){.oldest_ms = time_or_0(r, 0),
-                                .low_ms = time_or_0(r, 1),
-                                .ping_ms = time_or_0(r, 2),
-                                .consumers = pg_int4(r, 0, 3),
-                                .now_ms = time_or_0(r, 4),
+    *out = (struct relay_marks){.oldest_ms = time_or_0(r, 0, 0),
+                                .low_ms = time_or_0(r, 0, 1),
+                                .queues = PQntuples(r) < EXIT_QUEUES_MAX ? PQntuples(r) : EXIT_QUEUES_MAX,
+                                .now_ms = time_or_0(r, 0, 4),
                                 .last_hop_queue = pg_int4(r, 0, 5),
-                                .last_hop_ping_ms = {time_or_0(r, 6), time_or_0(r, 7)}};
+                                .last_hop_ping_ms = {time_or_0(r, 0, 6), time_or_0(r, 0, 7)},
+                                .exit_wanted = pg_int4(r, 0, 8),
+                                .exit_bound = pg_int4(r, 0, 9),
+                                .all_know = pg_bool(r, 0, 10)};
+    for (int i = 0; i < out->queues; i++) {
+        out->ping_ms[i] = time_or_0(r, i, 2);
+        out->consumers[i] = pg_int4(r, i, 3);
+    }
     PQclear(r);
     return 0;
 }
@@ -117,4 +133,29 @@ int relay_marks(struct pg *c, struct relay_marks *out, struct err *e)
 int relay_change_last_hop(struct pg *c, int32_t from, int32_t to, struct err *e)
 {
     return pg_do(c, sql_query_relay_last_hop_change, PG_WITH(as_int4(from), as_int4(to)), e);
+}
+
+int relay_want_exit(struct pg *c, int wanted, int *queues, int *bound, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_relay_exit_want, PG_WITH(as_int4(wanted)), e);
+    if (!r)
+        return -1;
+    *queues = pg_int4(r, 0, 0);
+    *bound = pg_int4(r, 0, 1);
+    PQclear(r);
+    return 0;
+}
+
+int relay_bind_exit(struct pg *c, int (*move)(void *ctx, struct err *e), void *ctx, struct err *e)
+{
+    if (!move)
+        return pg_do(c, sql_query_relay_exit_bind, NULL, e);
+    if (pg_begin(c, e) != 0)
+        return -1;
+    int64_t alone = pg_number(c, sql_query_relay_exit_alone, NULL, e);
+    if (alone >= 0 &&
+        (alone == 0 || (move(ctx, e) == 0 && pg_do(c, sql_query_relay_exit_bind, NULL, e) == 0)))
+        return pg_commit(c, e);
+    pg_rollback(c);
+    return -1;
 }

@@ -3,6 +3,7 @@
 #define POSTDATE_SQL_PIPELINE_RELAY_H
 
 #include "core/base/err.h"
+#include "core/message/envelope.h"
 #include "sql/connection/pg.h"
 #include "sql/pipeline/claim.h"
 
@@ -28,24 +29,37 @@ int relay_pending(struct pg *c, int32_t instance, const struct message_id *ids, 
 
 /* Of one gateway. Times of the database in ms. */
 struct relay_note {
-    int64_t low_ms;  /* the outcome of all that it took and that was due before is settled */
-    int64_t ping_ms; /* when the latest ping that it took was sent; 0: none */
-    int32_t consumers;
+    int64_t low_ms;                   /* the outcome of all that it took and that was due before is settled */
+    int queues;                       /* exit queues that it knows of: 1..EXIT_QUEUES_MAX */
+    int64_t ping_ms[EXIT_QUEUES_MAX]; /* when the latest ping that it took from each was sent; 0: none */
+    int32_t consumers[EXIT_QUEUES_MAX];
     int64_t last_hop_ping_ms[2]; /* as ping_ms, of the pings that came back by RabbitMQ's last hop */
 };
 int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struct err *e);
 
 /* Of all gateways together. */
 struct relay_marks {
-    int64_t oldest_ms; /* when the oldest note was made; 0: one has made none */
-    int64_t low_ms;    /* the least; 0: one has none */
-    int64_t ping_ms;   /* the latest; 0: none */
-    int32_t consumers;
+    int64_t oldest_ms;                /* when the oldest note was made; 0: one has made none */
+    int64_t low_ms;                   /* the least; 0: one has none */
+    int queues;                       /* exit queues: the most that there ever were. 1..EXIT_QUEUES_MAX */
+    int64_t ping_ms[EXIT_QUEUES_MAX]; /* the latest of each; 0: none */
+    int32_t consumers[EXIT_QUEUES_MAX];
+    int exit_wanted; /* so many the gateway that started last wants: 1..queues */
+    int exit_bound;  /* so many get what comes out; 0: there was never more than one; -1: it is to be moved
+                        first */
+    bool all_know;   /* every gateway reads all of them, as far as it may */
     int64_t now_ms;
     int32_t last_hop_queue; /* from which RabbitMQ delivers by itself: 1 or 2; 0: it never did */
     int64_t last_hop_ping_ms[2];
 };
 int relay_marks(struct pg *c, struct relay_marks *out, struct err *e);
+
+/* At the start: so many exit queues this gateway is to have. Returns how many are to be read, at least as
+ * many, and how many get what comes out (relay_marks.exit_bound). */
+int relay_want_exit(struct pg *c, int wanted, int *queues, int *bound, struct err *e);
+/* So many get what comes out as are wanted, unless a gateway does not know of all queues. move: NULL, or what
+ * is done before by one gateway at a time. -1: it failed, and nothing has changed. */
+int relay_bind_exit(struct pg *c, int (*move)(void *ctx, struct err *e), void *ctx, struct err *e);
 
 /* RabbitMQ is to deliver from exit queue `to` instead of `from`; nothing changes where it is another one by
  * now. */

@@ -7,13 +7,13 @@ create table postdate.instance (
     heartbeat_at    timestamptz not null default now(),
     relay_at        timestamptz,
     relay_low       timestamptz,
-    relay_ping      timestamptz,
+    relay_pings     timestamptz[] not null default '{}', -- of each exit queue that it knows of, also those without: when the last ping that came out there was sent …
     last_hop_ping_1 timestamptz,             -- when the last ping that came back through exit queue 1 was sent …
     last_hop_ping_2 timestamptz,             -- … and through exit queue 2
     id              integer generated always as identity primary key,
     backend_pid     integer not null,
     version         integer not null,        -- of the schema, as the program knows it
-    relay_consumers integer not null default 0,
+    relay_consumers integer[] not null default '{}', -- … and how many consumers it has there
     broker_away     boolean not null default false,
     name            text not null,
     transport       text                     -- how the broker waits for it: timer, native, plugin or ttl

@@ -282,7 +282,7 @@ class ClusterTtl(Promises, LiveTest):
             wait_until(lambda: self.p.counts() == {'delivered': count}, 60, f'{lost} to be rescued')
         except AssertionError as e:
             counted = cluster_kit.Link(servers, self.p.vhost, 1 if victim == 0 else 0).open().queue_declare(EXIT, passive=True).method.consumer_count
-            noted = self.p.value('select sum(relay_consumers) from postdate.instance')
+            noted = self.p.value('select sum(relay_consumers[1]) from postdate.instance')
             raise AssertionError(f'{e}: RabbitMQ counts {counted} consumers of {EXIT}, the gateways have noted {noted}; '
                                  f'{self.p.counts()}') from None
         finally:

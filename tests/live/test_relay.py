@@ -628,7 +628,7 @@ class ForgedPings(LiveTest):
         gw.wait_log('something else publishes to postdate.exit')
         wait_until(lambda: c.depth('postdate.exit') == 0, 10, 'them to be read')
         at = p.value('select clock_timestamp()')
-        wait_until(lambda: p.value(f"select bool_and(relay_at > '{at}' and relay_ping is not null and relay_ping between now() - interval '1 min' and now() + interval '1 min') from postdate.instance") == 't', 15, 'the gateway to note what it took')
+        wait_until(lambda: p.value(f"select bool_and(relay_at > '{at}' and relay_pings[1] is not null and relay_pings[1] between now() - interval '1 min' and now() + interval '1 min') from postdate.instance") == 't', 15, 'the gateway to note what it took')
         inbox = p.consumer('q', bind='k')
         c.publish('k', b'held', {'x-delay': 4000})
         inbox.wait_body(b'held', 20)

@@ -4,6 +4,8 @@
 #include "amqp/topology/topology_front.h"
 #include "amqp/topology/transport.h"
 #include "core/base/names.h"
+#include "core/message/dead_letter.h"
+#include "core/message/envelope.h"
 #include "gateway/cli/command.h"
 
 #include <inttypes.h>
@@ -45,7 +47,7 @@ static int each_shard(struct removal *r, visit_fn *visit, struct err *e)
 
 static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
 {
-    char expired[300], timed[300], name[TRANSPORT_NAME_SIZE];
+    char expired[300], timed[300], name[TRANSPORT_NAME_SIZE], exit[TOPOLOGY_EXIT_NAME_SIZE];
     const char *intake = r->config->intake.queue;
     snprintf(expired, sizeof expired, "%s.expired", intake);
     snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, intake);
@@ -65,6 +67,11 @@ static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
             return -1;
     if (each_shard(r, visit, e) != 0)
         return -1;
+    for (int i = 2; i <= EXIT_QUEUES_MAX; i++) {
+        topology_exit_queue(i, exit);
+        if (visit(r, exit, e) != 0)
+            return -1;
+    }
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
         for (size_t i = 0; transport_all[t]->queue(i, name); i++)
             if (visit(r, name, e) != 0)
@@ -91,7 +98,7 @@ static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e
 {
     static const char *const names[] = {broker_names.last,    broker_names.last_unrouted, broker_names.retry,
                                         broker_names.returns, broker_names.owner,         broker_names.sort,
-                                        broker_names.plain};
+                                        broker_names.plain,   broker_names.exit_shards};
     const char *name;
     for (size_t i = 0; i < TOPOLOGY_WAYS; i++)
         if (visit(r, topology_intake_ways[i].exchange, e) != 0)

@@ -2,6 +2,7 @@
 #include "gateway/cli/doctor/doctor_rabbit.h"
 
 #include "amqp/inspect/policy_probe.h"
+#include "amqp/topology/transport.h"
 #include "core/base/buf.h"
 #include "core/base/names.h"
 #include <inttypes.h>
@@ -167,7 +168,7 @@ static void try_exchange(struct refusals *r, const char *name)
 static void try_all(struct refusals *r)
 {
     const struct config *c = r->doctor->config;
-    char expired[300];
+    char expired[300], exit[TOPOLOGY_EXIT_NAME_SIZE];
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
     try_exchange(r, c->intake.exchange);
     try_queue(r, c->intake.queue, true);
@@ -184,7 +185,12 @@ static void try_all(struct refusals *r)
         if (c->routes[i].delivery_exchange[0] != '\0')
             try_right(r, INSPECT_WRITE_EXCHANGE, c->routes[i].delivery_exchange);
     }
-    try_queue(r, broker_names.exit, true);
+    for (int i = 1; i <= c->exit.queues; i++) {
+        topology_exit_queue(i, exit);
+        try_queue(r, exit, true);
+    }
+    if (c->exit.queues > 1)
+        try_exchange(r, broker_names.exit_shards);
     if (c->handover.transport == TRANSPORT_TIMER)
         return;
     try_exchange(r, broker_names.delayed);
@@ -359,11 +365,15 @@ void doctor_check_queues(struct doctor *d)
     static const char *const names_of_checks[] = {"broker.intake", "broker.expired", "broker.control",
                                                   "broker.exit",   "broker.retry",   "broker.rejected"};
     const int count = sizeof names / sizeof names[0];
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count + d->config->exit.queues - 1; i++) {
+        char exit[TOPOLOGY_EXIT_NAME_SIZE];
+        const char *name = i < count ? names[i] : exit,
+                   *check = i < count ? names_of_checks[i] : "broker.exit";
         struct inspect_queue q;
         struct err e;
-        if (inspect_queue(d->broker, names[i], &q, &e) != 0) {
-            doctor_error(d, names_of_checks[i], &e);
+        topology_exit_queue(i - count + 2, exit);
+        if (inspect_queue(d->broker, name, &q, &e) != 0) {
+            doctor_error(d, check, &e);
             if (broker_is_dead(d->broker))
                 return;
             continue;
@@ -373,7 +383,7 @@ void doctor_check_queues(struct doctor *d)
         if (i == count - 1)
             report_rejected(d, &q);
         else
-            report_backlog(d, names_of_checks[i], names[i], &q);
+            report_backlog(d, check, name, &q);
     }
 }
 

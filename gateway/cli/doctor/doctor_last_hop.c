@@ -55,24 +55,26 @@ static void check_pings(struct doctor *d, const struct relay_marks *m)
 }
 
 /* Each gateway sends a ping through it once a second, and notes what comes. After a restart none has come. */
-static void check_exit(struct doctor *d, const struct relay_marks *m)
+static void check_exit(struct doctor *d, int number, const struct relay_marks *m)
 {
     struct inspect_queue q = {0};
+    char name[TOPOLOGY_EXIT_NAME_SIZE];
     struct err e;
-    if (!is_watched(m) || (m->ping_ms > 0 && m->now_ms - m->ping_ms < STUCK_MS))
+    int64_t ping_ms = m->ping_ms[number - 1];
+    if (!is_watched(m) || (ping_ms > 0 && m->now_ms - ping_ms < STUCK_MS))
         return;
-    if (inspect_queue(d->broker, broker_names.exit, &q, &e) != 0 || !q.exists ||
-        (m->ping_ms == 0 && q.consumers > 0))
+    topology_exit_queue(number, name);
+    if (inspect_queue(d->broker, name, &q, &e) != 0 || !q.exists || (ping_ms == 0 && q.consumers > 0))
         return; /* broker.exit has told, or it has just begun */
     doctor_report(d, FINDING_WARN, "handover.exit",
                   "nothing comes out of the queue '%s': gateways deliver what is in there from the database, "
                   "after handover.grace",
-                  broker_names.exit);
+                  name);
     doctor_remedy(
         d,
         "rabbitmqctl list_queues -p '%s' name state leader: bring back its nodes. If it stays 'down' "
         "with all nodes there, rabbitmqctl delete_queue -p '%s' %s: gateways declare it again",
-        d->target.vhost, d->target.vhost, broker_names.exit);
+        d->target.vhost, d->target.vhost, name);
 }
 
 void doctor_check_last_hop(struct doctor *d)
@@ -87,7 +89,8 @@ void doctor_check_last_hop(struct doctor *d)
         doctor_error(d, "handover.last_hop", &e);
         return;
     }
-    check_exit(d, &m);
+    for (int number = 1; number <= m.queues; number++)
+        check_exit(d, number, &m);
     if (d->config->handover.last_hop == LAST_HOP_RABBITMQ || m.last_hop_queue > 0)
         check_pings(d, &m);
     else

@@ -1,0 +1,105 @@
+/* Pings: small messages that a gateway sends through a queue that gateways read. What was there before one
+ * that came has been taken by somebody. */
+#include "amqp/topology/last_hop.h"
+#include "amqp/topology/topology.h"
+#include "core/message/wire.h"
+#include "gateway/relay/relay_rescue.h"
+#include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
+
+#include <string.h>
+
+/* Its queue is gone: that is declared again, read, and asked again. */
+static void on_lost_ping(struct relay_rescue *rescue)
+{
+    struct err e = {0};
+    if (!rescue->runtime->transport && atomic_load(&rescue->handover->last_hop_queue) > 0 &&
+        handover_declare_last_hop(rescue->handover, &e) != 0)
+        log_debug("relay look-up: %s", e.text);
+    memset(rescue->last_hop, 0, sizeof rescue->last_hop);
+    atomic_fetch_add(&rescue->handover->topology_epoch, 1);
+    notifier_notify(&rescue->pipeline->handover.notifier);
+}
+
+static int connect_line(struct relay_rescue *rescue, struct relay_line *line, struct err *e)
+{
+    *line = (struct relay_line){.broker = sessions_open_broker(rescue->runtime, "postdate relay look-up", e)};
+    if (line == &rescue->line)
+        memset(rescue->last_hop, 0, sizeof rescue->last_hop); /* pings may be lost */
+    return line->broker ? broker_confirm_select(line->broker, e) : -1;
+}
+
+static void note_confirm(struct relay_line *line, const struct broker_event *ev)
+{
+    if (line->awaited == 0 || (ev->multiple ? ev->tag < line->awaited : ev->tag != line->awaited))
+        return;
+    line->awaited = 0;
+    line->confirmed = true;
+}
+
+int relay_line_open(struct relay_rescue *rescue, struct relay_line *line, struct err *e)
+{
+    struct broker_event ev = {0};
+    bool lost = false;
+    if (!line->broker && connect_line(rescue, line, e) != 0)
+        return -1;
+    do {
+        arena_reset(&rescue->arena);
+        if (broker_next_event(line->broker, &rescue->arena, 0, 0, &ev, e) != 0)
+            return -1;
+        lost = lost || ev.kind == BROKER_EVENT_RETURN;
+        if (ev.kind == BROKER_EVENT_ACK)
+            note_confirm(line, &ev);
+        if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED)
+            line->blocked = ev.kind == BROKER_EVENT_BLOCKED;
+    } while (ev.kind != BROKER_EVENT_NONE);
+    if (lost)
+        on_lost_ping(rescue);
+    return line->blocked ? err_set(e, ERR_BUSY, "RabbitMQ blocks publishers") : 0;
+}
+
+void relay_line_check(struct relay_line *line, const struct err *e)
+{
+    log_debug("relay look-up: %s", e->text);
+    if (!line->broker || !broker_is_dead(line->broker))
+        return;
+    broker_drop(line->broker);
+    *line = (struct relay_line){0};
+}
+
+/* number: of an exit queue of RabbitMQ's last hop; 0: the relay's. */
+static bool send_ping(struct relay_rescue *rescue, struct relay_line *line, const char *queue, int number,
+                      int64_t now_ms)
+{
+    const struct wire_properties p = {.flags = WIRE_HEADERS};
+    struct buf properties;
+    struct err e = {0};
+    uint64_t tag = 0;
+    buf_init(&properties, 200);
+    size_t headers = wire_properties_begin(&p, &properties);
+    wire_put_int64(&properties, bytes_of_str(LAST_HOP_PING_HEADER), now_ms);
+    if (number)
+        wire_put_int64(&properties, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
+    wire_properties_end(&p, headers, &properties);
+    bool sent = relay_line_open(rescue, line, &e) == 0 &&
+                broker_publish_to_queue(line->broker, queue, &properties, (struct bytes){0}, &tag, &e) == 0 &&
+                broker_flush(line->broker, &e) == 0;
+    buf_free(&properties);
+    if (!sent)
+        relay_line_check(line, &e);
+    else if (number == 0 && line->awaited == 0)
+        line->awaited = tag;
+    return sent;
+}
+
+bool relay_ping_exit(struct relay_rescue *rescue, struct relay_line *line, int number, int64_t now_ms)
+{
+    char queue[TOPOLOGY_EXIT_NAME_SIZE];
+    topology_exit_queue(number, queue);
+    return send_ping(rescue, line, queue, 0, now_ms);
+}
+
+bool relay_ping_last_hop(struct relay_rescue *rescue, int number, int64_t now_ms)
+{
+    return send_ping(rescue, &rescue->line, last_hop_queue(number), number, now_ms);
+}
