@@ -146,6 +146,8 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     if (rc == 0 && found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
         rc = err_set(e, found.refused.kind, "%s", found.refused.text);
     if (rc == 0)
+        rc = startup_feed_cell(rt, b, pg, e); /* the intake is there: what comes now has a way */
+    if (rc == 0)
         rc = want_exit_queues(rt, b, pg, e);
     if (rc == 0)
         rc = startup_choose_transport(rt, pg, e);
