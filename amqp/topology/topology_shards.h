@@ -14,11 +14,12 @@
  *   shards_narrow    every shards exchange leads to the first queue alone; then the sources are bound to the
  *                    one that is wanted; then all their other ways are taken away
  *   a pause          of SHARDS_SETTLE_MS: a message that RabbitMQ began to route before takes both ways still
- *   shards_widen     the others are bound. Again and again, for somebody may delete something
+ *   shards_widen     the others are bound. Again and again, for somebody may delete something, and what a
+ *                    gateway asked for that is dead by now may be done late
  *
- * Nothing is unroutable in between: the first queue is never unbound. The caller remembers, in the database,
- * all sources before it moves them, and that they are moved between the pause and shards_widen, and holds a
- * lock meanwhile, for gateways with different settings do this at the same time
+ * Nothing is unroutable in between: the first queue is never unbound from what feeds a source. The caller
+ * remembers, in the database, all sources before it moves them, and that they are moved between the pause and
+ * shards_widen, and holds a lock meanwhile, for gateways with different settings do this at the same time
  * (gateway/runtime/shards_run.h). One thread, that of the connection. Errors as broker_declare_exchange. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_SHARDS_H
 #define POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_SHARDS_H
@@ -47,7 +48,10 @@ struct shards_source {
 struct shards {
     const char *queue; /* the first */
     int queues;        /* so many get messages: 1..SHARDS_MAX */
-    int most;          /* so many may be bound: queues..SHARDS_MAX; the caller has declared them */
+    int most;          /* so many may be bound, to any way: queues..SHARDS_MAX */
+    bool fresh; /* no source goes by the wanted way, nor ever did since another was wanted: shards_prepare
+                   binds the first queue anew. With Khepri (RabbitMQ 4) a binding and its place in the ring of
+                   a hash exchange are two writes, and binding again does not bring the second. */
     const struct shards_way *ways; /* all that may have been used, ever */
     size_t way_count, way;         /* way: the one that is wanted */
     const struct shards_source *sources;
@@ -66,8 +70,11 @@ int shards_probe(const struct broker_options *o, const struct shards_way *way, s
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e);
 /* Sources that are missing are left out. */
 int shards_narrow(struct broker *b, const struct shards *s, struct err *e);
-/* With shards_prepare. Sources, which must be there, are bound again, too, and their direct bindings taken
- * away. */
+/* With shards_prepare. Sources, which must be there, are bound again, too, and all their other ways taken
+ * away. The caller has declared the queues. */
 int shards_widen(struct broker *b, const struct shards *s, struct err *e);
+/* Sources, which lead directly to the first queue, lead by no shards exchange: the vhost may know more of
+ * that than a database which is new or restored. */
+int shards_leave(struct broker *b, const struct shards *s, struct err *e);
 
 #endif

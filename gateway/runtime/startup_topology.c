@@ -33,6 +33,8 @@ static int declare(void *ctx, enum shards_step step, const struct shards_record 
                                        : TOPOLOGY_WIDEN;
     t->queues = r->queues;
     t->most = r->most;
+    t->fresh = r->fresh;
+    t->unknown = !r->used;
     t->moved = r->sources;
     t->moved_count = r->source_count;
     return find_way(r->by, &t->way, e) != 0 || topology_declare(d->broker, t, d->found, e) != 0 ? -1 : 0;
