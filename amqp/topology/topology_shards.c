@@ -1,11 +1,6 @@
 #include "amqp/topology/topology_shards.h"
 
-#include "core/base/names.h"
-
 #include <stdio.h>
-
-#define PROBE broker_names.probe_shards
-#define WEIGHT "1" /* of a queue in a consistent-hash exchange; the random one does not look at it */
 
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE])
 {
@@ -21,7 +16,7 @@ static int bind_number(struct broker *b, const struct shards *s, size_t way, int
 {
     char name[SHARDS_NAME_SIZE];
     shards_queue_name(s->queue, number, name);
-    return broker_bind_queue(b, name, s->ways[way].exchange, WEIGHT, e);
+    return broker_bind_queue(b, name, s->ways[way].exchange, SHARDS_WEIGHT, e);
 }
 
 static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, int from, int to,
@@ -30,7 +25,7 @@ static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, 
     char name[SHARDS_NAME_SIZE];
     for (int i = from; i <= to; i++) {
         shards_queue_name(s->queue, i, name);
-        if (broker_unbind_queue(b, name, s->ways[way].exchange, WEIGHT, e))
+        if (broker_unbind_queue(b, name, s->ways[way].exchange, SHARDS_WEIGHT, e))
             return -1;
     }
     return 0;
@@ -76,7 +71,7 @@ static int unbind_ways(struct broker *b, const struct shards *s, bool wanted_too
 
 /* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
  * of that name with other settings: then it is there. */
-static bool is_unknown_type(struct broker *b, const char *exchange)
+bool shards_is_unknown_type(struct broker *b, const char *exchange)
 {
     struct err ignored;
     int code = broker_close_code(b);
@@ -84,23 +79,9 @@ static bool is_unknown_type(struct broker *b, const char *exchange)
                                       broker_has_exchange(b, exchange, &ignored) == 0);
 }
 
-int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e)
-{
-    struct broker *b = broker_open(o, e);
-    const struct broker_exchange x = {
-        .name = PROBE, .type = way->type, .transient = true, .auto_delete = true};
-    int rc = b ? 1 : -1;
-    if (b && broker_declare_exchange_as(b, &x, e))
-        rc = e->kind == ERR_CONFIG && is_unknown_type(b, PROBE) ? 0 : -1;
-    else if (b && broker_delete_exchange(b, PROBE, e))
-        rc = -1;
-    broker_close(b);
-    return rc;
-}
-
 static int tell_no_plugin(struct broker *b, const struct shards_way *way, struct err *e)
 {
-    if (!is_unknown_type(b, way->exchange))
+    if (!shards_is_unknown_type(b, way->exchange))
         return -1;
     return err_set(e, ERR_CONFIG,
                    "RabbitMQ does not know the exchange type %s: its plugin is to be enabled on each node "

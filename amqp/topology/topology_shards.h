@@ -13,9 +13,10 @@
  *                    anything is changed)
  *   shards_narrow    every shards exchange leads to the first queue alone; then the sources are bound to the
  *                    one that is wanted; then all their other ways are taken away
- *   a pause          of SHARDS_SETTLE_MS: a message that RabbitMQ began to route before takes both ways still
- *   shards_widen     the others are bound. Again and again, for somebody may delete something, and what a
- *                    gateway asked for that is dead by now may be done late
+ *   a pause          once all nodes have applied that (topology_shards_hosts.h), of SHARDS_SETTLE_MS: a
+ * message that RabbitMQ began to route before takes both ways still shards_widen     the others are bound.
+ * Again and again, for somebody may delete something, and what a gateway asked for that is dead by now may be
+ * done late
  *
  * Nothing is unroutable in between: the first queue is never unbound from what feeds a source. The caller
  * remembers, in the database, all sources before it moves them, and that they are moved between the pause and
@@ -29,6 +30,7 @@
 #define SHARDS_MAX 64
 #define SHARDS_NAME_SIZE 300
 #define SHARDS_SETTLE_MS 1000
+#define SHARDS_WEIGHT "1" /* of a queue in a consistent-hash exchange; the random one does not look at it */
 
 /* By what a message is given to a queue. An exchange's arguments cannot change, so each has a name of its
  * own. */
@@ -63,8 +65,8 @@ struct shards {
 /* The name of a queue: number 1 is the first. */
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]);
 
-/* Whether RabbitMQ knows the exchange's type: 1, 0, -1. Over a connection of its own; nothing stays. */
-int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e);
+/* Of a declaration of that exchange which failed with ERR_CONFIG: was it for its type? */
+bool shards_is_unknown_type(struct broker *b, const char *exchange);
 
 /* ERR_CONFIG, with the plugin's name: RabbitMQ does not know the exchange's type. */
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e);
