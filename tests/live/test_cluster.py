@@ -219,7 +219,9 @@ class ClusterTimer(Promises, LiveTest):
         self.assertEqual(refused.wait(), 78)
         self.assertIn(f'RabbitMQ at 127.0.0.1:{self.cluster.ports[2]} does not know the exchange type x-random', refused.log())
         self.assertIn('rabbitmq-plugins enable rabbitmq_random_exchange', refused.log())
-        self.p.client().publish('k', b'x', {'x-delay': 10}, mandatory=True)  # nothing was changed
+        client = harness.Client(servers.url_of(self.p.vhost, 2))
+        self.addCleanup(client.connection.close)
+        client.publish('k', b'x', {'x-delay': 10}, mandatory=True)  # nothing was changed
 
 
 @harness.not_san
