@@ -43,12 +43,16 @@ static bool is_ready(const struct publisher *p)
  * be missing. */
 static int declare_with(struct publisher *p, struct broker *b, bool fresh, struct err *e)
 {
+    atomic_store(&p->handover->binds_directly, true);
     struct transport_options o = handover_transport_options(p->handover);
+    atomic_store(&p->handover->binds_directly, o.exit_bound == TRANSPORT_EXIT_DIRECT);
     p->declared_epoch = atomic_load(&p->handover->topology_epoch);
     p->declared_ms = clock_monotonic_ms();
-    if ((o.last_hop_queue == 0 || handover_declare_last_hop(p->handover, e) == 0) &&
-        (fresh ? startup_declare_transport(p->runtime, p->runtime->transport, b, &o, e)
-               : p->runtime->transport->declare(b, &o, e)) == 0) {
+    bool declared = (o.last_hop_queue == 0 || handover_declare_last_hop(p->handover, e) == 0) &&
+                    (fresh ? startup_declare_transport(p->runtime, p->runtime->transport, b, &o, e)
+                           : p->runtime->transport->declare(b, &o, e)) == 0;
+    atomic_store(&p->handover->binds_directly, false);
+    if (declared) {
         if (p->warned)
             log_info("RabbitMQ can hold messages again");
         p->warned = false;
