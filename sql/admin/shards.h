@@ -32,7 +32,7 @@ struct shards_record {
 void shards_record_free(struct shards_record *r);
 
 struct shards_place {
-    const char *place;          /* "intake", "exit" */
+    const char *place;          /* "intake" */
     const char *const *sources; /* exchanges by which messages come there */
     size_t source_count;
 };

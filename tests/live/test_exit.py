@@ -1,11 +1,13 @@
 """Several exit queues (exit.queues): what RabbitMQ waited with comes out by each of them, and is delivered once."""
 import os
+import threading
 
 import harness
 import test_cluster
 import test_relay
+from door import Door, port_of, with_hosts
 from handover_kit import Checks, handover
-from harness import LiveTest, now_ms, wait_until
+from harness import LiveTest, free_ports, now_ms, wait_until
 
 QUEUES = 3
 EXITS = ['postdate.exit', *(f'postdate.exit.{i}' for i in range(2, QUEUES + 1))]
@@ -88,6 +90,30 @@ class Exit(SharedExit, Checks):
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
 
     @harness.given_time
+    def test_who_starts_while_one_gives_nothing_reads_the_others(self):
+        p = self.place()
+        options = handover(self.transport)
+        g = p.gateway(**options)
+        inbox = p.consumer('k', bind='k')
+        self.publish_many(p, 'k', [4000 * self.pace + 10 * i for i in range(60)])
+        self.wait_held(p, 60, 5 * self.pace)
+        self.assertEqual(g.term(), 0)
+        wait_until(lambda: sum(self.depths(p)) >= 60, 20, 'all to come out')
+        stuck = self.depths(p)[2]
+        queue = f"'{p.vhost}_{EXITS[2]}'"
+        p.stack.rabbitmqctl('eval', f'sys:suspend({queue}).')
+        from_ms = now_ms()
+        try:
+            g = p.gateway(wait=False, **options)
+            inbox.wait(60 - stuck, 60)
+        finally:
+            p.stack.rabbitmqctl('eval', f'sys:resume({queue}).')
+        print(f'note exit, {self.transport}: a gateway that started with one of three suspended had read the others after {now_ms() - from_ms} ms', flush=True)
+        inbox.wait(60, 60)
+        self.wait_delivered(p, 60)
+        self.assertEqual(len(inbox.all()), 60)
+
+    @harness.given_time
     def test_what_waits_in_one_is_not_taken_for_lost_because_of_pings_through_the_others(self):
         """Somebody has what is in it, also the pings, in the place of the gateway."""
         p = self.place()
@@ -150,6 +176,45 @@ class TtlExit(Exit, LiveTest):
 
 class PluginExit(Exit, LiveTest):
     transport = 'plugin'
+
+
+class SlowBind(Door):
+    """Holds the first request to bind postdate.exit to the ladder itself, and what follows it."""
+    REQUEST = b'\x00\x32\x00\x14\x00\x00\x0dpostdate.exit\x11postdate.ttl.exit'
+
+    def __init__(self, *where):
+        super().__init__(*where)
+        self.caught, self.let_go = threading.Event(), threading.Event()
+
+    def read(self, ready):
+        data = Door.read(ready)
+        if self.REQUEST in data and not self.caught.is_set():
+            self.caught.set()
+            self.let_go.wait(60)
+        return data
+
+
+class ExitFirst(LiveTest):
+    @harness.given_time
+    def test_who_still_binds_as_if_there_were_one_is_waited_for(self):
+        """Else what comes out would go both ways."""
+        p = self.place()
+        options = handover('ttl')
+        door = SlowBind(free_ports(1)[0], port_of(p.amqp))
+        door.open()
+        self.addCleanup(door.close)
+        self.addCleanup(door.let_go.set)
+        p.gateway(wait=False, POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), **options)
+        self.assertTrue(door.caught.wait(30), 'the gateway does not bind')
+        p.gateway(wait=False, POSTDATE_EXIT_QUEUES=QUEUES, **options)
+        wait_until(lambda: p.value('select exit_queues from postdate.meta') == str(QUEUES), 20, 'the other one to start')
+        from_ms = now_ms()
+        wait_until(lambda: now_ms() > from_ms + 9000 or p.value('select exit_bound from postdate.meta') != '0', 12, 'what comes out to be moved')
+        self.assertEqual(p.value('select exit_bound from postdate.meta'), '0', 'moved while somebody was about to bind')
+        door.let_go.set()
+        wait_until(lambda: p.value('select exit_bound from postdate.meta') == str(QUEUES), 20, 'the exit queues to be bound')
+        out = p.stack.rabbitmqctl('-q', 'list_bindings', '-p', p.vhost, 'source_name', 'destination_name')
+        self.assertNotIn('postdate.ttl.exit\tpostdate.exit\n', out)
 
 
 class ExitMarks(LiveTest):
