@@ -73,16 +73,6 @@ static int unbind_other_ways(struct broker *b, const struct shards *s, struct er
 
 /* --- the steps */
 
-/* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
- * of that name with other settings: then it is there. */
-static bool is_unknown_type(struct broker *b, const char *exchange)
-{
-    struct err ignored;
-    int code = broker_close_code(b);
-    return code == BROKER_INVALID || (code == BROKER_MISFIT && broker_reopen(b, &ignored) == 0 &&
-                                      broker_has_exchange(b, exchange, &ignored) == 0);
-}
-
 int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e)
 {
     struct broker *b = broker_open(o, e);
@@ -90,21 +80,11 @@ int shards_probe(const struct broker_options *o, const struct shards_way *way, s
         .name = PROBE, .type = way->type, .transient = true, .auto_delete = true};
     int rc = b ? 1 : -1;
     if (b && broker_declare_exchange_as(b, &x, e))
-        rc = e->kind == ERR_CONFIG && is_unknown_type(b, PROBE) ? 0 : -1;
+        rc = e->kind == ERR_CONFIG && broker_lacks_type(b, &x, way->plugin, e) ? 0 : -1;
     else if (b && broker_delete_exchange(b, PROBE, e))
         rc = -1;
     broker_close(b);
     return rc;
-}
-
-static int tell_no_plugin(struct broker *b, const struct shards_way *way, struct err *e)
-{
-    if (!is_unknown_type(b, way->exchange))
-        return -1;
-    return err_set(e, ERR_CONFIG,
-                   "RabbitMQ does not know the exchange type %s: its plugin is to be enabled on each node "
-                   "(rabbitmq-plugins enable %s)",
-                   way->type, way->plugin);
 }
 
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
@@ -115,8 +95,11 @@ int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
                                       .internal = true,
                                       .args = way->args,
                                       .arg_count = way->arg_count};
-    if (broker_declare_exchange_as(b, &x, e))
-        return e->kind == ERR_CONFIG ? tell_no_plugin(b, way, e) : -1;
+    if (broker_declare_exchange_as(b, &x, e)) {
+        if (e->kind == ERR_CONFIG)
+            broker_lacks_type(b, &x, way->plugin, e);
+        return -1;
+    }
     return bind_number(b, s, 1, e);
 }
 
