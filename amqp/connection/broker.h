@@ -108,6 +108,10 @@ struct broker_exchange {
     size_t arg_count;
 };
 int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x, struct err *e);
+/* After that has failed with ERR_CONFIG. True: RabbitMQ does not know the type, and e (ERR_CONFIG) names the
+ * plugin. False: the exchange is there with other settings, and e is as it was. The connection is dead, or
+ * new. */
+bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const char *plugin, struct err *e);
 /* Bindings of headers exchanges, with arguments (x-match) and the binding key "". */
 int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
                            const struct broker_arg *args, size_t arg_count, struct err *e);

@@ -5,21 +5,11 @@
 
 #define TYPE "x-consistent-hash"
 
-/* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
- * of that name with other settings: then it is there. */
-static int tell_refusal(struct broker *b, const struct topology_cell *c, const char *by, struct err *e)
+static int tell_refusal(struct broker *b, const struct broker_exchange *x, const char *by, struct err *e)
 {
-    struct err ignored;
-    int code = broker_close_code(b);
-    bool unknown = code == BROKER_INVALID || (code == BROKER_MISFIT && broker_reopen(b, &ignored) == 0 &&
-                                              broker_has_exchange(b, c->exchange, &ignored) == 0);
-    if (!unknown)
-        return err_wrap(e, "cell.exchange, with cell.exchange_by = %s (the same for all cells)", by);
-    return err_set(e, ERR_CONFIG,
-                   "cell.exchange '%.100s' needs the exchange type " TYPE
-                   ", which RabbitMQ does not know: enable "
-                   "its plugin on each node (rabbitmq-plugins enable " TOPOLOGY_CELL_PLUGIN ")",
-                   c->exchange);
+    if (broker_lacks_type(b, x, TOPOLOGY_CELL_PLUGIN, e))
+        return err_wrap(e, "cell.exchange '%.100s'", x->name);
+    return err_wrap(e, "cell.exchange, with cell.exchange_by = %s (the same for all cells)", by);
 }
 
 /* Of an exchange that is there RabbitMQ compares no argument but the alternate exchange, and cells that hash
@@ -40,7 +30,7 @@ int topology_cell_declare(struct broker *b, const struct topology_cell *c, struc
     snprintf(mark, sizeof mark, "%.200s.by.%s", c->exchange, by[c->by].word);
     if (broker_declare_exchange_as(b, &x, e) == 0)
         return 0;
-    return e->kind == ERR_CONFIG ? tell_refusal(b, c, by[c->by].word, e) : -1;
+    return e->kind == ERR_CONFIG ? tell_refusal(b, &x, by[c->by].word, e) : -1;
 }
 
 static int unbind(struct broker *b, const struct topology_cell *c, int weight, struct err *e)

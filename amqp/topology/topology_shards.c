@@ -68,27 +68,6 @@ static int unbind_ways(struct broker *b, const struct shards *s, bool wanted_too
 }
 
 /* --- the steps */
-
-/* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
- * of that name with other settings: then it is there. */
-bool shards_is_unknown_type(struct broker *b, const char *exchange)
-{
-    struct err ignored;
-    int code = broker_close_code(b);
-    return code == BROKER_INVALID || (code == BROKER_MISFIT && broker_reopen(b, &ignored) == 0 &&
-                                      broker_has_exchange(b, exchange, &ignored) == 0);
-}
-
-static int tell_no_plugin(struct broker *b, const struct shards_way *way, struct err *e)
-{
-    if (!shards_is_unknown_type(b, way->exchange))
-        return -1;
-    return err_set(e, ERR_CONFIG,
-                   "RabbitMQ does not know the exchange type %s: its plugin is to be enabled on each node "
-                   "(rabbitmq-plugins enable %s)",
-                   way->type, way->plugin);
-}
-
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
 {
     const struct shards_way *way = &s->ways[s->way];
@@ -97,8 +76,11 @@ int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
                                       .internal = true,
                                       .args = way->args,
                                       .arg_count = way->arg_count};
-    if (broker_declare_exchange_as(b, &x, e))
-        return e->kind == ERR_CONFIG ? tell_no_plugin(b, way, e) : -1;
+    if (broker_declare_exchange_as(b, &x, e)) {
+        if (e->kind == ERR_CONFIG)
+            broker_lacks_type(b, &x, way->plugin, e);
+        return -1;
+    }
     if (s->fresh && unbind_numbers(b, s, s->way, 1, 1, e))
         return -1;
     return bind_number(b, s, s->way, 1, e);

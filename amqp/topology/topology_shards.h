@@ -66,7 +66,6 @@ struct shards {
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]);
 
 /* Of a declaration of that exchange which failed with ERR_CONFIG: was it for its type? */
-bool shards_is_unknown_type(struct broker *b, const char *exchange);
 
 /* ERR_CONFIG, with the plugin's name: RabbitMQ does not know the exchange's type. */
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e);

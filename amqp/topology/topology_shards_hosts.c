@@ -12,7 +12,7 @@ static int probe(struct broker *b, const struct shards_way *way, struct err *e)
                                       .transient = true,
                                       .auto_delete = true};
     if (broker_declare_exchange_as(b, &x, e))
-        return e->kind == ERR_CONFIG && shards_is_unknown_type(b, name) ? 0 : -1;
+        return e->kind == ERR_CONFIG && broker_lacks_type(b, &x, way->plugin, e) ? 0 : -1;
     return broker_delete_exchange(b, name, e) ? -1 : 1;
 }
 

@@ -81,7 +81,7 @@ struct api_answer {
     int64_t matched, changed;
     bool replaces;        /* what had the key before may have been superseded */
     int made;             /* stored */
-    struct message_id id; /* of the first that was made, or matched */
+    struct message_id id; /* of the first that was made, or matched; of the one that it is about */
     char tag[64];         /* ETag, without its quotes; "": none */
     struct buf body;
 };
@@ -184,5 +184,8 @@ struct api_context {
 /* api_run.c: does what a worker does (`run` in api_operation_list.h) and makes the answer. -1: the database
  * failed (e is transient); the answer is not made. */
 int api_run(struct api_context *c, struct api_request *r, struct err *e);
+/* When the message that the answer is about (its id) was settled, in ms since 1970; 0: it is gone; -1: it
+ * lives. -1 (return): as api_run. */
+int api_message_settled(struct api_context *c, const struct api_request *r, int64_t *out_ms, struct err *e);
 
 #endif

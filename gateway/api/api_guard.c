@@ -159,6 +159,8 @@ bool api_is_change(const struct api_request *r, bool idle)
     case API_INTERNAL:
     case API_NOT_READY:
         return r->op->effect != API_READS && !idle;
+    case API_TOO_LATE:
+        return r->answer.changed > 0; /* in another cell */
     default:
         return false;
     }

@@ -29,6 +29,7 @@ static int answer_record(struct api_context *c, struct api_request *r, struct me
     arena_init(&arena, RECORD_MAX);
     int rc = operate_show(c->pg, api_operate_scope(r), id, &arena, &record, e);
     r->answer.status = 200;
+    r->answer.id = id;
     buf_reset(&r->answer.body);
     if (rc == 0 && json_message_print(&record, full ? JSON_STYLE_LINE : JSON_STYLE_NO_BODY, &r->answer.body,
                                       &print) != 0)
@@ -40,6 +41,19 @@ static int answer_record(struct api_context *c, struct api_request *r, struct me
         api_fail(&r->answer, API_NOT_FOUND, "%s", e->text);
         rc = 0;
     }
+    arena_free(&arena);
+    return rc;
+}
+
+int api_message_settled(struct api_context *c, const struct api_request *r, int64_t *out_ms, struct err *e)
+{
+    struct message_record record = {0};
+    struct arena arena;
+    arena_init(&arena, RECORD_MAX);
+    int rc = operate_show(c->pg, api_operate_scope(r), r->answer.id, &arena, &record, e);
+    if (rc != 0 && e->kind == ERR_NOT_FOUND)
+        rc = 0;
+    *out_ms = record.settled_ms;
     arena_free(&arena);
     return rc;
 }
@@ -96,6 +110,7 @@ static int answer_operated(struct api_context *c, struct api_request *r, const s
 {
     char id[MESSAGE_ID_TEXT_SIZE];
     message_id_format(result->id, id);
+    r->answer.id = result->id;
     switch (result->answer) {
     case OPERATE_DONE:
         c->done = true;

@@ -84,8 +84,8 @@ void executor_session_close(struct executor_session *session);
 /* About the database's clock in ms. Delays are counted again when they are stored (store_accept). */
 int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e);
 
-/* Where the gateway's own database has answered "not found" to one of the operations that are for all cells:
- * asks the others, and makes their answer. */
+/* Where the gateway's own database has answered one of the operations that are for all cells, by "not found"
+ * or by what it has of a key: asks the others, and makes the answer of all. */
 void executor_cells_ask(struct executor *d, struct executor_cells *sessions, const struct api_context *own,
                         struct api_request *r);
 void executor_cells_close(struct executor_cells *sessions, bool only_idle);

@@ -352,13 +352,91 @@ class CellsHttp(Cells, LiveTest):
         self.assertEqual(web.get('/v1/messages/nonsense').status, 404)
         self.assertEqual(web.ask('DELETE', '/v1/messages?key=none').status, 404)
 
+    def cancel(self, web, key, status=200):
+        answer = web.ask('DELETE', f'/v1/messages?key={key}')
+        self.assertEqual(answer.status, status, answer.body)
+        return answer.json
+
+    def states(self, *places):
+        return [{r[0] for r in p.psql('select state from postdate.message_now')} for p in places]
+
+    def test_a_key_is_cancelled_in_all_cells(self):
+        a, b, web = self.gateway()
+        for p in (a, b):
+            self.schedule(p, key="'both'")
+        self.cancel(web, 'both')
+        self.assertEqual(self.states(a, b), [{'cancelled'}, {'cancelled'}])
+        x = self.schedule(b, key="'both'")
+        answer = self.cancel(web, 'both')
+        self.assertEqual((answer['id'], answer['state'], answer['cell']), (x, 'cancelled', 'c2'), 'one that was cancelled before hides none that waits')
+        self.assertEqual(self.states(b), [{'cancelled'}])
+
+    def test_a_key_that_was_delivered_in_one_cell(self):
+        a, b, web = self.gateway()
+        inbox = a.consumer('q', bind='k')
+
+        def deliver(key):
+            before = len(inbox.messages)
+            done = self.schedule(a, key=f"'{key}'", delay="interval '0'")
+            inbox.wait(before + 1, 10)
+            wait_until(lambda: a.value(f"select state from postdate.message_now where id = '{done}'") == 'delivered', 10, 'it to be settled')
+            return done
+        done, x = deliver('one'), self.schedule(b, key="'one'")
+        self.assertEqual(self.cancel(web, 'one')['id'], x)
+        self.assertEqual(self.states(b), [{'cancelled'}])
+        self.assertEqual(self.cancel(web, 'one')['id'], x, 'it says the same twice')
+        self.schedule(b, key="'two'")
+        self.assertEqual(self.cancel(web, 'two')['cell'], 'c2')
+        done = deliver('two')
+        answer = self.cancel(web, 'two', 409)
+        self.assertIn(done, answer['detail'])
+        self.assertNotIn('cell', answer, 'it is the own one')
+
+    def test_too_late_for_a_key_in_one_cell(self):
+        a, b, web = self.gateway()
+        self.schedule(a, key="'k'")
+        x = self.schedule(b, key="'k'")
+        b.psql(f"update postdate.message set state = 'handed', next_at = due where id = '{x}'")
+        for _ in range(2):
+            answer = self.cancel(web, 'k', 409)
+            self.assertIn(f'message {x} is being delivered', answer['detail'])
+            self.assertIn('cancelled in cell c1', answer['detail'])
+            self.assertEqual((answer['type'], answer['cell']), ('urn:postdate:problem:too-late', 'c2'))
+            self.assertEqual(self.states(a, b), [{'cancelled'}, {'handed'}])
+        self.assertIn('409 too-late', self.g.log(), 'it changed something')
+
+    def test_a_key_and_a_cell_that_is_away(self):
+        a, b = self.cells(1, 2)
+        self.away(a, b)
+        web = described(self, ready_address(a.gateway(POSTDATE_CELLS_FILE=self.file.name)))
+        self.schedule(b, key="'k'")
+        for _ in range(2):
+            answer = self.cancel(web, 'k', 503)
+            self.assertIn('cell gone could not be asked', answer['detail'])
+            self.assertIn('cancelled in cell c1', answer['detail'])
+            self.assertEqual(self.states(b), [{'cancelled'}])
+        answer = self.cancel(web, 'none', 503)
+        self.assertEqual((answer['type'], 'nothing was changed' in answer['detail']), ('urn:postdate:problem:database-away', True), answer)
+
     def test_the_control_queue_does_too(self):
         a, b, _ = self.gateway()
         x, c = self.schedule(b), a.client()
         reply = c.channel.queue_declare('', exclusive=True).method.queue
-        c.publish('postdate.control', json.dumps({'op': 'cancel', 'id': x}).encode(), exchange='', reply_to=reply, correlation_id='1')
-        answer = json.loads(c.wait_get(reply).body)
+
+        def ask(**request):
+            c.publish('postdate.control', json.dumps(request).encode(), exchange='', reply_to=reply, correlation_id='1')
+            return json.loads(c.wait_get(reply).body)
+        answer = ask(op='cancel', id=x)
         self.assertEqual((answer['status'], answer['state'], answer['cell']), (200, 'cancelled', 'c2'))
+        before = self.schedule(a, key="'k'")
+        a.psql(f"select postdate.cancel('{before}')")
+        y = self.schedule(b, key="'k'")
+        answer = ask(op='show', key='k')
+        self.assertEqual((answer['id'], answer['cell']), (y, 'c2'), 'the one that waits')
+        answer = ask(op='cancel', key='k')
+        self.assertEqual((answer['id'], answer['state']), (y, 'cancelled'))
+        self.assertEqual(ask(op='show', key='k')['id'], y, 'the last one')
+        self.assertEqual(ask(op='show', key='none')['status'], 404)
 
     def test_a_cell_that_is_away(self):
         a, b = self.cells(1, 2)

@@ -54,29 +54,10 @@ static void test_what_may_be_one(void **state)
         "a.b",      "a.b.c",  "amqp", "a.exits", "-",       "a.timed.later", "ttl.r16g", "A.Exit",
     };
     static const char *const bad[] = {
-        "",
-        "x" PREFIX_32,
-        "a b",
-        "a/b",
-        "a*",
-        "\xc3\xa4",
-        "amq",
-        "amq.x",
-        ".",
-        "a.",
-        ".a",
-        "a..b",
-        "a.exit",
-        "a.b.ttl",
-        "a.exit.b",
-        "a.delivery",
-        "a.intake",
-        "a.last",
-        "a.ttl.r16g10",
-        "a\n",
-        "a.watch",
-        "a.probe",
-        "postdate.owner",
+        "",         PREFIX_32 "x", /* one too long */
+        "a b",      "a/b",         "a*",           "\xc3\xa4", "amq",     "amq.x",    ".",
+        "a.",       ".a",          "a..b",         "a.exit",   "a.b.ttl", "a.exit.b", "a.delivery",
+        "a.intake", "a.last",      "a.ttl.r16g10", "a\n",      "a.watch", "a.probe",  "postdate.owner",
     };
     struct err e;
     (void)state;

@@ -1,6 +1,7 @@
-/* What this gateway's database does not have is looked for in those of the other cells.
+/* What this gateway's database does not have is looked for in those of the other cells; a key also where it
+ * has it, for they may, too.
  *
- * Only where its own has said so, and by the same operation with the same scope: so the answer is what a
+ * Only where its own has answered, and by the same operation with the same scope: so the answer is what a
  * gateway of that cell would give, with the cell's name. Who does not answer is not asked for a while, so
  * that it slows only what nobody else has. */
 #include "gateway/api/executor_internal.h"
@@ -24,6 +25,12 @@ struct search {
     int64_t end_ms;
     char away[300]; /* those that could not be asked: "north, south" */
 };
+
+static void add_name(char names[300], const char *name)
+{
+    size_t used = strlen(names);
+    snprintf(names + used, 300 - used, "%s%s", used > 0 ? ", " : "", name);
+}
 
 static bool is_own(const struct runtime *rt, const struct cell *cell)
 {
@@ -122,10 +129,8 @@ static bool ask_cell(struct search *q, struct executor_cell *s, const struct cel
     }
     if (has < 0 && s->pg != NULL)
         note_failure(s, cell, &e);
-    if (has < 0) {
-        size_t used = strlen(q->away);
-        snprintf(q->away + used, sizeof q->away - used, "%s%s", used > 0 ? ", " : "", cell->name);
-    }
+    if (has < 0)
+        add_name(q->away, cell->name);
     return has > 0;
 }
 
@@ -145,22 +150,14 @@ static const struct cell *find_cell(struct search *q, const struct message_id *i
     return NULL;
 }
 
-void executor_cells_ask(struct executor *d, struct executor_cells *sessions, const struct api_context *own,
-                        struct api_request *r)
+/* --- of an id: until one has it */
+
+static void ask_for_id(struct search *q, const struct message_id *id)
 {
-    struct message_id id;
-    bool has_id = r->id.len > 0;
-    if (d->runtime->cells == NULL || !r->op->in_cells || r->answer.problem != API_NOT_FOUND ||
-        (has_id && !message_id_parse(r->id, &id)))
-        return;
+    struct api_request *r = q->request;
     struct api_answer none = r->answer;
-    struct search q = {.runtime = d->runtime,
-                       .sessions = sessions,
-                       .context = *own,
-                       .request = r,
-                       .end_ms = clock_monotonic_ms() + SEARCH_MS};
     api_answer_open(&r->answer);
-    const struct cell *cell = find_cell(&q, has_id ? &id : NULL);
+    const struct cell *cell = find_cell(q, id);
     if (cell != NULL) {
         name_cell(&r->answer, cell);
         api_answer_close(&none);
@@ -168,10 +165,128 @@ void executor_cells_ask(struct executor *d, struct executor_cells *sessions, con
     }
     api_answer_close(&r->answer);
     r->answer = none;
-    if (q.away[0] != '\0')
+    if (q->away[0] != '\0')
         api_fail(&r->answer, API_DATABASE_AWAY,
                  "no cell that answered has it, and cell %s could not be asked: try again in a moment",
-                 q.away);
+                 q->away);
+}
+
+/* --- of a key: all, for each may have a message of it
+ *
+ * Told is the answer about one that lives: it is shown, or it is too late to cancel it. Else all have ended,
+ * and told is the one that ended last. So who cancelled something gets told so, also when asking again, and
+ * who came after the last delivery does not. */
+
+struct key_search {
+    struct api_answer told;
+    const struct cell *cell; /* whose answer it is; NULL: the own one's */
+    int64_t ended_ms;        /* its message; KEY_*, if it has not */
+    char cancelled[300];     /* where something was, now or before: "north, south" */
+};
+#define KEY_LIVES INT64_MAX
+#define KEY_NAMES_NOTHING (-1)
+#define KEY_UNKNOWN (-2)
+
+static const char *cell_name(const struct search *q, const struct cell *cell)
+{
+    const struct cells *cells = q->runtime->cells;
+    for (size_t i = 0; cell == NULL && i < cells->count; i++)
+        if (is_own(q->runtime, &cells->list[i]))
+            return cells->list[i].name;
+    return cell != NULL ? cell->name : "of this gateway";
+}
+
+/* Of the request's answer. -1: the cell did not say. */
+static int when_ended(struct search *q, int64_t *out_ms)
+{
+    struct api_request *r = q->request;
+    struct err e = {0};
+    *out_ms = KEY_NAMES_NOTHING;
+    if (r->answer.problem == API_NOT_FOUND)
+        return 0;
+    if (r->answer.status >= 500 || api_message_settled(&q->context, r, out_ms, &e) != 0)
+        return -1;
+    if (*out_ms < 0)
+        *out_ms = KEY_LIVES;
+    return 0;
+}
+
+static void weigh_answer(struct search *q, struct key_search *k, const struct cell *cell)
+{
+    struct api_request *r = q->request;
+    int64_t ended_ms;
+    if (r->answer.problem == API_OK && r->op->effect != API_READS)
+        add_name(k->cancelled, cell_name(q, cell));
+    if (when_ended(q, &ended_ms) != 0) {
+        add_name(q->away, cell_name(q, cell));
+    } else if (ended_ms > k->ended_ms) {
+        struct api_answer before = k->told;
+        k->told = r->answer;
+        k->cell = cell;
+        k->ended_ms = ended_ms;
+        r->answer = before;
+    }
+}
+
+static void tell_key(struct search *q, struct key_search *k)
+{
+    char id[MESSAGE_ID_TEXT_SIZE];
+    struct api_request *r = q->request;
+    bool cancelled = k->cancelled[0] != '\0';
+    api_answer_close(&r->answer);
+    r->answer = k->told;
+    r->answer.changed = cancelled;
+    if (q->away[0] != '\0' && (r->op->effect != API_READS || k->ended_ms < 0)) {
+        api_fail(&r->answer, cancelled ? API_UNKNOWN_OUTCOME : API_DATABASE_AWAY,
+                 "cell %s could not be asked for this key: ask again in a moment; %s%s%s", q->away,
+                 cancelled ? "cancelled in cell " : "nothing was changed in the others", k->cancelled,
+                 k->ended_ms == KEY_LIVES ? "; in another one it is too late" : "");
+        return;
+    }
+    if (cancelled && r->answer.problem == API_TOO_LATE)
+        api_fail(&r->answer, API_TOO_LATE,
+                 "message %s is being delivered, or was settled already; cancelled in cell %s",
+                 message_id_format(r->answer.id, id), k->cancelled);
+    if (k->cell != NULL)
+        name_cell(&r->answer, k->cell);
+}
+
+static void ask_for_key(struct search *q)
+{
+    const struct cells *cells = q->runtime->cells;
+    bool reads = q->request->op->effect == API_READS;
+    struct key_search k = {.ended_ms = KEY_UNKNOWN};
+    api_answer_open(&k.told);
+    weigh_answer(q, &k, NULL);
+    for (size_t i = 0; i < cells->count && !(reads && k.ended_ms == KEY_LIVES); i++)
+        if (!is_own(q->runtime, &cells->list[i]) && ask_cell(q, &q->sessions->each[i], &cells->list[i]))
+            weigh_answer(q, &k, &cells->list[i]);
+    tell_key(q, &k);
+}
+
+/* The own database may have it, or not, and the others may then have it, too. */
+static bool is_open(const struct api_request *r)
+{
+    enum api_problem p = r->answer.problem;
+    return p == API_NOT_FOUND || (r->id.len == 0 && (p == API_OK || p == API_TOO_LATE));
+}
+
+void executor_cells_ask(struct executor *d, struct executor_cells *sessions, const struct api_context *own,
+                        struct api_request *r)
+{
+    struct message_id id;
+    if (d->runtime->cells == NULL || !r->op->in_cells || !is_open(r) ||
+        (r->id.len > 0 && !message_id_parse(r->id, &id)))
+        return;
+    struct search q = {.runtime = d->runtime,
+                       .sessions = sessions,
+                       .context = *own,
+                       .request = r,
+                       .end_ms = clock_monotonic_ms() + SEARCH_MS};
+    if (r->id.len > 0)
+        ask_for_id(&q, &id);
+    else
+        ask_for_key(&q);
 }
 
 void executor_cells_close(struct executor_cells *sessions, bool only_idle)
