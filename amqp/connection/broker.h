@@ -32,6 +32,8 @@ struct broker_options {
 /* Checks an URL without connecting; the error never contains the password, and no subject: it goes on after
  * the option's name. ERR_CONFIG. */
 int broker_url_check(const char *url, struct err *e);
+/* How many hosts an URL names; 0: it is wrong. */
+int broker_url_hosts(const char *url);
 /* The decoded vhost of an URL into out. ERR_CONFIG. */
 int broker_url_vhost(const char *url, char *out, size_t out_size, struct err *e);
 

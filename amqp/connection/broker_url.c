@@ -204,6 +204,15 @@ int broker_url_check(const char *url, struct err *e)
     return rc;
 }
 
+int broker_url_hosts(const char *url)
+{
+    struct broker_url parsed;
+    struct err ignored;
+    int hosts = broker_url_parse(url, &parsed, &ignored) ? 0 : (int)parsed.host_count;
+    explicit_bzero(&parsed, sizeof(parsed));
+    return hosts;
+}
+
 int broker_url_vhost(const char *url, char *out, size_t out_size, struct err *e)
 {
     struct broker_url parsed;

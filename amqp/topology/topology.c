@@ -173,15 +173,17 @@ static int bind_shards(struct broker *b, const struct topology *t, const char *c
     }
     const struct shards s = {.queue = t->intake_queue,
                              .queues = t->queues,
-                             .most = t->most,
+                             .most = t->unknown && t->step == TOPOLOGY_NARROW ? SHARDS_MAX : t->most,
+                             .fresh = t->fresh,
                              .ways = topology_intake_ways,
                              .way_count = TOPOLOGY_WAYS,
                              .way = t->way,
                              .sources = sources,
                              .source_count = count};
-    int rc = t->step == TOPOLOGY_PREPARE  ? shards_prepare(b, &s, e)
-             : t->step == TOPOLOGY_NARROW ? shards_narrow(b, &s, e)
-                                          : shards_widen(b, &s, e);
+    int rc = t->step == TOPOLOGY_DIRECT    ? shards_leave(b, &s, e)
+             : t->step == TOPOLOGY_PREPARE ? shards_prepare(b, &s, e)
+             : t->step == TOPOLOGY_NARROW  ? shards_narrow(b, &s, e)
+                                           : shards_widen(b, &s, e);
     free(sources);
     return rc;
 }
@@ -227,7 +229,7 @@ static int bind_all(struct broker *b, const struct topology *t, struct topology_
         else
             rc = note_refusal(b, out, e);
     }
-    if (rc == 0 && t->step != TOPOLOGY_DIRECT)
+    if (rc == 0)
         rc = t->step == TOPOLOGY_NARROW ? bind_shards(b, t, t->moved, t->moved_count, e)
                                         : bind_shards(b, t, sources, there, e);
     free(sources);

@@ -1,11 +1,6 @@
 #include "amqp/topology/topology_shards.h"
 
-#include "core/base/names.h"
-
 #include <stdio.h>
-
-#define PROBE broker_names.probe_shards
-#define WEIGHT "1" /* of a queue in a consistent-hash exchange; the random one does not look at it */
 
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE])
 {
@@ -17,11 +12,11 @@ void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]
 
 /* --- one binding each */
 
-static int bind_number(struct broker *b, const struct shards *s, int number, struct err *e)
+static int bind_number(struct broker *b, const struct shards *s, size_t way, int number, struct err *e)
 {
     char name[SHARDS_NAME_SIZE];
     shards_queue_name(s->queue, number, name);
-    return broker_bind_queue(b, name, s->ways[s->way].exchange, WEIGHT, e);
+    return broker_bind_queue(b, name, s->ways[way].exchange, SHARDS_WEIGHT, e);
 }
 
 static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, int from, int to,
@@ -30,7 +25,7 @@ static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, 
     char name[SHARDS_NAME_SIZE];
     for (int i = from; i <= to; i++) {
         shards_queue_name(s->queue, i, name);
-        if (broker_unbind_queue(b, name, s->ways[way].exchange, WEIGHT, e))
+        if (broker_unbind_queue(b, name, s->ways[way].exchange, SHARDS_WEIGHT, e))
             return -1;
     }
     return 0;
@@ -59,12 +54,13 @@ static int unbind_direct(struct broker *b, const struct shards *s, struct err *e
     return 0;
 }
 
-static int unbind_other_ways(struct broker *b, const struct shards *s, struct err *e)
+/* Of a source that leads to another exchange also the wanted way: a gateway at an older node led it there. */
+static int unbind_ways(struct broker *b, const struct shards *s, bool wanted_too, struct err *e)
 {
     for (size_t i = 0; i < s->source_count; i++) {
         const struct shards_source *f = &s->sources[i];
         for (size_t w = 0; w < s->way_count; w++)
-            if ((w != s->way || f->to) &&
+            if ((w != s->way || f->to || wanted_too) &&
                 broker_unbind_exchange_with(b, s->ways[w].exchange, f->exchange, s->args, s->arg_count, e))
                 return -1;
     }
@@ -72,20 +68,6 @@ static int unbind_other_ways(struct broker *b, const struct shards *s, struct er
 }
 
 /* --- the steps */
-
-int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e)
-{
-    struct broker *b = broker_open(o, e);
-    const struct broker_exchange x = {
-        .name = PROBE, .type = way->type, .transient = true, .auto_delete = true};
-    int rc = b ? 1 : -1;
-    if (b && broker_declare_exchange_as(b, &x, e))
-        rc = e->kind == ERR_CONFIG && broker_lacks_type(b, &x, way->plugin, e) ? 0 : -1;
-    else if (b && broker_delete_exchange(b, PROBE, e))
-        rc = -1;
-    broker_close(b);
-    return rc;
-}
 
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
 {
@@ -100,37 +82,43 @@ int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
             broker_lacks_type(b, &x, way->plugin, e);
         return -1;
     }
-    return bind_number(b, s, 1, e);
+    if (s->fresh && unbind_numbers(b, s, s->way, 1, 1, e))
+        return -1;
+    return bind_number(b, s, s->way, 1, e);
 }
 
-/* Of all ways, and all queues that there can be, also when it is not known what was there before. */
+/* Somebody may have deleted the first queue, and with it its bindings: a way that still feeds a source must
+ * not lead nowhere. */
+static int narrow_way(struct broker *b, const struct shards *s, size_t way, struct err *e)
+{
+    int there = way == s->way ? 1 : broker_has_exchange(b, s->ways[way].exchange, e);
+    if (there <= 0)
+        return there < 0 ? -1 : broker_reopen(b, e);
+    return bind_number(b, s, way, 1, e) || unbind_numbers(b, s, way, 2, s->most, e) ? -1 : 0;
+}
+
 int shards_narrow(struct broker *b, const struct shards *s, struct err *e)
 {
     if (shards_prepare(b, s, e))
         return -1;
     for (size_t w = 0; w < s->way_count; w++)
-        if (unbind_numbers(b, s, w, 2, SHARDS_MAX, e))
+        if (narrow_way(b, s, w, e))
             return -1;
-    return bind_sources(b, s, true, e) || unbind_direct(b, s, e) || unbind_other_ways(b, s, e) ? -1 : 0;
+    return bind_sources(b, s, true, e) || unbind_direct(b, s, e) || unbind_ways(b, s, false, e) ? -1 : 0;
 }
 
-/* What leads to another exchange now led there itself, where a gateway at an older node said so. */
-static int unbind_sorted(struct broker *b, const struct shards *s, struct err *e)
+int shards_leave(struct broker *b, const struct shards *s, struct err *e)
 {
-    for (size_t i = 0; i < s->source_count; i++)
-        if (s->sources[i].to && broker_unbind_exchange_with(b, s->ways[s->way].exchange,
-                                                            s->sources[i].exchange, s->args, s->arg_count, e))
-            return -1;
-    return 0;
+    return unbind_ways(b, s, true, e);
 }
 
 int shards_widen(struct broker *b, const struct shards *s, struct err *e)
 {
     if (shards_prepare(b, s, e) || bind_sources(b, s, false, e) || unbind_direct(b, s, e) ||
-        unbind_sorted(b, s, e))
+        unbind_ways(b, s, false, e))
         return -1;
     for (int i = 2; i <= s->queues; i++)
-        if (bind_number(b, s, i, e))
+        if (bind_number(b, s, s->way, i, e))
             return -1;
     return unbind_numbers(b, s, s->way, s->queues + 1, s->most, e);
 }

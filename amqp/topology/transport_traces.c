@@ -66,6 +66,7 @@ int transport_move_exit(struct broker *b, struct err *e)
     struct shards_source sources[TRANSPORT_COUNT] = {{.exchange = NULL}};
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
         sources[t].exchange = transport_all[t]->exchange(0);
-    const struct shards s = transport_exit_shards(sources, TRANSPORT_COUNT);
+    struct shards s = transport_exit_shards(sources, TRANSPORT_COUNT);
+    s.most = SHARDS_MAX; /* it is not known what was there before */
     return topology_declare_exit(b, 1, e) || shards_narrow(b, &s, e) ? -1 : 0;
 }

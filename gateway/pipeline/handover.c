@@ -25,9 +25,10 @@ int64_t handover_ping_ms(struct handover *handover)
     int64_t least_ms = INT64_MAX;
     for (int i = 0; i < atomic_load(&handover->exit_queues); i++) {
         int64_t ms = atomic_load(&handover->ping_ms[i]);
-        least_ms = ms < least_ms ? ms : least_ms;
+        if (atomic_load(&handover->consumers[i]) > 0 && ms < least_ms)
+            least_ms = ms;
     }
-    return least_ms;
+    return least_ms == INT64_MAX ? 0 : least_ms;
 }
 
 void handover_know_exit(struct handover *handover, int queues, int bound)

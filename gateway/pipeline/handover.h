@@ -25,9 +25,11 @@ struct handover {
     atomic_int last_hop_queue; /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
     atomic_int routes_epoch;   /* counts how often a delivery exchange was gone (last_hop_routes.h) */
     /* The way back. */
-    atomic_int exit_queues;                       /* so many are read; never fewer than before */
-    atomic_int exit_bound;                        /* so many get what comes out (sql/pipeline/relay.h) … */
-    atomic_int_fast64_t exit_known_ms;            /* … as was found out then */
+    atomic_int exit_queues;            /* so many are read; never fewer than before */
+    atomic_int exit_bound;             /* so many get what comes out (sql/pipeline/relay.h) … */
+    atomic_int_fast64_t exit_known_ms; /* … as was found out then */
+    atomic_bool binds_directly; /* the hand-over publisher binds queue 1 itself just now, perhaps by what was
+                                   known before */
     atomic_int consumers[EXIT_QUEUES_MAX];        /* of this gateway, at each exit queue */
     atomic_int_fast64_t ping_ms[EXIT_QUEUES_MAX]; /* when the latest ping that came out there was sent;
                                                      database time; 0: none */
@@ -48,7 +50,7 @@ int64_t handover_take_room(struct handover *handover, int64_t most);
 void handover_give_room(struct handover *handover, int64_t unused);
 /* Consumers at all exit queues. */
 int handover_consumers(struct handover *handover);
-/* What was in any exit queue when this ping was sent has been taken; 0: unknown. */
+/* What was in any exit queue that this gateway reads when this ping was sent has been taken; 0: unknown. */
 int64_t handover_ping_ms(struct handover *handover);
 /* What the database says of them; any thread. */
 void handover_know_exit(struct handover *handover, int queues, int bound);

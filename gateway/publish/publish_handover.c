@@ -43,17 +43,22 @@ static bool is_ready(const struct publisher *p)
  * be missing. */
 static int declare_with(struct publisher *p, struct broker *b, bool fresh, struct err *e)
 {
+    atomic_store(&p->handover->binds_directly, true);
     struct transport_options o = handover_transport_options(p->handover);
+    atomic_store(&p->handover->binds_directly, o.exit_bound == TRANSPORT_EXIT_DIRECT);
     p->declared_epoch = atomic_load(&p->handover->topology_epoch);
     p->declared_ms = clock_monotonic_ms();
-    if ((o.last_hop_queue == 0 || handover_declare_last_hop(p->handover, e) == 0) &&
-        (fresh ? startup_declare_transport(p->runtime, p->runtime->transport, b, &o, e)
-               : p->runtime->transport->declare(b, &o, e)) == 0) {
+    bool declared = (o.last_hop_queue == 0 || handover_declare_last_hop(p->handover, e) == 0) &&
+                    (fresh ? startup_declare_transport(p->runtime, p->runtime->transport, b, &o, e)
+                           : p->runtime->transport->declare(b, &o, e)) == 0;
+    atomic_store(&p->handover->binds_directly, false);
+    if (declared) {
         if (p->warned)
             log_info("RabbitMQ can hold messages again");
         p->warned = false;
         p->last_hop_queue = o.last_hop_queue;
-        if (o.exit_bound != TRANSPORT_EXIT_UNKNOWN) /* else they are left as they are */
+        p->exit_left = o.exit_bound == TRANSPORT_EXIT_UNKNOWN;
+        if (!p->exit_left)
             p->exit_bound = o.exit_bound;
         handover_set_handing(p->handover, is_ready(p));
         return 0;
@@ -91,8 +96,9 @@ static int keep_declared(struct publisher *p, struct err *e)
     if (p->last_hop_queue > 0)
         keep_routes(p);
     const struct transport_options o = handover_transport_options(p->handover);
-    bool unbound = (p->last_hop_queue == 0 && o.last_hop_queue > 0) ||
-                   (o.exit_bound != TRANSPORT_EXIT_UNKNOWN && o.exit_bound != p->exit_bound);
+    bool unbound =
+        (p->last_hop_queue == 0 && o.last_hop_queue > 0) ||
+        (o.exit_bound != TRANSPORT_EXIT_UNKNOWN && (p->exit_left || o.exit_bound != p->exit_bound));
     bool due = unbound || atomic_load(&p->handover->topology_epoch) != p->declared_epoch ||
                ago_ms >= REFRESH_MS ||
                (ago_ms >= RESCUED_MS && atomic_exchange(&p->handover->rescued, false));

@@ -99,6 +99,7 @@ struct publisher {
     /* Of the hand-over publisher: */
     struct last_hop_routes routes;
     int exit_bound;     /* of transport_options: exit queues that get what comes out */
+    bool exit_left;     /* nobody knew when they were bound last, so perhaps they are not */
     bool routes_away;   /* RabbitMQ does not answer there */
     int last_hop_queue; /* the exit queue that is bound for RabbitMQ's last hop; 0: none */
     /* Of all: */

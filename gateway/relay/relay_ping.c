@@ -29,6 +29,7 @@ static int connect_line(struct relay_rescue *rescue, struct relay_line *line, st
     return line->broker ? broker_confirm_select(line->broker, e) : -1;
 }
 
+/* Also of one that is refused, as where a policy has the queue full: it has a leader. */
 static void note_confirm(struct relay_line *line, const struct broker_event *ev)
 {
     if (line->awaited == 0 || (ev->multiple ? ev->tag < line->awaited : ev->tag != line->awaited))
@@ -48,7 +49,7 @@ int relay_line_open(struct relay_rescue *rescue, struct relay_line *line, struct
         if (broker_next_event(line->broker, &rescue->arena, 0, 0, &ev, e) != 0)
             return -1;
         lost = lost || ev.kind == BROKER_EVENT_RETURN;
-        if (ev.kind == BROKER_EVENT_ACK)
+        if (ev.kind == BROKER_EVENT_ACK || ev.kind == BROKER_EVENT_NACK)
             note_confirm(line, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED)
             line->blocked = ev.kind == BROKER_EVENT_BLOCKED;

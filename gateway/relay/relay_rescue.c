@@ -199,7 +199,8 @@ static struct relay_note make_note(struct relay_rescue *rescue, int64_t now_ms)
         low_ms = read_ms;
     struct relay_note n = {
         .low_ms = low_ms < now_ms ? low_ms : now_ms,
-        .queues = atomic_load(&handover->exit_queues),
+        /* As long as it does as if there were one, nobody moves what comes out to others. */
+        .queues = atomic_load(&handover->binds_directly) ? 1 : atomic_load(&handover->exit_queues),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
     for (int i = 0; i < n.queues; i++) {
         n.ping_ms[i] = atomic_load(&handover->ping_ms[i]);

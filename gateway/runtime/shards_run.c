@@ -33,7 +33,12 @@ static int take_step(struct pg *pg, const struct shards_job *job, bool first, en
     if (shards_lock(pg, &job->place, first ? job->wish : NULL, &record, e) != 0)
         return -1;
     *step = next_step(&record);
-    int rc = job->declare(job->ctx, *step, &record, e);
+    int rc = 0;
+    /* Whatever a vhost still has that this database has never seen. */
+    if (*step == SHARDS_PREPARE && !record.used && record.fresh)
+        rc = job->declare(job->ctx, SHARDS_DIRECT, &record, e);
+    if (rc == 0)
+        rc = job->declare(job->ctx, *step, &record, e);
     if (rc == 0)
         rc = remember(pg, &job->place, *step, record.settled, e);
     shards_record_free(&record);

@@ -6,7 +6,8 @@
 #include "sql/admin/shards.h"
 
 enum shards_step {
-    SHARDS_DIRECT,  /* messages never went by a shards exchange: sources are bound to the first queue */
+    SHARDS_DIRECT,  /* messages never went by a shards exchange: sources are bound to the first queue, then
+                       shards_leave; also before the first SHARDS_PREPARE */
     SHARDS_PREPARE, /* shards_prepare */
     SHARDS_NARROW,  /* shards_narrow, with the record's sources */
     SHARDS_WIDEN,   /* shards_widen, with the caller's sources */

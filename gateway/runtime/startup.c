@@ -96,13 +96,18 @@ static int check_schema(void *arg, struct pg *c, struct err *e)
     return err_set(e, ERR_STOPPING, "the schema does not fit");
 }
 
-/* What RabbitMQ lets go to several of them, only a plugin of it gives. */
+/* What RabbitMQ lets go to several of them, only a plugin of it gives. That queue 1 is to be bound directly,
+ * the threads find out: whoever moves what comes out to several (relay_exit.c) waits for gateways that are
+ * booked, and this one is not yet. */
 static int want_exit_queues(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
 {
     int wanted = (int)rt->config->exit.queues;
     if (wanted > 1 && transport_can_share_exit(b, e) != 0)
         return err_is_transient(e) ? -1 : err_wrap(e, "exit.queues: %d", wanted);
-    return relay_want_exit(pg, wanted, &rt->exit_queues, &rt->exit_bound, e);
+    int rc = relay_want_exit(pg, wanted, &rt->exit_queues, &rt->exit_bound, e);
+    if (rt->exit_bound == TRANSPORT_EXIT_DIRECT)
+        rt->exit_bound = TRANSPORT_EXIT_UNKNOWN;
+    return rc;
 }
 
 /* One try of everything. */
@@ -145,6 +150,8 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
         rc = startup_declare(rt, b, pg, true, &found, e);
     if (rc == 0 && found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
         rc = err_set(e, found.refused.kind, "%s", found.refused.text);
+    if (rc == 0)
+        rc = startup_feed_cell(rt, b, pg, e); /* the intake is there: what comes now has a way */
     if (rc == 0)
         rc = want_exit_queues(rt, b, pg, e);
     if (rc == 0)

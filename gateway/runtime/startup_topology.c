@@ -1,6 +1,8 @@
 /* What is declared in RabbitMQ for the intake, where the database remembers over how many queues it is
  * spread. */
+#include "amqp/topology/topology_shards_hosts.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
 #include "gateway/runtime/shards_run.h"
 #include "gateway/runtime/startup.h"
 
@@ -23,6 +25,11 @@ static int find_way(const char *name, size_t *out, struct err *e)
                    "intake.queues_by: a newer gateway has set \"%s\", which this one does not know", name);
 }
 
+static void say_skipped(const struct err *why)
+{
+    log_warning("intake.queues: a host of amqp.url is not asked for its plugins and bindings: %s", why->text);
+}
+
 static int declare(void *ctx, enum shards_step step, const struct shards_record *r, struct err *e)
 {
     struct declaring *d = ctx;
@@ -33,9 +40,19 @@ static int declare(void *ctx, enum shards_step step, const struct shards_record 
                                        : TOPOLOGY_WIDEN;
     t->queues = r->queues;
     t->most = r->most;
+    t->fresh = r->fresh;
+    t->unknown = !r->used;
     t->moved = r->sources;
     t->moved_count = r->source_count;
-    return find_way(r->by, &t->way, e) != 0 || topology_declare(d->broker, t, d->found, e) != 0 ? -1 : 0;
+    if (find_way(r->by, &t->way, e) != 0)
+        return -1;
+    const struct shards_way *way = &topology_intake_ways[t->way];
+    const struct broker_options o = sessions_broker_options(d->runtime, "postdate shards");
+    bool moves = step == SHARDS_NARROW || (step == SHARDS_PREPARE && !r->settled);
+    if ((moves && shards_probe_hosts(&o, way, say_skipped, e) != 0) ||
+        topology_declare(d->broker, t, d->found, e) != 0)
+        return -1;
+    return step == SHARDS_NARROW ? shards_await_hosts(&o, t->intake_queue, way, say_skipped, e) : 0;
 }
 
 /* Said once: what is configured here does not count. */

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* RabbitMQ is asked meanwhile, some hundred times, and a pause is made: longer than the sessions of some
- * threads may idle. */
-#define BEGIN "begin; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '3s'"
+/* RabbitMQ is asked meanwhile, some hundred times, each of which may take half a minute where a node stands
+ * still: nobody else may begin before this one has given up. Where it lost the row all the same, what it
+ * writes down at the end fails. */
+#define BEGIN "begin; set local idle_in_transaction_session_timeout = '5min'; set local lock_timeout = '3s'"
 
 static void add_sources(struct pg_params *p, const struct shards_place *place)
 {
@@ -65,6 +66,7 @@ static int take_row(PGresult *r, const char *place, struct shards_record *out, s
         pg_text(r, 0, 2, out->by, sizeof out->by);
         out->settled = PQnfields(r) > 4 && pg_bool(r, 0, 4);
         out->moving = PQnfields(r) > 4 && pg_bool(r, 0, 5);
+        out->fresh = PQnfields(r) > 4 && pg_bool(r, 0, 6);
     }
     PQclear(r);
     return found ? 0 : err_set(e, ERR_CONFIG, "postdate.shards has no row '%s'", place);

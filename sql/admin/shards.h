@@ -24,6 +24,7 @@ struct shards_record {
     char by[SHARDS_BY_SIZE]; /* by what a message is given to a queue, as that gateway wants */
     bool used;               /* messages went by a shards exchange, ever */
     bool settled;            /* the caller's sources lead to the one that is wanted, and nowhere else */
+    bool fresh;              /* no source goes by the one that is wanted, or is being moved */
     bool moving;             /* the caller's sources are among those being moved */
     const char **sources;    /* all that were moved, or are being moved; owned: shards_record_free */
     size_t source_count;
@@ -31,7 +32,7 @@ struct shards_record {
 void shards_record_free(struct shards_record *r);
 
 struct shards_place {
-    const char *place;          /* "intake", "exit" */
+    const char *place;          /* "intake" */
     const char *const *sources; /* exchanges by which messages come there */
     size_t source_count;
 };

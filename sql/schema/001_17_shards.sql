@@ -9,4 +9,4 @@ create table postdate.shards (
     done    text,                                -- the same, as it is; null: messages never went by a shards exchange
     sources text[] not null default '{}'         -- exchanges that were moved to a shards exchange, or are being moved
 );
-insert into postdate.shards (place) values ('intake'), ('exit');
+insert into postdate.shards (place) values ('intake');

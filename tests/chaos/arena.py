@@ -316,6 +316,7 @@ class Arena:
             self.cells[name] = Cell(self, name, seed * 100 + i, rate)
         for cell in self.cells.values():
             cell.declare_target()
+        time.sleep(2)  # a quorum queue that was declared right before a kill -9 of RabbitMQ 3.10 has no leader ever after
 
     def show_primary(self):
         """Where the primary is, something listens; where the spare is, connections are refused."""

@@ -95,6 +95,15 @@ class Cluster(Rabbit):
         """As `rabbitmq-queues rebalance` does: the nodes lead as many queues each, as far as these change that."""
         self.erlang(f'{{ok, _}} = rabbit_amqqueue:rebalance(quorum, <<"^{vhost}$">>, <<"^{queue}$">>), ok.', ask)
 
+    def leaders_apart(self, vhost, queues):
+        """Evens them out: where new ones are led RabbitMQ chooses by what else there is. The nodes that lead them: more than one."""
+        self.rebalance(vhost, f'({"|".join(queues)})')
+
+        def leaders():
+            found = [self.leader(vhost, queue) for queue in queues]
+            return None not in found and len(set(found)) > 1 and found
+        return wait_until(leaders, 30, f'{queues[0]} and those beside it to be led by several nodes')
+
     def stop_member(self, vhost, queue, node):
         self.erlang(self.found(vhost, queue) + 'ra:stop_server(quorum_queues, {Name, node()}).', node)
 

@@ -201,14 +201,25 @@ class ClusterTimer(Promises, LiveTest):
 
     def test_several_intake_queues_are_led_by_several_nodes_and_one_is_killed(self):
         traffic = self.traffic(POSTDATE_INTAKE_QUEUES='3')
-        leaders = {queue: self.cluster.leader(self.p.vhost, queue) for queue in (INTAKE, INTAKE + '.2', INTAKE + '.3')}
-        self.assertGreater(len(set(leaders.values())), 1, leaders)
-        victim = leaders[INTAKE + '.2']
+        victim = self.cluster.leaders_apart(self.p.vhost, (INTAKE, INTAKE + '.2', INTAKE + '.3'))[1]
         time.sleep(2)
         self.cluster.kill(victim)
         time.sleep(5)
         self.cluster.start(victim)
         self.finish(traffic)
+
+    def test_several_intake_queues_need_their_plugin_on_each_node(self):
+        url = servers.url_of(self.p.vhost)
+        self.p.gateway(POSTDATE_AMQP_URL=url)
+        self.cluster.erlang('rabbit_registry:unregister(exchange, <<"x-random">>).', 2)
+        self.addCleanup(self.cluster.erlang, 'rabbit_registry:register(exchange, <<"x-random">>, rabbit_exchange_type_random).', 2)
+        refused = self.p.gateway(wait=False, POSTDATE_AMQP_URL=url, POSTDATE_INTAKE_QUEUES='3')
+        self.assertEqual(refused.wait(), 78)
+        self.assertIn(f'RabbitMQ at 127.0.0.1:{self.cluster.ports[2]} does not know the exchange type x-random', refused.log())
+        self.assertIn('rabbitmq-plugins enable rabbitmq_random_exchange', refused.log())
+        client = harness.Client(servers.url_of(self.p.vhost, 2))
+        self.addCleanup(client.connection.close)
+        client.publish('k', b'x', {'x-delay': 10}, mandatory=True)  # nothing was changed
 
 
 @harness.not_san

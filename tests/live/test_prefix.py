@@ -18,9 +18,9 @@ class PrefixKit(LiveTest):
         two.gateway(**env)
         return one, two
 
-    def publish_to_both(self, c, count, delays=(500, 4000)):
+    def publish_to_both(self, c, count, delays=(500, 4000), second='cell2'):
         for i in range(count):
-            for exchange in ('postdate', 'cell2'):
+            for exchange in ('postdate', second):
                 c.publish('k', b'%s %d' % (exchange.encode(), i), {'x-delay': delays[i % 2]}, exchange=exchange)
 
     def names(self, p):
@@ -141,12 +141,12 @@ class Prefix(PrefixKit):
         """As docs/scale.md has them. With these it cannot reach the other one's exchanges."""
         one = self.place(transport='ttl')
         one.gateway()
-        two = self.place(transport='ttl', vhost=one.vhost, prefix='cell2')
-        two.amqp = documented_user(self, two, 'cell2', 'docs', 'scale.md')
+        two = self.place(transport='ttl', vhost=one.vhost, prefix='postdate-1')
+        two.amqp = documented_user(self, two, 'cell1', 'docs', 'scale.md')
         two.gateway(POSTDATE_HANDOVER_MIN_AHEAD='1s')
         inbox, c = one.consumer('q', bind='k'), one.client()
-        self.publish_to_both(c, 2, delays=(300, 3000))
-        c.publish('k', b'stray', {'x-delay': 1, 'x-postdate-exchange': 'postdate'}, exchange='cell2')
+        self.publish_to_both(c, 2, delays=(300, 3000), second='postdate-1')
+        c.publish('k', b'stray', {'x-delay': 1, 'x-postdate-exchange': 'postdate'}, exchange='postdate-1')
         inbox.wait(4)
         wait_until(lambda: two.counts() == {'delivered': 2, 'scheduled': 1}, 10, 'the stray one to be refused')
         self.assertEqual(two.psql("select error like '%ACCESS_REFUSED%' from postdate.message_now where state = 'scheduled'"), [['t']])

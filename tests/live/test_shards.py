@@ -174,8 +174,14 @@ class Changes(ShardsTest):
         self.assertGreater(len(publisher.confirmed), 500)
         wanted = set(publisher.confirmed)
         wait_until(lambda: wanted <= {m.body for m in inbox.all()}, 40, 'all of them')
-        doubled = [body for body, n in collections.Counter(m.body for m in inbox.all()).items() if n > 1]
-        self.assertEqual(doubled, [])
+        # Who is killed between publish and settle leaves what it published to be published again, under the same id.
+        ids = collections.defaultdict(list)
+        for m in inbox.all():
+            ids[m.body].append(m.id)
+        again = sum(len(all_of) - 1 for all_of in ids.values())
+        print(f'note shards: {len(wanted)} messages, {again} published again by who took over from a killed gateway', flush=True)
+        self.assertEqual({body: all_of for body, all_of in ids.items() if len(set(all_of)) > 1}, {}, 'stored twice')
+        self.assertLess(again, 4 * len(changes))
         wait_until(lambda: sum(self.depths(4)) == 0, 10, 'nothing to be left')
 
 

@@ -1,5 +1,6 @@
 /* Several intake queues: the plugin that spreads messages over them, and what waits in each. */
 #include "amqp/topology/topology.h"
+#include "amqp/topology/topology_shards_hosts.h"
 #include "gateway/cli/doctor/doctor_rabbit.h"
 #include "sql/admin/shards.h"
 
@@ -8,6 +9,17 @@
 #include <string.h>
 
 #define CHECK "broker.shards"
+
+/* Of hosts that are away, broker.hosts tells. */
+static bool check_hosts(struct doctor *d, const struct broker_options *o, const struct shards_way *way)
+{
+    struct err e;
+    if (shards_probe_hosts(o, way, NULL, &e) == 0)
+        return true;
+    doctor_report(d, FINDING_FAIL, CHECK, "%s", e.text);
+    doctor_remedy(d, "on that node: rabbitmq-plugins enable %s", way->plugin);
+    return false;
+}
 
 /* True: it is there, or is not needed. */
 static bool check_plugin(struct doctor *d, const struct shards_way *way)
@@ -22,7 +34,7 @@ static bool check_plugin(struct doctor *d, const struct shards_way *way)
                       "RabbitMQ does not know the exchange type %s, which intake.queues needs", way->type);
         doctor_remedy(d, "on each node: rabbitmq-plugins enable %s", way->plugin);
     }
-    return known > 0;
+    return known > 0 && check_hosts(d, &o, way);
 }
 
 /* Each of them: how many wait, and who reads. */
