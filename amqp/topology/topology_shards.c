@@ -68,6 +68,7 @@ static int unbind_ways(struct broker *b, const struct shards *s, bool wanted_too
 }
 
 /* --- the steps */
+
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
 {
     const struct shards_way *way = &s->ways[s->way];

@@ -65,8 +65,6 @@ struct shards {
 /* The name of a queue: number 1 is the first. */
 void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]);
 
-/* Of a declaration of that exchange which failed with ERR_CONFIG: was it for its type? */
-
 /* ERR_CONFIG, with the plugin's name: RabbitMQ does not know the exchange's type. */
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e);
 /* Sources that are missing are left out. */

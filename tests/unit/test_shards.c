@@ -176,7 +176,8 @@ int broker_unbind_exchange_with(struct broker *b, const char *to, const char *fr
 
 bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const char *needs, struct err *e)
 {
-    (void)b, (void)x, (void)needs, (void)e;
+    (void)b, (void)x;
+    err_set(e, ERR_CONFIG, "rabbitmq-plugins enable %s", needs);
     return true;
 }
 
