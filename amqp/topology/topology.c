@@ -174,7 +174,6 @@ static int bind_shards(struct broker *b, const struct topology *t, const char *c
     const struct shards s = {.queue = t->intake_queue,
                              .queues = t->queues,
                              .most = t->unknown && t->step == TOPOLOGY_NARROW ? SHARDS_MAX : t->most,
-                             .fresh = t->fresh,
                              .ways = topology_intake_ways,
                              .way_count = TOPOLOGY_WAYS,
                              .way = t->way,

@@ -21,7 +21,6 @@ struct topology {
     /* With several intake queues, as shards_run.h has it: what is to be done, and what is remembered. */
     enum topology_step { TOPOLOGY_DIRECT, TOPOLOGY_PREPARE, TOPOLOGY_NARROW, TOPOLOGY_WIDEN } step;
     int queues, most; /* 0: as 1 */
-    bool fresh;       /* as in struct shards */
     bool unknown;     /* how many queues are bound: the database has seen none */
     size_t way;       /* of topology_intake_ways */
     const char *const *moved;

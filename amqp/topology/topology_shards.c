@@ -31,17 +31,38 @@ static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, 
     return 0;
 }
 
-/* missing_fine: an exchange that was a source once may be gone. */
+/* rc: of binding a source. missing_fine: an exchange that was a source once may be gone. */
+static int end_binding(struct broker *b, int rc, bool missing_fine, struct err *e)
+{
+    if (rc == 0)
+        return 0;
+    if (e->kind != ERR_NOT_FOUND || !missing_fine || broker_reopen(b, e))
+        return -1;
+    err_clear(e);
+    return 0;
+}
+
 static int bind_sources(struct broker *b, const struct shards *s, bool missing_fine, struct err *e)
 {
     for (size_t i = 0; i < s->source_count; i++) {
         const struct shards_source *f = &s->sources[i];
         const char *to = f->to ? f->to : s->ways[s->way].exchange;
-        if (broker_bind_exchange_with(b, to, f->exchange, s->args, s->arg_count, e) == 0)
-            continue;
-        if (e->kind != ERR_NOT_FOUND || !missing_fine || broker_reopen(b, e))
+        int rc = broker_bind_exchange_with(b, to, f->exchange, s->args, s->arg_count, e);
+        if (end_binding(b, rc, missing_fine, e))
             return -1;
-        err_clear(e);
+    }
+    return 0;
+}
+
+/* Those that lead to another exchange have a part that must not go to the queue; that exchange is a source,
+ * too. */
+static int bind_direct(struct broker *b, const struct shards *s, struct err *e)
+{
+    for (size_t i = 0; i < s->source_count; i++) {
+        const struct shards_source *f = &s->sources[i];
+        int rc = f->to ? 0 : broker_bind_queue_with(b, s->queue, f->exchange, s->args, s->arg_count, e);
+        if (end_binding(b, rc, true, e))
+            return -1;
     }
     return 0;
 }
@@ -82,8 +103,6 @@ int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
             broker_lacks_type(b, &x, way->plugin, e);
         return -1;
     }
-    if (s->fresh && unbind_numbers(b, s, s->way, 1, 1, e))
-        return -1;
     return bind_number(b, s, s->way, 1, e);
 }
 
@@ -97,6 +116,14 @@ static int narrow_way(struct broker *b, const struct shards *s, size_t way, stru
     return bind_number(b, s, way, 1, e) || unbind_numbers(b, s, way, 2, s->most, e) ? -1 : 0;
 }
 
+/* Khepri keeps the bindings of a consistent-hash exchange and its ring apart: what got lost in the ring comes
+ * back only with a binding that was not there. */
+static int renew_first(struct broker *b, const struct shards *s, struct err *e)
+{
+    return unbind_numbers(b, s, s->way, 1, 1, e) || bind_number(b, s, s->way, 1, e) ? -1 : 0;
+}
+
+/* While the way that is wanted is put right, the sources lead to the first queue by themselves. */
 int shards_narrow(struct broker *b, const struct shards *s, struct err *e)
 {
     if (shards_prepare(b, s, e))
@@ -104,7 +131,10 @@ int shards_narrow(struct broker *b, const struct shards *s, struct err *e)
     for (size_t w = 0; w < s->way_count; w++)
         if (narrow_way(b, s, w, e))
             return -1;
-    return bind_sources(b, s, true, e) || unbind_direct(b, s, e) || unbind_ways(b, s, false, e) ? -1 : 0;
+    return bind_direct(b, s, e) || renew_first(b, s, e) || bind_sources(b, s, true, e) ||
+                   unbind_direct(b, s, e) || unbind_ways(b, s, false, e)
+               ? -1
+               : 0;
 }
 
 int shards_leave(struct broker *b, const struct shards *s, struct err *e)

@@ -48,12 +48,9 @@ struct shards_source {
 
 /* What the caller wants; strings are the caller's. */
 struct shards {
-    const char *queue; /* the first */
-    int queues;        /* so many get messages: 1..SHARDS_MAX */
-    int most;          /* so many may be bound, to any way: queues..SHARDS_MAX */
-    bool fresh; /* no source goes by the wanted way, nor ever did since another was wanted: shards_prepare
-                   binds the first queue anew. With Khepri (RabbitMQ 4) a binding and its place in the ring of
-                   a hash exchange are two writes, and binding again does not bring the second. */
+    const char *queue;             /* the first */
+    int queues;                    /* so many get messages: 1..SHARDS_MAX */
+    int most;                      /* so many may be bound, to any way: queues..SHARDS_MAX */
     const struct shards_way *ways; /* all that may have been used, ever */
     size_t way_count, way;         /* way: the one that is wanted */
     const struct shards_source *sources;

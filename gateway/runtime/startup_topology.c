@@ -40,7 +40,6 @@ static int declare(void *ctx, enum shards_step step, const struct shards_record 
                                        : TOPOLOGY_WIDEN;
     t->queues = r->queues;
     t->most = r->most;
-    t->fresh = r->fresh;
     t->unknown = !r->used;
     t->moved = r->sources;
     t->moved_count = r->source_count;
