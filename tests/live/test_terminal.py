@@ -162,6 +162,8 @@ def command_table():
         text = read(os.path.relpath(path, os.path.join(ROOT, 'gateway', 'cli')))
         for name in re.findall(r'\.name = "([a-z-]+)"', text):
             table[name] = options(text).union(common, *(shared[more] for more in re.findall(r'\.more = (\w+)', text)))
+            if 'CLI_CELLS_' not in text:
+                table[name].discard('cells')
     return table
 
 

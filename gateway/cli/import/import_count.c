@@ -78,7 +78,8 @@ static int compare_surveys(const void *va, const void *vb)
 void import_count_print_hours(const struct import_run *run, const struct import_answer *a)
 {
     char when[40], name[NAME_SHOWN];
-    qsort(a->surveys, a->survey_count, sizeof *a->surveys, compare_surveys);
+    if (a->survey_count > 0)
+        qsort(a->surveys, a->survey_count, sizeof *a->surveys, compare_surveys);
     if (run->total > 0)
         printf("\n%-18s %10s  %s\n", "HOUR (UTC)", "MESSAGES", "EXCHANGE");
     for (size_t i = 0; i < a->survey_count && cli_output_error() == 0; i++) {
