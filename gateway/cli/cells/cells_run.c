@@ -122,7 +122,7 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
         ask_cell(r, s, &cells->list[order[i]]);
     *cli_asking() = (struct cli_asking){0};
     if (s->away != 0 && (s->found == 0 || s->all)) {
-        cli_say("%s: %s, and nobody knows of cell %s, which could not be asked", s->name,
+        cli_say("%s: %s, and cell %s, which could not be asked, may have it", s->name,
                 s->found > 0 ? "not in any other cell" : "no cell that answered has it", s->who);
         return 69;
     }

@@ -311,22 +311,22 @@ void doctor_check_topology(struct doctor *d)
 
 static void report_rejected(struct doctor *d, const struct inspect_queue *q)
 {
-    if (q->ready == 0) {
-        doctor_report(d, FINDING_OK, "broker.rejected", "there are no refused messages");
-        return;
-    }
+    if (q->ready == 0)
+        return doctor_report(d, FINDING_OK, "broker.rejected", "there are no refused messages");
     doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s in %s", q->ready,
                   q->ready == 1 ? " is" : "s are", broker_names.rejected);
     doctor_remedy(d, "postdate rejected list has the reasons; then requeue or drop");
 }
 
-/* Each gateway has one consumer of each queue. */
+/* Each gateway has one consumer of each queue; of exit queues as many as it has noted. exit: its number; 0:
+ * no exit queue. */
 static bool report_strangers(struct doctor *d, const char *check, const char *name,
-                             const struct inspect_queue *q)
+                             const struct inspect_queue *q, int exit)
 {
     const int alive = status_alive(&d->status);
     const int listed = sizeof d->status.instances / sizeof d->status.instances[0];
-    if (!d->has_status || d->status.instance_count == listed || q->consumers <= (uint32_t)alive)
+    if (!d->has_status || d->status.instance_count == listed || q->consumers <= (uint32_t)alive ||
+        (exit > 0 && q->consumers <= doctor_exit_consumers(d, exit)))
         return false;
     doctor_report(d, FINDING_WARN, check, "%s has %" PRIu32 " consumers, and %d gateway%s alive", name,
                   q->consumers, alive, alive == 1 ? " is" : "s are");
@@ -338,10 +338,10 @@ static bool report_strangers(struct doctor *d, const char *check, const char *na
 }
 
 static void report_backlog(struct doctor *d, const char *check, const char *name,
-                           const struct inspect_queue *q)
+                           const struct inspect_queue *q, int exit)
 {
     bool unread = q->consumers == 0 && q->ready > 0;
-    if (report_strangers(d, check, name, q))
+    if (report_strangers(d, check, name, q, exit))
         return;
     if (!unread && q->ready <= BACKLOG_MANY) {
         doctor_report(d, FINDING_OK, check, "%" PRIu32 " messages wait in %s, %" PRIu32 " consumers",
@@ -383,7 +383,7 @@ void doctor_check_queues(struct doctor *d)
         if (i == count - 1)
             report_rejected(d, &q);
         else
-            report_backlog(d, check, name, &q);
+            report_backlog(d, check, name, &q, i >= count ? i - count + 2 : i == 3);
     }
 }
 

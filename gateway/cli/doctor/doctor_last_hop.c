@@ -77,6 +77,13 @@ static void check_exit(struct doctor *d, int number, const struct relay_marks *m
         d->target.vhost, d->target.vhost, name);
 }
 
+uint32_t doctor_exit_consumers(struct doctor *d, int number)
+{
+    struct relay_marks m;
+    struct err e;
+    return relay_marks(d->pg, &m, &e) == 0 && number <= m.queues ? (uint32_t)m.consumers[number - 1] : 0;
+}
+
 void doctor_check_last_hop(struct doctor *d)
 {
     struct relay_marks m;
