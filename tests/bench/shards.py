@@ -33,7 +33,7 @@ def measure(bench):
                 row = bench.report.row(SHAPE, f'{queues} of each, {count:,}')
                 place = place_on(bench, cluster)
                 with row.trying(bench.say), Lane(bench, 'ttl', place=place, POSTDATE_INTAKE_QUEUES=queues,
-                                                 POSTDATE_EXIT_QUEUES=queues) as lane:
+                                                 POSTDATE_EXIT_QUEUES=queues, POSTDATE_HANDOVER_WINDOW='6m') as lane:
                     row.add(intake=store_rate(bench, lane, count))
                     result, _ = drain(lane, count)
                     row.add(rate=count / result['max_ms'] * 1000, p99_ms=result['p99_ms']).note(wrong(result))
