@@ -201,27 +201,8 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
-/* The first word is one of the verbs. 0 or the exit code. */
-static int find_verb(struct cli *cli)
+static int check_verb(const struct cli *cli, const struct cli_verb *v)
 {
-    const char *word = cli->word_count > 0 ? cli->words[0] : "";
-    char verbs[160] = "";
-    size_t used = 0;
-    for (const struct cli_verb *v = cli->command->verbs; v->name != NULL; v++) {
-        if (strcmp(word, v->name) == 0)
-            cli->verb = v;
-        used += (size_t)snprintf(verbs + used, sizeof verbs - used, "%s ", v->name);
-    }
-    if (cli->verb == NULL)
-        return cli_unknown(cli, word, verbs, cli->command->choices);
-    cli->words++;
-    cli->word_count--;
-    return 0;
-}
-
-static int check_verb(const struct cli *cli)
-{
-    const struct cli_verb *v = cli->verb;
     for (size_t i = 0; i < cli->row_count; i++) {
         const struct cli_option *o = cli->rows[i];
         if (cli->given[i] && o->of != NULL && !has_word(o->of, v->name))
@@ -234,6 +215,26 @@ static int check_verb(const struct cli *cli)
                             : cli_usage(cli, "unexpected argument \"%s\"", cli->words[v->most]);
 }
 
+/* The first word is one of the verbs, and the others are what it takes. 0 or the exit code. */
+static int find_verb(struct cli *cli)
+{
+    const char *word = cli->word_count > 0 ? cli->words[0] : "";
+    char verbs[160] = "";
+    size_t used = 0;
+    const struct cli_verb *found = NULL;
+    for (const struct cli_verb *v = cli->command->verbs; v->name != NULL; v++) {
+        if (strcmp(word, v->name) == 0)
+            found = v;
+        used += (size_t)snprintf(verbs + used, sizeof verbs - used, "%s ", v->name);
+    }
+    if (found == NULL)
+        return cli_unknown(cli, word, verbs, cli->command->choices);
+    cli->verb = found;
+    cli->words++;
+    cli->word_count--;
+    return check_verb(cli, found);
+}
+
 enum cli_cells cli_cells_of(const struct cli *cli)
 {
     return cli->verb != NULL ? cli->verb->cells : cli->command->cells;
@@ -241,9 +242,8 @@ enum cli_cells cli_cells_of(const struct cli *cli)
 
 static int check_words(struct cli *cli)
 {
-    int code;
     if (cli->command->verbs != NULL)
-        return (code = find_verb(cli)) != 0 ? code : check_verb(cli);
+        return find_verb(cli);
     if (cli->word_count > 0 && !cli->command->takes_words)
         return cli_usage(cli, "unexpected argument \"%s\"", cli->words[0]);
     return 0;
