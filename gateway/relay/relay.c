@@ -185,6 +185,7 @@ static int open_connection(struct reader *r, struct err *e)
     atomic_store(&r->relay->receipts, RECEIPTS_UNKNOWN);
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
+    relay_leave_out(r);
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
     if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit_queues), e) != 0 ||
         relay_consume_all(r, e) != 0)

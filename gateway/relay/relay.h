@@ -50,9 +50,8 @@ struct relay {
     atomic_bool forgotten; /* nothing comes to this gateway's consumers, or to anybody's */
     atomic_int lost_consumers[EXIT_QUEUES_MAX]; /* of its lost connections: RabbitMQ goes on counting those of
                                                    a dead node */
-    atomic_uint left_out; /* exit queues that are not read, 1u << (number - 1): reading from one without a
-                             leader would hold up all others */
-    atomic_int_fast64_t read_ms; /* database time: when all that had come was read */
+    atomic_uint left_out;                       /* exit queues that are not read, 1u << (number - 1) */
+    atomic_int_fast64_t read_ms;                /* database time: when all that had come was read */
     struct relay_foreign foreign[RELAY_FOREIGN_MAX];
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
 };

@@ -98,7 +98,15 @@ static struct relay_line *line_of(struct relay_rescue *rescue, int number)
     return number == 1 ? &rescue->line : &rescue->exits[number - 1].line;
 }
 
-/* Who hears them knows that this gateway has a database. In a dead queue they pile up: fewer then. */
+static void read_it(struct relay_rescue *rescue, int number)
+{
+    unsigned bit = 1u << (number - 1);
+    if (atomic_fetch_and(&rescue->relay->left_out, ~bit) & bit)
+        notifier_notify(&rescue->pipeline->relay_notifier);
+}
+
+/* Who hears them knows that this gateway has a database. In a dead queue they pile up: fewer then. Where none
+ * can be sent, as during an alarm, none can tell whether the queue has a leader: it is read. */
 void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
 {
     int64_t clock_ms = clock_monotonic_ms();
@@ -114,8 +122,31 @@ void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
                        relay_ping_exit(rescue, line_of(rescue, number), number, now_ms);
         w->pinged_ms = clock_ms;
         failed |= !w->ping_sent;
+        if (!w->ping_sent)
+            read_it(rescue, number);
     }
     rescue->pings = (rescue->pings + 1) % EXIT_QUEUES_MAX;
+}
+
+void relay_exit_readable(struct relay_rescue *rescue)
+{
+    unsigned out = atomic_load(&rescue->relay->left_out);
+    for (int number = 1; number <= EXIT_QUEUES_MAX; number++) {
+        struct relay_line *line = line_of(rescue, number);
+        struct err e = {0};
+        if ((out & 1u << (number - 1)) && line->broker && relay_line_open(rescue, line, &e) != 0)
+            relay_line_check(line, &e);
+        if (line->confirmed)
+            read_it(rescue, number);
+        line->confirmed = false;
+    }
+}
+
+void relay_exit_without_database(struct relay_rescue *rescue)
+{
+    for (int number = 1; number <= EXIT_QUEUES_MAX; number++)
+        if (rescue->exits[number - 1].unheard_ms == 0)
+            read_it(rescue, number);
 }
 
 int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const struct relay_marks *m)
@@ -180,23 +211,14 @@ static void renew_consumers(struct relay_rescue *rescue)
 }
 
 /* Pings are sent through it, and none comes to any gateway. Has RabbitMQ forgotten the consumers, as it does
- * when a node was cut off? They are made anew. Of several queues, that one is left out until it confirms a
- * ping: to read from one without a leader would hold up all others. */
-static void mind_consumers(struct relay_rescue *rescue, int number, int64_t silent_ms, bool heard)
+ * when a node was cut off? They are made anew. */
+static void mind_consumers(struct relay_rescue *rescue, int number, int64_t silent_ms)
 {
     struct exit_watch *w = &rescue->exits[number - 1];
-    struct relay_line *line = line_of(rescue, number);
-    unsigned bit = 1u << (number - 1);
     int64_t clock_ms = clock_monotonic_ms();
-    bool out = (atomic_load(&rescue->relay->left_out) & bit) != 0;
-    if (out && (heard || line->confirmed))
-        atomic_fetch_and(&rescue->relay->left_out, ~bit);
+    bool out = (atomic_load(&rescue->relay->left_out) & 1u << (number - 1)) != 0;
     if (out || silent_ms <= FORGOTTEN_MS || clock_ms - w->renewed_ms <= SILENT_MS)
         return;
-    if (atomic_load(&rescue->handover->exit_queues) > 1) {
-        line->confirmed = false;
-        atomic_fetch_or(&rescue->relay->left_out, bit);
-    }
     w->renewed_ms = clock_ms;
     if (atomic_load(&rescue->handover->consumers[number - 1]) > 0)
         renew_consumers(rescue);
@@ -235,7 +257,7 @@ static int64_t watch_queue(struct relay_rescue *rescue, int number, const struct
     else if (w->unheard_ms == 0)
         w->unheard_ms = clock_ms;
     int64_t silent_ms = w->unheard_ms ? clock_ms - w->unheard_ms : 0;
-    mind_consumers(rescue, number, silent_ms, heard);
+    mind_consumers(rescue, number, silent_ms);
     w->dead = silent_ms > DEAD_MS;
     say_dead(w, number, heard);
     return silent_ms;

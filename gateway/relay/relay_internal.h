@@ -61,6 +61,9 @@ int relay_acknowledge(struct reader *r, struct err *e);
 int relay_acknowledge_singles(struct reader *r, struct err *e);
 
 /* relay_consumers.c: who reads the exit queues. */
+/* Before a connection is opened. Of several queues, each is read once a ping through it has been confirmed:
+ * to read from one without a leader would hold up all others. It takes a database to ping. */
+void relay_leave_out(struct reader *r);
 /* One consumer at each, or as many as the others have, at those that have none. */
 int relay_consume_all(struct reader *r, struct err *e);
 /* More of them when those that there are wait for the database. */

@@ -90,6 +90,30 @@ class Exit(SharedExit, Checks):
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
 
     @harness.given_time
+    def test_who_starts_while_one_gives_nothing_reads_the_others(self):
+        p = self.place()
+        options = handover(self.transport)
+        g = p.gateway(**options)
+        inbox = p.consumer('k', bind='k')
+        self.publish_many(p, 'k', [4000 * self.pace + 10 * i for i in range(60)])
+        self.wait_held(p, 60, 5 * self.pace)
+        self.assertEqual(g.term(), 0)
+        wait_until(lambda: sum(self.depths(p)) >= 60, 20, 'all to come out')
+        stuck = self.depths(p)[2]
+        queue = f"'{p.vhost}_{EXITS[2]}'"
+        p.stack.rabbitmqctl('eval', f'sys:suspend({queue}).')
+        from_ms = now_ms()
+        try:
+            g = p.gateway(wait=False, **options)
+            inbox.wait(60 - stuck, 15 * self.pace)
+        finally:
+            p.stack.rabbitmqctl('eval', f'sys:resume({queue}).')
+        print(f'note exit, {self.transport}: a gateway that started with one of three suspended had read the others after {now_ms() - from_ms} ms', flush=True)
+        inbox.wait(60, 60)
+        self.wait_delivered(p, 60)
+        self.assertEqual(len(inbox.all()), 60)
+
+    @harness.given_time
     def test_what_waits_in_one_is_not_taken_for_lost_because_of_pings_through_the_others(self):
         """Somebody has what is in it, also the pings, in the place of the gateway."""
         p = self.place()
