@@ -55,7 +55,6 @@ class Exit(SharedExit, Checks):
         wait_until(lambda: p.value('select cardinality(relay_pings) = 3 and array_position(relay_pings, null) is null from postdate.instance') == 't',
                    10, 'a ping to come through each')
 
-
     @harness.given_time
     def test_one_that_gives_nothing_holds_up_no_other_and_loses_nothing(self):
         """As one without a leader: the others go on; what is in there is not taken for lost before it counts as dead."""
