@@ -11,6 +11,7 @@
 #define POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
 
 #include "amqp/connection/broker.h"
+#include "amqp/topology/topology_shards_hosts.h"
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
@@ -79,8 +80,11 @@ int transport_probe_plugin_used(const struct broker_options *o, struct err *e);
 int transport_can_share_exit(struct broker *b, struct err *e);
 /* What comes out of any transport that is declared here goes to exit queue 1 by the exchange
  * broker_names.exit_shards, and no longer by itself. Then a pause of SHARDS_SETTLE_MS, then it may go to
- * several. On a connection without confirms, for it is opened again; by one gateway at a time. */
-int transport_move_exit(struct broker *b, struct err *e);
+ * several. On a connection without confirms, for it is opened again; by one gateway at a time. Each host of
+ * o->url is asked for the plugin before anything is changed, and waited for at the end; skip is told of one
+ * that is away. May take seconds for each of them. */
+int transport_move_exit(struct broker *b, const struct broker_options *o, shards_skip_fn *skip,
+                        struct err *e);
 
 /* Is there an exchange or a queue of any transport, so that something may wait there? That of `first` is
  * looked for first. 1 yes, also where the login may not look; 0 no; -1 error. The connection is usable

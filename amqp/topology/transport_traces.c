@@ -10,6 +10,7 @@
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"
 #include "amqp/topology/transport_internal.h"
+#include "core/message/envelope.h"
 
 const struct transport *const transport_all[TRANSPORT_COUNT] = {&transport_native, &transport_plugin,
                                                                 &transport_ttl};
@@ -61,12 +62,15 @@ int transport_is_anything_there(const struct transport *first, struct broker *b,
 }
 
 /* --- what comes out of all of them goes another way */
-int transport_move_exit(struct broker *b, struct err *e)
+int transport_move_exit(struct broker *b, const struct broker_options *o, shards_skip_fn *skip, struct err *e)
 {
     struct shards_source sources[TRANSPORT_COUNT] = {{.exchange = NULL}};
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
         sources[t].exchange = transport_all[t]->exchange(0);
     struct shards s = transport_exit_shards(sources, TRANSPORT_COUNT);
-    s.most = SHARDS_MAX; /* it is not known what was there before */
-    return topology_declare_exit(b, 1, e) || shards_narrow(b, &s, e) ? -1 : 0;
+    s.most = EXIT_QUEUES_MAX; /* it is not known what was there before */
+    return shards_probe_hosts(o, s.ways, skip, e) || topology_declare_exit(b, 1, e) ||
+                   shards_narrow(b, &s, e) || shards_await_hosts(o, s.queue, s.ways, skip, e)
+               ? -1
+               : 0;
 }

@@ -44,13 +44,19 @@ static bool declare_new(struct relay_rescue *rescue, int queues)
     return false;
 }
 
+static void say_skipped(const struct err *why)
+{
+    log_warning("exit.queues: a host of amqp.url is not asked for its plugins and bindings: %s", why->text);
+}
+
 static int move_exit(void *ctx, struct err *e)
 {
     struct relay_rescue *rescue = ctx;
+    const struct broker_options o = sessions_broker_options(rescue->runtime, "postdate exit queues");
     struct broker *b = sessions_open_broker(rescue->runtime, "postdate exit queues", e);
     if (!b)
         return -1;
-    int rc = transport_move_exit(b, e);
+    int rc = transport_move_exit(b, &o, say_skipped, e);
     broker_close(b);
     if (rc == 0)
         clock_nap_ms(SHARDS_SETTLE_MS);

@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* RabbitMQ is asked meanwhile, some hundred times, each of which may take half a minute where a node stands
- * still: nobody else may begin before this one has given up. Where it lost the row all the same, what it
- * writes down at the end fails. */
-#define BEGIN "begin; set local idle_in_transaction_session_timeout = '5min'; set local lock_timeout = '3s'"
-
 static void add_sources(struct pg_params *p, const struct shards_place *place)
 {
     struct buf *sources = pg_add_array(p, PG_OID_TEXT, place->source_count);
@@ -89,7 +84,7 @@ static int read_row(struct pg *c, const struct shards_place *place, struct shard
 int shards_lock(struct pg *c, const struct shards_place *p, const struct shards_wish *wish,
                 struct shards_record *out, struct err *e)
 {
-    int64_t grows = pg_exec(c, BEGIN, e);
+    int64_t grows = pg_begin_patient(c, e);
     if (grows == 0 && wish)
         grows = pg_number(c, sql_query_shards_want,
                           PG_WITH(as_str(p->place), as_int4(wish->queues), as_str(wish->by)), e);

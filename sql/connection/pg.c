@@ -256,6 +256,12 @@ int pg_begin(struct pg *c, struct err *e)
     return pg_exec(c, "begin", e);
 }
 
+int pg_begin_patient(struct pg *c, struct err *e)
+{
+    return pg_exec(
+        c, "begin; set local idle_in_transaction_session_timeout = '5min'; set local lock_timeout = '3s'", e);
+}
+
 int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e)
 {
     char sql[160]; /* one round trip */

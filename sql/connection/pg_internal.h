@@ -158,6 +158,10 @@ int64_t pg_number(struct pg *c, const char *query, struct pg_params *params, str
 /* Simple-protocol text without parameters: transaction control, SET, DDL (several statements allowed). */
 int pg_exec(struct pg *c, const char *text, struct err *e);
 int pg_begin(struct pg *c, struct err *e);
+/* For a transaction in which RabbitMQ is asked, some hundred times, each of which may take half a minute
+ * where a node stands still: nobody else may begin before this one has given up. Where it lost its lock all
+ * the same, what it writes down at the end fails. */
+int pg_begin_patient(struct pg *c, struct err *e);
 /* The same, and remembers now() of the transaction: the server read its clock after this request came. */
 int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e);
 /* -1 also when the commit did not reach the synchronous standby. */

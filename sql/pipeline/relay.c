@@ -150,7 +150,7 @@ int relay_bind_exit(struct pg *c, int (*move)(void *ctx, struct err *e), void *c
 {
     if (!move)
         return pg_do(c, sql_query_relay_exit_bind, NULL, e);
-    if (pg_begin(c, e) != 0)
+    if (pg_begin_patient(c, e) != 0)
         return -1;
     int64_t alone = pg_number(c, sql_query_relay_exit_alone, NULL, e);
     if (alone >= 0 &&

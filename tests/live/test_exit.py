@@ -216,6 +216,43 @@ class ExitFirst(LiveTest):
         self.assertNotIn('postdate.ttl.exit\tpostdate.exit\n', out)
 
 
+    def test_a_host_that_is_away_is_left_out(self):
+        p = self.place()
+        nobody = f'127.0.0.1:{free_ports(1)[0]}'
+        g = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, f'127.0.0.1:{port_of(p.amqp)}', nobody), POSTDATE_EXIT_QUEUES=QUEUES, **handover('ttl'))
+        wait_until(lambda: p.value('select exit_bound from postdate.meta') == str(QUEUES), 30, 'the exit queues to be bound')
+        g.wait_log('exit.queues: a host of amqp.url is not asked for its plugins and bindings', 5)
+
+
+class ExitBack(Checks, LiveTest):
+    transport = 'ttl'
+
+    @harness.given_time
+    def test_back_to_one_that_needs_no_plugin(self):
+        """As docs/scale.md says, with messages on their way."""
+        p = self.place()
+        options = handover(self.transport, min_ahead='500ms')
+        bound = 'select exit_bound from postdate.meta'
+        g = p.gateway(POSTDATE_EXIT_QUEUES=QUEUES, **options)
+        wait_until(lambda: p.value(bound) == str(QUEUES), 20, 'the exit queues to be bound')
+        inbox = p.consumer('k', bind='k')
+        sent = self.publish_many(p, 'k', [25000 * self.pace + 50 * i for i in range(100)])
+        wait_until(lambda: p.counts() == {'handed': 100}, 12 * self.pace, 'all to be handed over')
+        self.assertEqual(g.term(), 0)
+        g = p.gateway(POSTDATE_EXIT_QUEUES=1, **options)
+        wait_until(lambda: p.value(bound) == '1', 10, 'one queue to be bound')
+        self.assertEqual(g.term(), 0)
+        p.psql('update postdate.meta set exit_queues = 1, exit_bound = 0')
+        p.gateway(POSTDATE_EXIT_QUEUES=1, **options)
+        bindings = lambda: p.stack.rabbitmqctl('-q', 'list_bindings', '-p', p.vhost, 'source_name', 'destination_name')
+        wait_until(lambda: 'postdate.ttl.exit\tpostdate.exit\n' in bindings(), 20, 'it to be bound by itself')
+        p.client().channel.exchange_delete('postdate.exit.shards')
+        inbox.wait(100, 60)
+        self.wait_delivered(p, 100)
+        self.assertEqual(sorted(m.body for m in inbox.all()), sorted(sent))
+        self.assertEqual(p.value(bound), '0')
+
+
 class ExitMarks(LiveTest):
     def query(self, p, name):
         with open(os.path.join(harness.ROOT, 'sql', 'query', name), encoding='utf-8') as f:
