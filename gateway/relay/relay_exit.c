@@ -134,17 +134,38 @@ void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
     rescue->pings = (rescue->pings + 1) % EXIT_QUEUES_MAX;
 }
 
+static bool look_at(struct relay_rescue *rescue, int number, uint32_t *ready, uint32_t *consumers)
+{
+    struct relay_line *line = line_of(rescue, number);
+    char queue[TOPOLOGY_EXIT_NAME_SIZE];
+    struct err e = {0};
+    topology_exit_queue(number, queue);
+    if (relay_line_open(rescue, line, &e) == 0 &&
+        broker_look_at_queue(line->broker, queue, ready, consumers, &e) == 0)
+        return true;
+    relay_line_check(line, &e);
+    return false;
+}
+
+/* RabbitMQ refuses a ping where a policy has the queue full, and where it could not bring the queue back:
+ * then it says that there is nothing in it. */
+static bool is_readable(struct relay_rescue *rescue, int number)
+{
+    struct relay_line *line = line_of(rescue, number);
+    struct err e = {0};
+    uint32_t ready, consumers;
+    if (line->broker && relay_line_open(rescue, line, &e) != 0)
+        relay_line_check(line, &e);
+    return line->confirmed || (line->refused && look_at(rescue, number, &ready, &consumers) && ready > 0);
+}
+
 void relay_exit_readable(struct relay_rescue *rescue)
 {
     unsigned out = atomic_load(&rescue->relay->left_out);
     for (int number = 1; number <= EXIT_QUEUES_MAX; number++) {
-        struct relay_line *line = line_of(rescue, number);
-        struct err e = {0};
-        if ((out & 1u << (number - 1)) && line->broker && relay_line_open(rescue, line, &e) != 0)
-            relay_line_check(line, &e);
-        if (line->confirmed)
+        if ((out & 1u << (number - 1)) && is_readable(rescue, number))
             read_it(rescue, number);
-        line->confirmed = false;
+        line_of(rescue, number)->confirmed = line_of(rescue, number)->refused = false;
     }
 }
 
@@ -170,16 +191,8 @@ int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const struct rela
  * come to some. */
 static int count_consumers(struct relay_rescue *rescue, int number)
 {
-    struct relay_line *line = line_of(rescue, number);
-    char queue[TOPOLOGY_EXIT_NAME_SIZE];
     uint32_t ready, consumers;
-    struct err e = {0};
-    topology_exit_queue(number, queue);
-    if (relay_line_open(rescue, line, &e) == 0 &&
-        broker_look_at_queue(line->broker, queue, &ready, &consumers, &e) == 0)
-        return consumers > 0 ? (int)consumers : -1;
-    relay_line_check(line, &e);
-    return -1;
+    return look_at(rescue, number, &ready, &consumers) && consumers > 0 ? (int)consumers : -1;
 }
 
 /* If not, only a ping counts that was sent later than this: what one of the others took and gives back,

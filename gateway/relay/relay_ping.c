@@ -29,13 +29,13 @@ static int connect_line(struct relay_rescue *rescue, struct relay_line *line, st
     return line->broker ? broker_confirm_select(line->broker, e) : -1;
 }
 
-/* Also of one that is refused, as where a policy has the queue full: it has a leader. */
 static void note_confirm(struct relay_line *line, const struct broker_event *ev)
 {
     if (line->awaited == 0 || (ev->multiple ? ev->tag < line->awaited : ev->tag != line->awaited))
         return;
     line->awaited = 0;
-    line->confirmed = true;
+    line->confirmed |= ev->kind == BROKER_EVENT_ACK;
+    line->refused |= ev->kind == BROKER_EVENT_NACK;
 }
 
 int relay_line_open(struct relay_rescue *rescue, struct relay_line *line, struct err *e)

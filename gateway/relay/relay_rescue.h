@@ -29,9 +29,9 @@ struct last_hop_watch {
 /* A connection for pings. */
 struct relay_line {
     struct broker *broker;
-    bool blocked;     /* an alarm */
-    uint64_t awaited; /* the ping through an exit queue whose confirm is awaited; 0: none */
-    bool confirmed;   /* one was since relay_exit_readable: its queue has a leader */
+    bool blocked;            /* an alarm */
+    uint64_t awaited;        /* the ping through an exit queue whose confirm is awaited; 0: none */
+    bool confirmed, refused; /* one was, since relay_exit_readable */
 };
 
 /* Of an exit queue. */

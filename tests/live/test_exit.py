@@ -90,6 +90,15 @@ class Exit(SharedExit, Checks):
 
     @harness.given_time
     def test_who_starts_while_one_gives_nothing_reads_the_others(self):
+        """It stands still: what asks for it waits, and with it its channel."""
+        self.start_without(2, 'sys:suspend({0})', 'sys:resume({0})')
+
+    @harness.given_time
+    def test_who_starts_while_the_first_one_is_dead_reads_the_others(self):
+        """RabbitMQ could not bring it back: who reads from it loses the connection (541)."""
+        self.start_without(0, 'ra:stop_server(quorum_queues, {{{0}, node()}})', 'ra:restart_server(quorum_queues, {{{0}, node()}})')
+
+    def start_without(self, number, end, begin):
         p = self.place()
         options = handover(self.transport)
         g = p.gateway(**options)
@@ -98,16 +107,15 @@ class Exit(SharedExit, Checks):
         self.wait_held(p, 60, 5 * self.pace)
         self.assertEqual(g.term(), 0)
         wait_until(lambda: sum(self.depths(p)) >= 60, 20, 'all to come out')
-        stuck = self.depths(p)[2]
-        queue = f"'{p.vhost}_{EXITS[2]}'"
-        p.stack.rabbitmqctl('eval', f'sys:suspend({queue}).')
+        stuck, queue = self.depths(p)[number], f"'{p.vhost}_{EXITS[number]}'"
+        p.stack.rabbitmqctl('eval', end.format(queue) + '.')
         from_ms = now_ms()
         try:
             g = p.gateway(wait=False, **options)
             inbox.wait(60 - stuck, 15 * self.pace)
         finally:
-            p.stack.rabbitmqctl('eval', f'sys:resume({queue}).')
-        print(f'note exit, {self.transport}: a gateway that started with one of three suspended had read the others after {now_ms() - from_ms} ms', flush=True)
+            p.stack.rabbitmqctl('eval', begin.format(queue) + '.')
+        print(f'note exit, {self.transport}: a gateway that started without {EXITS[number]} had read the others after {now_ms() - from_ms} ms', flush=True)
         inbox.wait(60, 60)
         self.wait_delivered(p, 60)
         self.assertEqual(len(inbox.all()), 60)
