@@ -43,32 +43,28 @@ const struct shards_way topology_intake_ways[TOPOLOGY_WAYS] = {
     {"key", broker_names.shards_key, HASH, by_key, COUNT_OF(by_key)},
 };
 
-/* limit: of deliveries. dead_letter_to NULL: nothing is dead-lettered. */
-static int declare_queue(struct broker *b, const char *name, int64_t limit, const char *dead_letter_to,
-                         struct err *e)
-{
-    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                      {.name = "x-delivery-limit", .number = limit},
-                                      {.name = "x-overflow", .text = "reject-publish"},
-                                      {.name = "x-dead-letter-exchange", .text = ""},
-                                      {.name = "x-dead-letter-routing-key", .text = dead_letter_to},
-                                      {.name = "x-dead-letter-strategy", .text = "at-least-once"}};
-    size_t count = !dead_letter_to ? 3 : limit == DELIVERY_LIMIT_CONTROL ? 5 : 6;
-    return broker_declare_queue(b, name, args, count, e);
-}
+struct queue {
+    int64_t limit; /* of deliveries */
+    const char *dead_letter_to;
+    bool balanced; /* with a leader on another node than others of its kind. Not the first one of a kind: what
+                      is there cannot be declared with other arguments */
+};
 
-/* Beside the first intake queue: with a leader on another node. The first one is as it always was, for what
- * is there cannot be declared with other arguments. */
-static int declare_shard(struct broker *b, const char *name, const char *expired, struct err *e)
+static int declare_queue(struct broker *b, const char *name, const struct queue *q, struct err *e)
 {
-    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_NEVER},
-                                      {.name = "x-overflow", .text = "reject-publish"},
-                                      {.name = "x-dead-letter-exchange", .text = ""},
-                                      {.name = "x-dead-letter-routing-key", .text = expired},
-                                      {.name = "x-dead-letter-strategy", .text = "at-least-once"},
-                                      {.name = "x-queue-leader-locator", .text = "balanced"}};
-    return broker_declare_queue(b, name, args, COUNT_OF(args), e);
+    struct broker_arg args[7] = {{.name = "x-queue-type", .text = "quorum"},
+                                 {.name = "x-delivery-limit", .number = q->limit},
+                                 {.name = "x-overflow", .text = "reject-publish"}};
+    size_t count = 3;
+    if (q->dead_letter_to) {
+        args[count++] = (struct broker_arg){.name = "x-dead-letter-exchange", .text = ""};
+        args[count++] = (struct broker_arg){.name = "x-dead-letter-routing-key", .text = q->dead_letter_to};
+        if (q->limit != DELIVERY_LIMIT_CONTROL)
+            args[count++] = (struct broker_arg){.name = "x-dead-letter-strategy", .text = "at-least-once"};
+    }
+    if (q->balanced)
+        args[count++] = (struct broker_arg){.name = "x-queue-leader-locator", .text = "balanced"};
+    return broker_declare_queue(b, name, args, count, e);
 }
 
 static int declare_intake_exchange(struct broker *b, const char *name, const struct topology *t, bool front,
@@ -109,20 +105,22 @@ int topology_declare_queue(struct broker *b, const char *intake_queue, const cha
 {
     char expired[300];
     snprintf(expired, sizeof expired, "%s.expired", intake_queue);
-    if (strcmp(name, intake_queue) == 0)
-        return declare_queue(b, name, DELIVERY_LIMIT_NEVER, expired, e);
-    if (topology_is_intake_queue(intake_queue, name))
-        return declare_shard(b, name, expired, e);
-    if (strcmp(name, expired) == 0)
-        return declare_queue(b, name, DELIVERY_LIMIT_NEVER, broker_names.rejected, e);
-    if (strcmp(name, broker_names.control) == 0)
-        return declare_queue(b, name, DELIVERY_LIMIT_CONTROL, broker_names.rejected, e);
-    return declare_queue(b, name, DELIVERY_LIMIT_NEVER, NULL, e);
+    struct queue q = {.limit = DELIVERY_LIMIT_NEVER};
+    if (topology_is_intake_queue(intake_queue, name)) {
+        q.dead_letter_to = expired;
+        q.balanced = strcmp(name, intake_queue) != 0;
+    } else if (strcmp(name, expired) == 0) {
+        q.dead_letter_to = broker_names.rejected;
+    } else if (strcmp(name, broker_names.control) == 0) {
+        q.limit = DELIVERY_LIMIT_CONTROL;
+        q.dead_letter_to = broker_names.rejected;
+    }
+    return declare_queue(b, name, &q, e);
 }
 
 int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
 {
-    return declare_queue(b, name, DELIVERY_LIMIT_LASTING, NULL, e);
+    return declare_queue(b, name, &(struct queue){.limit = DELIVERY_LIMIT_LASTING}, e);
 }
 
 void topology_exit_queue(int number, char name[TOPOLOGY_EXIT_NAME_SIZE])
@@ -132,16 +130,12 @@ void topology_exit_queue(int number, char name[TOPOLOGY_EXIT_NAME_SIZE])
 
 int topology_declare_exit(struct broker *b, int queues, struct err *e)
 {
-    const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                      {.name = "x-delivery-limit", .number = DELIVERY_LIMIT_LASTING},
-                                      {.name = "x-overflow", .text = "reject-publish"},
-                                      {.name = "x-queue-leader-locator", .text = "balanced"}};
     char name[TOPOLOGY_EXIT_NAME_SIZE];
     if (topology_declare_lasting(b, broker_names.exit, e))
         return -1;
     for (int i = 2; i <= queues; i++) {
         topology_exit_queue(i, name);
-        if (broker_declare_queue(b, name, args, sizeof args / sizeof args[0], e))
+        if (declare_queue(b, name, &(struct queue){.limit = DELIVERY_LIMIT_LASTING, .balanced = true}, e))
             return -1;
     }
     return 0;
