@@ -79,6 +79,7 @@ struct api_answer {
     int retry_after_s;        /* 0: none */
     bool counted;             /* by what does its work on many: */
     int64_t matched, changed;
+    bool explained;       /* it was not found, but something is known of it */
     bool replaces;        /* what had the key before may have been superseded */
     int made;             /* stored */
     struct message_id id; /* of the first that was made, or matched; of the one that it is about */

@@ -22,7 +22,7 @@ static const struct problem {
     [API_EXCHANGE_NOT_ALLOWED] = {403, URN "exchange-not-allowed", "The token does not list this exchange",
                                   0},
     [API_ROLE_NOT_ALLOWED] = {403, URN "role-not-allowed", "The role of the token does not allow it", 0},
-    [API_NOT_FOUND] = {404, URN "not-found", "There is no such message", 0},
+    [API_NOT_FOUND] = {404, URN "not-found", "There is nothing of this name", 0},
     [API_NO_SUCH_ROUTE] = {404, URN "no-such-route", "There is nothing at this address", 0},
     [API_METHOD_NOT_ALLOWED] = {405, URN "method-not-allowed", "Not with this method", 0},
     [API_TOO_LATE] = {409, URN "too-late", "It is too late", 0},

@@ -37,7 +37,7 @@ static int answer_record(struct api_context *c, struct api_request *r, struct me
     else if (rc == 0)
         buf_put_str(&r->answer.body, "\n");
     else if (e->kind == ERR_NOT_FOUND) {
-        dead_explain(c->pg, api_operate_scope(r), id, e);
+        r->answer.explained = dead_explain(c->pg, api_operate_scope(r), id, e);
         api_fail(&r->answer, API_NOT_FOUND, "%s", e->text);
         rc = 0;
     }

@@ -48,6 +48,7 @@ struct cli_asking {
     const char *cell;     /* NULL: none */
     bool others_follow;   /* that there is no such thing here is not said */
     enum err_kind failed; /* of the last error that cli_fail had */
+    bool explained;       /* it was not found, but something is known of it */
 };
 struct cli_asking *cli_asking(void);
 

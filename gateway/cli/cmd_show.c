@@ -107,7 +107,7 @@ static int show_message(struct cli *cli, struct message_id id, bool json)
     arena_init(&arena, RECORD_MAX);
     if (operate_show(cli->pg, NULL, id, &arena, &record, &e) != 0) {
         if (e.kind == ERR_NOT_FOUND)
-            dead_explain(cli->pg, NULL, id, &e);
+            cli_asking()->explained = dead_explain(cli->pg, NULL, id, &e);
         code = cli_fail(&e);
     } else if (json)
         code = print_json(&record);
@@ -157,6 +157,6 @@ const struct command command_show = {
     .options = options,
     .run = run_show,
     .takes_words = true,
-    .cells = CLI_CELLS_FIND,
+    .cells = CLI_CELLS_KEYS,
     .order_size = sizeof(struct order),
 };

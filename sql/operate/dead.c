@@ -126,19 +126,21 @@ static PGresult *query_queues(struct pg *c, const struct operate_scope *scope, c
                     e);
 }
 
-void dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e)
+bool dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e)
 {
     const struct dead_name name = {.id = id};
     char shown[80];
     struct err ignored = {0};
     PGresult *r = query_queues(c, scope, &name, &ignored);
     size_t used = strlen(e->text);
-    if (r && PQntuples(r) > 0)
+    bool known = r && PQntuples(r) > 0;
+    if (known)
         snprintf(e->text + used, sizeof e->text - used, "; %s queue \"%s\" (`postdate dead show` tells more)",
                  pg_bool(r, 0, 1) ? "it is a dead letter of"
                                   : "it waits for its next delivery, or had it, to",
                  bytes_printable(pg_bytes(r, 0, 0), shown, sizeof shown));
     PQclear(r);
+    return known;
 }
 
 /* The queue that is meant, in the arena. */

@@ -95,8 +95,9 @@ struct dead_name {
 int dead_show(struct pg *c, const struct operate_scope *scope, const struct dead_name *name, struct arena *a,
               struct dead_letter_record *out, struct err *e);
 
-/* After ERR_NOT_FOUND for a message: where one is that is known by its refusals only is added to the text. */
-void dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e);
+/* After ERR_NOT_FOUND for a message: where one is that is known by its refusals only is added to the text.
+ * False: it is not known here. */
+bool dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e);
 
 enum dead_kind { DEAD_REQUEUE, DEAD_DROP };
 struct dead_bulk {

@@ -77,9 +77,10 @@ int dead_show(struct pg *c, const struct operate_scope *scope, const struct dead
     return database_outcome(true, e);
 }
 
-void dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e)
+bool dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e)
 {
     (void)c, (void)scope, (void)id, (void)e;
+    return database_byte() % 2 == 1;
 }
 
 int dead_bulk(struct pg *c, const struct operate_scope *scope, const struct dead_bulk *b,

@@ -18,6 +18,11 @@ def cell_of(message_id):
     return uuid.UUID(message_id).bytes[7]
 
 
+def dead_letter(place):
+    return place.value("""insert into postdate.lineage (id, expires_at, died_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons, properties, body)
+                          select gen_random_uuid(), now() + interval '1 day', now(), 1, 'gone', '', 'gone', 'rejected', '', '{}', '{}', '', '' returning id""")
+
+
 class CellNumber(LiveTest):
     def test_each_id_has_the_number(self):
         p = self.place()
@@ -63,8 +68,7 @@ class CellNumber(LiveTest):
         c.channel.basic_reject(method.delivery_tag, requeue=False)
         wait_until(lambda: p.value(f"select count(*) {LIVE} and exchange = 'postdate.return'") == '1', 10, 'its retry')
         self.assertEqual(cell_of(p.value(f"select id {LIVE} and exchange = 'postdate.return'")), 9)
-        p.psql("""insert into postdate.lineage (id, expires_at, died_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons, properties, body)
-                  select gen_random_uuid(), now() + interval '1 day', now(), 1, 'gone', '', 'gone', 'rejected', '', '{}', '{}', '', ''""")
+        dead_letter(p)
         self.assertEqual(p.value("select postdate.dead_requeue(id, queue, now() + interval '1 hour') from postdate.lineage where queue = 'gone'"), 't')
         self.assertEqual(cell_of(p.value("select message from postdate.lineage where queue = 'gone'")), 9)
 
@@ -144,6 +148,8 @@ class CellsCommands(Cells, LiveTest):
         self.assertEqual(self.ask('cancel', nobody, y, code=1)[0].splitlines(), [f'{nobody} not found', f'{y} cancelled'])
         self.assertIn('no message has the id', self.ask('show', nobody, code=66)[1])
         self.assertIn('no message', self.ask('show', '--key', 'none', code=66)[1])
+        dead = dead_letter(b)
+        self.assertIn(f'no message has the id {dead}; it is a dead letter of queue "gone"', self.ask('show', dead, code=66)[1])
 
     def test_a_key_is_cancelled_in_every_cell(self):
         a, b = self.cells(1, 2)
@@ -154,6 +160,10 @@ class CellsCommands(Cells, LiveTest):
         self.schedule(b, key="'once'")
         self.ask('cancel', '--key', 'once')
         self.ask('cancel', '--key', 'never', code=66)
+        out, _ = self.ask('show', '--key', 'once')
+        self.assertIn('cancelled', out)
+        out, err = self.ask('show', '--key', 'twice')
+        self.assertEqual([i in out for i in ids], [True, True], out)
         self.schedule(b, key="'once'")
         self.away()
         out, err = self.ask('cancel', '--key', 'once', code=69)
@@ -349,6 +359,9 @@ class CellsHttp(Cells, LiveTest):
         self.assertEqual(web.post(f'/v1/messages/{failed}:retry', {}).json['cell'], 'c2')
         nobody = web.get('/v1/messages/01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d')
         self.assertEqual((nobody.status, nobody.problem), (404, 'not-found'))
+        dead = web.get(f'/v1/messages/{dead_letter(b)}')
+        self.assertEqual((dead.status, dead.json['cell']), (404, 'c2'))
+        self.assertIn('it is a dead letter of queue "gone"', dead.json['detail'])
         self.assertEqual(web.get('/v1/messages/nonsense').status, 404)
         self.assertEqual(web.ask('DELETE', '/v1/messages?key=none').status, 404)
 

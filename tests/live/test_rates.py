@@ -253,4 +253,4 @@ class RateOfThree(LiveTest):
         print(f'note {self.id()}: {count} in {(max(first.values()) - due) / 1000:.2f} s, at most {busiest(times)} in a second, '
               f'{len(times) - count} of them twice', flush=True)
         self.assertGreaterEqual(min(times), due)
-        self.assertLess(busiest(times), 1000 * 1.3)
+        self.assertLess(busiest(times), 1000 * 1.5)  # as above: a second at the consumer is not one at the gateway

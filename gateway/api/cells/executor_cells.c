@@ -22,6 +22,7 @@ struct search {
     struct executor_cells *sessions;
     struct api_context context; /* a copy, with the connection of the cell that is asked */
     struct api_request *request;
+    struct api_answer none; /* of an id: what is told where nobody has it */
     int64_t end_ms;
     char away[300]; /* those that could not be asked: "north, south" */
 };
@@ -118,6 +119,18 @@ static int run_once(struct search *q, struct executor_cell *s, const struct cell
     return 1;
 }
 
+/* The first one that knows something, such as that it is a dead letter. */
+static void keep_explanation(struct search *q, const struct cell *cell)
+{
+    struct api_answer *a = &q->request->answer;
+    if (q->request->id.len == 0 || q->none.explained || !a->explained)
+        return;
+    struct api_answer before = q->none;
+    name_cell(a, cell);
+    q->none = *a;
+    *a = before;
+}
+
 static bool ask_cell(struct search *q, struct executor_cell *s, const struct cell *cell)
 {
     struct err e = {0};
@@ -131,6 +144,8 @@ static bool ask_cell(struct search *q, struct executor_cell *s, const struct cel
         note_failure(s, cell, &e);
     if (has < 0)
         add_name(q->away, cell->name);
+    else if (has == 0)
+        keep_explanation(q, cell);
     return has > 0;
 }
 
@@ -155,16 +170,16 @@ static const struct cell *find_cell(struct search *q, const struct message_id *i
 static void ask_for_id(struct search *q, const struct message_id *id)
 {
     struct api_request *r = q->request;
-    struct api_answer none = r->answer;
+    q->none = r->answer;
     api_answer_open(&r->answer);
     const struct cell *cell = find_cell(q, id);
     if (cell != NULL) {
         name_cell(&r->answer, cell);
-        api_answer_close(&none);
+        api_answer_close(&q->none);
         return;
     }
     api_answer_close(&r->answer);
-    r->answer = none;
+    r->answer = q->none;
     if (q->away[0] != '\0')
         api_fail(&r->answer, API_DATABASE_AWAY,
                  "no cell that answered has it, and cell %s could not be asked: try again in a moment",

@@ -80,12 +80,13 @@ static int run_in_each(struct run *r)
 /* --- the cell that has a message */
 
 struct search {
-    const char *name; /* what is looked for, for people */
-    int word;         /* as cli->only_word */
-    bool all;         /* also behind one that has it */
-    int found, code;  /* how many cells have it; the worst code of them */
-    int away;         /* the code of one that could not be asked */
-    char who[300];    /* those that could not: "north, south" */
+    const char *name;            /* what is looked for, for people */
+    int word;                    /* as cli->only_word */
+    bool all;                    /* also behind one that has it */
+    const struct cell *explains; /* has not got it, but knows something of it; NULL: none does */
+    int found, code;             /* how many cells have it; the worst code of them */
+    int away;                    /* the code of one that could not be asked */
+    char who[300];               /* those that could not: "north, south" */
 };
 
 static void note_away(struct search *s, const struct cell *cell, int code)
@@ -100,8 +101,11 @@ static void ask_cell(struct run *r, struct search *s, const struct cell *cell)
     struct cli_asking *asking = cli_asking();
     *asking = (struct cli_asking){.cell = cell->name, .others_follow = true};
     int code = run_in_cell(r, cell, s->word);
-    if (asking->failed == ERR_NOT_FOUND)
+    if (asking->failed == ERR_NOT_FOUND) {
+        if (asking->explained && s->explains == NULL)
+            s->explains = cell;
         return;
+    }
     if (asking->failed != ERR_NONE) {
         note_away(s, cell, code);
         return;
@@ -126,8 +130,10 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
                 s->found > 0 ? "not in any other cell" : "no cell that answered has it", s->who);
         return 69;
     }
-    /* The first one says, as it does when it is the only one, that there is none. */
-    return s->found > 0 ? s->code : run_in_cell(r, &cells->list[order[0]], s->word);
+    if (s->found > 0)
+        return s->code;
+    /* One says, as it does when it is the only one, that there is none. */
+    return run_in_cell(r, s->explains != NULL ? s->explains : &cells->list[order[0]], s->word);
 }
 
 /* Of several ids, as where all of them are in one cell. */
