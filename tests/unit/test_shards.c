@@ -131,11 +131,12 @@ int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x
     return answer();
 }
 
-int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *key,
-                      struct err *e)
+int broker_bind_queue(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    int w = way_of(exchange), q = number_of(queue);
-    (void)b, (void)key;
+    (void)b;
+    if (!x->key)
+        return set_path(source_of(x->from), WAYS, true, e);
+    int w = way_of(x->from), q = number_of(x->to);
     if (!is_lost(e)) {
         if (!bound[w][q])
             leads[w][q] = fuse != 0 || w != half_way || count_leads(w) > 0 || rand() % 2 == 0;
@@ -144,41 +145,27 @@ int broker_bind_queue(struct broker *b, const char *queue, const char *exchange,
     return answer();
 }
 
-int broker_unbind_queue(struct broker *b, const char *queue, const char *exchange, const char *key,
-                        struct err *e)
+int broker_unbind_queue(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    (void)b, (void)key;
-    if (!is_lost(e) && number_of(queue) <= QUEUES)
-        bound[way_of(exchange)][number_of(queue)] = leads[way_of(exchange)][number_of(queue)] = false;
+    (void)b;
+    if (!x->key)
+        return set_path(source_of(x->from), WAYS, false, e);
+    int w = way_of(x->from), q = number_of(x->to);
+    if (!is_lost(e) && q <= QUEUES)
+        bound[w][q] = leads[w][q] = false;
     return answer();
 }
 
-int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
-                           const struct broker_arg *args, size_t count, struct err *e)
+int broker_bind_exchange(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    (void)b, (void)queue, (void)args, (void)count;
-    return set_path(source_of(exchange), WAYS, true, e);
+    (void)b;
+    return set_path(source_of(x->from), way_of(x->to), true, e);
 }
 
-int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
-                             const struct broker_arg *args, size_t count, struct err *e)
+int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    (void)b, (void)queue, (void)args, (void)count;
-    return set_path(source_of(exchange), WAYS, false, e);
-}
-
-int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
-                              const struct broker_arg *args, size_t count, struct err *e)
-{
-    (void)b, (void)args, (void)count;
-    return set_path(source_of(from), way_of(to), true, e);
-}
-
-int broker_unbind_exchange_with(struct broker *b, const char *to, const char *from,
-                                const struct broker_arg *args, size_t count, struct err *e)
-{
-    (void)b, (void)args, (void)count;
-    return set_path(source_of(from), way_of(to), false, e);
+    (void)b;
+    return set_path(source_of(x->from), way_of(x->to), false, e);
 }
 
 bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const char *needs, struct err *e)
