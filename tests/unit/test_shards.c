@@ -388,64 +388,63 @@ static void test_whatever_happens(void **state)
         whatever_happens(seed);
 }
 
+static struct gateway only = {.sources = {"s0"}, .source_count = 1};
+
+static void start_only(int queues, const char *by)
+{
+    struct err e;
+    only.wish = (struct shards_wish){queues, by};
+    assert_int_equal(run(&only, true, &e), 0);
+    check_done(&only);
+}
+
 /* What a gateway asked for that is dead by now is done after another has moved all. */
 static void test_what_is_done_late_is_undone(void **state)
 {
-    struct gateway g = {{3, "a"}, {names[0]}, 1};
     struct err e;
     (void)state;
     begin();
-    assert_int_equal(run(&g, true, &e), 0);
-    g.wish = (struct shards_wish){3, "b"};
-    assert_int_equal(run(&g, true, &e), 0);
+    start_only(3, "a");
+    start_only(3, "b");
     sources[0].path[0] = sources[0].path[WAYS] = doubles_fine = true;
-    assert_int_equal(run(&g, false, &e), 0);
-    check_done(&g);
+    assert_int_equal(run(&only, false, &e), 0);
+    check_done(&only);
 }
 
 /* As with Khepri, where a node died between its two writes. */
 static void test_a_binding_is_missing_in_the_ring(void **state)
 {
-    struct gateway g = {{1, "a"}, {names[0]}, 1};
-    struct err e;
     (void)state;
     begin();
-    assert_int_equal(run(&g, true, &e), 0);
+    start_only(1, "a");
     bound[2][1] = there[2] = true;
-    g.wish = (struct shards_wish){3, "c"};
-    assert_int_equal(run(&g, true, &e), 0);
-    check_done(&g);
+    start_only(3, "c");
 }
 
 /* Of the vhost it knows nothing. */
 static void test_a_database_is_new(void **state)
 {
-    struct err e;
     (void)state;
     for (int queues = 1; queues <= 2; queues++)
         for (int by = 0; by < WAYS; by++) {
-            struct gateway g = {{QUEUES, ways[2].name}, {names[0]}, 1};
             begin();
-            assert_int_equal(run(&g, true, &e), 0);
+            start_only(QUEUES, ways[2].name);
             stored = (struct row){.queues = 1, .most = 1, .done = -1};
             doubles_fine = true;
-            g.wish = (struct shards_wish){queues, ways[by].name};
-            assert_int_equal(run(&g, true, &e), 0);
-            check_done(&g);
+            start_only(queues, ways[by].name);
         }
 }
 
 static void test_a_missing_plugin_changes_nothing(void **state)
 {
-    struct gateway g = {{1, "a"}, {names[0]}, 1};
     struct err e;
     (void)state;
     begin();
-    assert_int_equal(run(&g, true, &e), 0);
-    g.wish.queues = 3;
+    start_only(1, "a");
+    only.wish.queues = 3;
     plugin = "plugin_a";
     const struct row before = stored;
-    assert_int_equal(run(&g, true, &e), -1);
+    assert_int_equal(run(&only, true, &e), -1);
     assert_int_equal(e.kind, ERR_CONFIG);
     assert_non_null(strstr(e.text, "rabbitmq-plugins enable plugin_a"));
     assert_memory_equal(&before, &stored, sizeof stored);
