@@ -97,8 +97,6 @@ int broker_declare_queue(struct broker *b, const char *name, const struct broker
 /* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
 int broker_declare_exclusive_queue(struct broker *b, const char *name, const struct broker_arg *args,
                                    size_t arg_count, struct err *e);
-int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
-                      struct err *e);
 struct broker_exchange {
     const char *name, *type;
     bool transient;                /* neither it nor its bindings survive a restart of RabbitMQ */
@@ -112,24 +110,17 @@ int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x
  * plugin. False: the exchange is there with other settings, and e is as it was. The connection is dead, or
  * new. */
 bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const char *plugin, struct err *e);
-/* Bindings of headers exchanges, with arguments (x-match) and the binding key "". */
-int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
-                           const struct broker_arg *args, size_t arg_count, struct err *e);
-/* Takes such a binding away. Missing: fine. */
-int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
-                             const struct broker_arg *args, size_t arg_count, struct err *e);
-int broker_unbind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
-                        struct err *e); /* missing: fine */
-/* Takes such a binding away. Missing, or one of the two exchanges is: fine. */
-int broker_unbind_exchange_with(struct broker *b, const char *to, const char *from,
-                                const struct broker_arg *args, size_t arg_count, struct err *e);
-int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
-                              const struct broker_arg *args, size_t arg_count, struct err *e);
-/* Bindings with a binding key and no arguments. */
-int broker_bind_exchange(struct broker *b, const char *to, const char *from, const char *binding_key,
-                         struct err *e);
-int broker_unbind_exchange(struct broker *b, const char *to, const char *from, const char *binding_key,
-                           struct err *e); /* missing, or one of the two exchanges is: fine */
+struct broker_binding {
+    const char *to;                /* the queue, or the exchange */
+    const char *from, *key;        /* exchange; binding key, NULL: "" */
+    const struct broker_arg *args; /* such as x-match */
+    size_t arg_count;
+};
+int broker_bind_queue(struct broker *b, const struct broker_binding *x, struct err *e);
+int broker_unbind_queue(struct broker *b, const struct broker_binding *x, struct err *e); /* missing: fine */
+int broker_bind_exchange(struct broker *b, const struct broker_binding *x, struct err *e);
+/* Missing, or one of the two exchanges is: fine. */
+int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, struct err *e);
 /* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */

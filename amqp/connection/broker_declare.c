@@ -6,8 +6,6 @@
 
 #define ARGS_MAX 16
 #define WHAT_MAX 320
-#define BIND_QUEUE "bind queue '%.120s' to exchange '%.120s'"
-#define UNBIND_QUEUE "unbind queue '%.120s' from exchange '%.120s'"
 #define FIRST_CHECK_MS 1000
 
 static struct broker_call call_of(amqp_method_number_t request, void *decoded, amqp_method_number_t reply,
@@ -21,14 +19,16 @@ static struct broker_call call_of(amqp_method_number_t request, void *decoded, a
                                 .what = what};
 }
 
-/* Of a request's number: its answer's is the next one. fmt: for errors, "declare queue '%s'". *answer (may be
- * NULL) is valid until the next frame is read. */
+/* Of a request's number: its answer's is the next one, but for exchange.unbind. fmt: for errors, "declare
+ * queue '%s'". *answer (may be NULL) is valid until the next frame is read. */
 __attribute__((format(printf, 6, 7))) static int ask(struct broker *b, amqp_method_number_t number,
                                                      void *decoded, void **answer, struct err *e,
                                                      const char *fmt, ...)
 {
     char what[WHAT_MAX];
-    const struct broker_call c = call_of(number, decoded, number + 1, what);
+    amqp_method_number_t reply =
+        number == AMQP_EXCHANGE_UNBIND_METHOD ? AMQP_EXCHANGE_UNBIND_OK_METHOD : number + 1;
+    const struct broker_call c = call_of(number, decoded, reply, what);
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
@@ -168,96 +168,61 @@ int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, u
     return 0;
 }
 
-int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
-                      struct err *e)
+static amqp_bytes_t key_of(const struct broker_binding *x)
 {
-    amqp_queue_bind_t m = {.queue = amqp_cstring_bytes(queue),
-                           .exchange = amqp_cstring_bytes(exchange),
-                           .routing_key = amqp_cstring_bytes(binding_key)};
-    return ask(b, AMQP_QUEUE_BIND_METHOD, &m, NULL, e, BIND_QUEUE, queue, exchange);
+    return amqp_cstring_bytes(x->key ? x->key : "");
 }
 
-int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
-                           const struct broker_arg *args, size_t arg_count, struct err *e)
+int broker_bind_queue(struct broker *b, const struct broker_binding *x, struct err *e)
 {
     struct args a;
-    if (put_args(&a, args, arg_count, e))
+    if (put_args(&a, x->args, x->arg_count, e))
         return -1;
-    amqp_queue_bind_t m = {
-        .queue = amqp_cstring_bytes(queue), .exchange = amqp_cstring_bytes(exchange), .arguments = a.table};
-    return ask(b, AMQP_QUEUE_BIND_METHOD, &m, NULL, e, BIND_QUEUE, queue, exchange);
+    amqp_queue_bind_t m = {.queue = amqp_cstring_bytes(x->to),
+                           .exchange = amqp_cstring_bytes(x->from),
+                           .routing_key = key_of(x),
+                           .arguments = a.table};
+    return ask(b, AMQP_QUEUE_BIND_METHOD, &m, NULL, e, "bind queue '%.120s' to exchange '%.120s'", x->to,
+               x->from);
 }
 
-int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
-                             const struct broker_arg *args, size_t arg_count, struct err *e)
+int broker_unbind_queue(struct broker *b, const struct broker_binding *x, struct err *e)
 {
     struct args a;
-    if (put_args(&a, args, arg_count, e))
+    if (put_args(&a, x->args, x->arg_count, e))
         return -1;
-    amqp_queue_unbind_t m = {
-        .queue = amqp_cstring_bytes(queue), .exchange = amqp_cstring_bytes(exchange), .arguments = a.table};
-    return ask(b, AMQP_QUEUE_UNBIND_METHOD, &m, NULL, e, UNBIND_QUEUE, queue, exchange);
+    amqp_queue_unbind_t m = {.queue = amqp_cstring_bytes(x->to),
+                             .exchange = amqp_cstring_bytes(x->from),
+                             .routing_key = key_of(x),
+                             .arguments = a.table};
+    return ask(b, AMQP_QUEUE_UNBIND_METHOD, &m, NULL, e, "unbind queue '%.120s' from exchange '%.120s'",
+               x->to, x->from);
 }
 
-int broker_unbind_queue(struct broker *b, const char *queue, const char *exchange, const char *binding_key,
-                        struct err *e)
-{
-    amqp_queue_unbind_t m = {.queue = amqp_cstring_bytes(queue),
-                             .exchange = amqp_cstring_bytes(exchange),
-                             .routing_key = amqp_cstring_bytes(binding_key)};
-    return ask(b, AMQP_QUEUE_UNBIND_METHOD, &m, NULL, e, UNBIND_QUEUE, queue, exchange);
-}
-
-static int unbind_exchange(struct broker *b, const char *to, const char *from, amqp_exchange_unbind_t *m,
-                           struct err *e)
-{
-    char what[WHAT_MAX];
-    /* Its answer is the one whose number does not follow. */
-    const struct broker_call c =
-        call_of(AMQP_EXCHANGE_UNBIND_METHOD, m, AMQP_EXCHANGE_UNBIND_OK_METHOD, what);
-    m->destination = amqp_cstring_bytes(to);
-    m->source = amqp_cstring_bytes(from);
-    snprintf(what, sizeof what, "unbind exchange '%.120s' from exchange '%.120s'", to, from);
-    return broker_begin(b, e) ? -1 : broker_request(b, &c, NULL, e);
-}
-
-int broker_unbind_exchange(struct broker *b, const char *to, const char *from, const char *binding_key,
-                           struct err *e)
-{
-    amqp_exchange_unbind_t m = {.routing_key = amqp_cstring_bytes(binding_key)};
-    return unbind_exchange(b, to, from, &m, e);
-}
-
-int broker_unbind_exchange_with(struct broker *b, const char *to, const char *from,
-                                const struct broker_arg *args, size_t arg_count, struct err *e)
+int broker_bind_exchange(struct broker *b, const struct broker_binding *x, struct err *e)
 {
     struct args a;
-    if (put_args(&a, args, arg_count, e))
+    if (put_args(&a, x->args, x->arg_count, e))
         return -1;
-    amqp_exchange_unbind_t m = {.arguments = a.table};
-    return unbind_exchange(b, to, from, &m, e);
+    amqp_exchange_bind_t m = {.destination = amqp_cstring_bytes(x->to),
+                              .source = amqp_cstring_bytes(x->from),
+                              .routing_key = key_of(x),
+                              .arguments = a.table};
+    return ask(b, AMQP_EXCHANGE_BIND_METHOD, &m, NULL, e, "bind exchange '%.120s' to exchange '%.120s'",
+               x->to, x->from);
 }
 
-int broker_bind_exchange(struct broker *b, const char *to, const char *from, const char *binding_key,
-                         struct err *e)
-{
-    amqp_exchange_bind_t m = {.destination = amqp_cstring_bytes(to),
-                              .source = amqp_cstring_bytes(from),
-                              .routing_key = amqp_cstring_bytes(binding_key)};
-    return ask(b, AMQP_EXCHANGE_BIND_METHOD, &m, NULL, e, "bind exchange '%.120s' to exchange '%.120s'", to,
-               from);
-}
-
-int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
-                              const struct broker_arg *args, size_t arg_count, struct err *e)
+int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, struct err *e)
 {
     struct args a;
-    if (put_args(&a, args, arg_count, e))
+    if (put_args(&a, x->args, x->arg_count, e))
         return -1;
-    amqp_exchange_bind_t m = {
-        .destination = amqp_cstring_bytes(to), .source = amqp_cstring_bytes(from), .arguments = a.table};
-    return ask(b, AMQP_EXCHANGE_BIND_METHOD, &m, NULL, e, "bind exchange '%.120s' to exchange '%.120s'", to,
-               from);
+    amqp_exchange_unbind_t m = {.destination = amqp_cstring_bytes(x->to),
+                                .source = amqp_cstring_bytes(x->from),
+                                .routing_key = key_of(x),
+                                .arguments = a.table};
+    return ask(b, AMQP_EXCHANGE_UNBIND_METHOD, &m, NULL, e, "unbind exchange '%.120s' from exchange '%.120s'",
+               x->to, x->from);
 }
 
 /* Prefetch and consumers in one piece: the server is to have read the last of them before it begins to

@@ -132,6 +132,7 @@ static int try_right(struct broker *b, const struct inspect_subject *s, struct e
                                    no_binding = {.name = "postdate doctor", .text = "no such binding"};
     const struct broker_exchange x = {
         .name = s->name, .type = "fanout", .args = &no_exchange, .arg_count = 1};
+    const struct broker_binding missing = {s->name, s->by, NULL, &no_binding, 1};
     switch (s->right) {
     case INSPECT_CONFIGURE_EXCHANGE:
         return broker_declare_exchange_as(b, &x, why);
@@ -140,7 +141,7 @@ static int try_right(struct broker *b, const struct inspect_subject *s, struct e
     case INSPECT_READ_QUEUE:
         return try_reading(b, s->name, why);
     case INSPECT_WRITE_QUEUE:
-        return broker_unbind_queue_with(b, s->name, s->by, &no_binding, 1, why);
+        return broker_unbind_queue(b, &missing, why);
     default:
         return try_unbinding(b, s, why);
     }

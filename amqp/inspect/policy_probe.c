@@ -218,10 +218,10 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
     snprintf(p->reply, sizeof p->reply, "%s", p->sink);
     const struct broker_exchange sink = {
         .name = p->sink, .type = "fanout", .transient = true, .auto_delete = true};
+    const struct broker_binding all = {.to = p->reply, .from = p->sink};
     return broker_declare_exchange_as(b, &sink, e) ||
-                   broker_declare_exclusive_queue(b, p->reply, NULL, 0, e) ||
-                   broker_bind_queue(b, p->reply, p->sink, "", e) || declare_like_rung(p, p->quick, e) ||
-                   broker_confirm_select(b, e) ||
+                   broker_declare_exclusive_queue(b, p->reply, NULL, 0, e) || broker_bind_queue(b, &all, e) ||
+                   declare_like_rung(p, p->quick, e) || broker_confirm_select(b, e) ||
                    broker_consume(b, p->reply, "postdate.watch", 4 * POLICY_ROUND_COUNT, e)
                ? -1
                : 0;

@@ -75,7 +75,7 @@ static int declare_intake_exchange(struct broker *b, const char *name, const str
     if (t->step != TOPOLOGY_DIRECT)
         return 0;
     return front ? topology_front_bind(b, name, t->intake_queue, e)
-                 : broker_bind_queue(b, t->intake_queue, name, "", e);
+                 : broker_bind_queue(b, &(struct broker_binding){.to = t->intake_queue, .from = name}, e);
 }
 
 /* It harms no other: 0, and out->refused says what is wrong with it. -1: it cannot be told now. */
@@ -233,11 +233,12 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
 {
     out->timed_queue[0] = '\0';
     err_clear(&out->refused);
+    const struct broker_binding plain = {.to = t->intake_queue, .from = broker_names.plain};
     if (declare_queues(b, t, out, e))
         return -1;
     if (topology_front_needed(b) &&
         (topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e) ||
-         (t->step == TOPOLOGY_DIRECT && broker_bind_queue(b, t->intake_queue, broker_names.plain, "", e))))
+         (t->step == TOPOLOGY_DIRECT && broker_bind_queue(b, &plain, e))))
         return -1;
     if (bind_all(b, t, out, e))
         return -1;

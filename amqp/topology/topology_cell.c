@@ -37,7 +37,8 @@ static int unbind(struct broker *b, const struct topology_cell *c, int weight, s
 {
     char key[16];
     snprintf(key, sizeof key, "%d", weight);
-    return broker_unbind_exchange(b, c->intake_exchange, c->exchange, key, e);
+    return broker_unbind_exchange(
+        b, &(struct broker_binding){.to = c->intake_exchange, .from = c->exchange, .key = key}, e);
 }
 
 /* The wanted one, too: a binding that is stored while its weight does not count would not begin to. */
@@ -55,8 +56,9 @@ static int unbind_others(struct broker *b, const struct topology_cell *c, int be
 int topology_cell_bind(struct broker *b, const struct topology_cell *c, int before, struct err *e)
 {
     char key[16];
+    const struct broker_binding x = {.to = c->intake_exchange, .from = c->exchange, .key = key};
     snprintf(key, sizeof key, "%d", c->weight);
     if (topology_cell_declare(b, c, e) || (before != c->weight && unbind_others(b, c, before, e)))
         return -1;
-    return c->weight > 0 ? broker_bind_exchange(b, c->intake_exchange, c->exchange, key, e) : 0;
+    return c->weight > 0 ? broker_bind_exchange(b, &x, e) : 0;
 }

@@ -41,13 +41,13 @@ int topology_front_declare(struct broker *b, const char *intake_queue, const cha
                                                 .internal = true,
                                                 .args = rest,
                                                 .arg_count = COUNT_OF(rest)};
+    const struct broker_binding timed_ones = {timed, broker_names.sort, NULL, has_time, COUNT_OF(has_time)};
 
     snprintf(timed, 300, "%s" TOPOLOGY_TIMED_SUFFIX, intake_queue);
     /* From the end on: what comes in finds its way. What plain leads to differs: the intake queue, or an
      * exchange that spreads (topology_shards.h). */
     return declare_timed(b, timed, expired_queue, e) || broker_declare_exchange_as(b, &plain, e) ||
-                   broker_declare_exchange_as(b, &sort, e) ||
-                   broker_bind_queue_with(b, timed, broker_names.sort, has_time, COUNT_OF(has_time), e)
+                   broker_declare_exchange_as(b, &sort, e) || broker_bind_queue(b, &timed_ones, e)
                ? -1
                : 0;
 }
@@ -55,8 +55,7 @@ int topology_front_declare(struct broker *b, const char *intake_queue, const cha
 /* RabbitMQ gives a message to a queue once, by however many ways it gets there. */
 int topology_front_bind(struct broker *b, const char *exchange, const char *intake_queue, struct err *e)
 {
-    return broker_bind_exchange_with(b, broker_names.sort, exchange, NULL, 0, e) ||
-                   broker_unbind_queue_with(b, intake_queue, exchange, NULL, 0, e)
-               ? -1
-               : 0;
+    const struct broker_binding sort = {.to = broker_names.sort, .from = exchange};
+    const struct broker_binding direct = {.to = intake_queue, .from = exchange};
+    return broker_bind_exchange(b, &sort, e) || broker_unbind_queue(b, &direct, e) ? -1 : 0;
 }

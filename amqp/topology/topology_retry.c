@@ -12,8 +12,9 @@ int topology_declare_retry(struct broker *b, struct err *e)
 {
     static const struct broker_exchange retry = {
         .name = broker_names.retry, .type = "fanout", .internal = true};
+    static const struct broker_binding all = {.to = broker_names.retry, .from = broker_names.retry};
     if (topology_declare_lasting(b, broker_names.retry, e) || broker_declare_exchange_as(b, &retry, e) ||
-        broker_bind_queue(b, broker_names.retry, broker_names.retry, "", e))
+        broker_bind_queue(b, &all, e))
         return -1;
     return broker_declare_exchange(b, broker_names.returns, "headers", e);
 }
@@ -25,10 +26,11 @@ int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
     char name[256];
     const struct broker_arg args[] = {{.name = "x-match", .text = "all-with-x"},
                                       {.name = RETURN_HEADER_QUEUE, .text = name}};
+    const struct broker_binding x = {name, broker_names.returns, NULL, args, sizeof(args) / sizeof(args[0])};
     if (queue.len >= sizeof(name))
         return err_set(e, ERR_NOT_FOUND, "a queue's name has at most 255 bytes");
     snprintf(name, sizeof(name), "%.*s", (int)queue.len, (const char *)queue.data);
     if (broker_declare_exchange(b, broker_names.returns, "headers", e))
         return -1;
-    return broker_bind_queue_with(b, name, broker_names.returns, args, sizeof(args) / sizeof(args[0]), e);
+    return broker_bind_queue(b, &x, e);
 }

@@ -15,20 +15,27 @@ void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]
 static int bind_number(struct broker *b, const struct shards *s, size_t way, int number, struct err *e)
 {
     char name[SHARDS_NAME_SIZE];
+    const struct broker_binding x = {.to = name, .from = s->ways[way].exchange, .key = SHARDS_WEIGHT};
     shards_queue_name(s->queue, number, name);
-    return broker_bind_queue(b, name, s->ways[way].exchange, SHARDS_WEIGHT, e);
+    return broker_bind_queue(b, &x, e);
 }
 
 static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, int from, int to,
                           struct err *e)
 {
     char name[SHARDS_NAME_SIZE];
+    const struct broker_binding x = {.to = name, .from = s->ways[way].exchange, .key = SHARDS_WEIGHT};
     for (int i = from; i <= to; i++) {
         shards_queue_name(s->queue, i, name);
-        if (broker_unbind_queue(b, name, s->ways[way].exchange, SHARDS_WEIGHT, e))
+        if (broker_unbind_queue(b, &x, e))
             return -1;
     }
     return 0;
+}
+
+static struct broker_binding of_source(const struct shards *s, size_t source, const char *to)
+{
+    return (struct broker_binding){to, s->sources[source].exchange, NULL, s->args, s->arg_count};
 }
 
 /* rc: of binding a source. missing_fine: an exchange that was a source once may be gone. */
@@ -45,10 +52,9 @@ static int end_binding(struct broker *b, int rc, bool missing_fine, struct err *
 static int bind_sources(struct broker *b, const struct shards *s, bool missing_fine, struct err *e)
 {
     for (size_t i = 0; i < s->source_count; i++) {
-        const struct shards_source *f = &s->sources[i];
-        const char *to = f->to ? f->to : s->ways[s->way].exchange;
-        int rc = broker_bind_exchange_with(b, to, f->exchange, s->args, s->arg_count, e);
-        if (end_binding(b, rc, missing_fine, e))
+        const char *to = s->sources[i].to;
+        const struct broker_binding x = of_source(s, i, to ? to : s->ways[s->way].exchange);
+        if (end_binding(b, broker_bind_exchange(b, &x, e), missing_fine, e))
             return -1;
     }
     return 0;
@@ -59,9 +65,8 @@ static int bind_sources(struct broker *b, const struct shards *s, bool missing_f
 static int bind_direct(struct broker *b, const struct shards *s, struct err *e)
 {
     for (size_t i = 0; i < s->source_count; i++) {
-        const struct shards_source *f = &s->sources[i];
-        int rc = f->to ? 0 : broker_bind_queue_with(b, s->queue, f->exchange, s->args, s->arg_count, e);
-        if (end_binding(b, rc, true, e))
+        const struct broker_binding x = of_source(s, i, s->queue);
+        if (!s->sources[i].to && end_binding(b, broker_bind_queue(b, &x, e), true, e))
             return -1;
     }
     return 0;
@@ -69,22 +74,23 @@ static int bind_direct(struct broker *b, const struct shards *s, struct err *e)
 
 static int unbind_direct(struct broker *b, const struct shards *s, struct err *e)
 {
-    for (size_t i = 0; i < s->source_count; i++)
-        if (broker_unbind_queue_with(b, s->queue, s->sources[i].exchange, s->args, s->arg_count, e))
+    for (size_t i = 0; i < s->source_count; i++) {
+        const struct broker_binding x = of_source(s, i, s->queue);
+        if (broker_unbind_queue(b, &x, e))
             return -1;
+    }
     return 0;
 }
 
 /* Of a source that leads to another exchange also the wanted way: a gateway at an older node led it there. */
 static int unbind_ways(struct broker *b, const struct shards *s, bool wanted_too, struct err *e)
 {
-    for (size_t i = 0; i < s->source_count; i++) {
-        const struct shards_source *f = &s->sources[i];
-        for (size_t w = 0; w < s->way_count; w++)
-            if ((w != s->way || f->to || wanted_too) &&
-                broker_unbind_exchange_with(b, s->ways[w].exchange, f->exchange, s->args, s->arg_count, e))
+    for (size_t i = 0; i < s->source_count; i++)
+        for (size_t w = 0; w < s->way_count; w++) {
+            const struct broker_binding x = of_source(s, i, s->ways[w].exchange);
+            if ((w != s->way || s->sources[i].to || wanted_too) && broker_unbind_exchange(b, &x, e))
                 return -1;
-    }
+        }
     return 0;
 }
 

@@ -41,7 +41,8 @@ static int ask_for_type(struct broker *b, const char *queue, const struct shards
 
 static int ask_for_binding(struct broker *b, const char *queue, const struct shards_way *way, struct err *e)
 {
-    return broker_bind_queue(b, queue, way->exchange, SHARDS_WEIGHT, e);
+    const struct broker_binding x = {.to = queue, .from = way->exchange, .key = SHARDS_WEIGHT};
+    return broker_bind_queue(b, &x, e);
 }
 
 struct question {

@@ -39,13 +39,15 @@ int transport_delay(const struct transport *t, const struct transport_options *o
  * both. */
 static int bind_last_hop(struct broker *b, const char *exit, int queue, struct err *e)
 {
-    if (broker_bind_queue_with(b, last_hop_queue(queue), exit, last_hop_by_broker, LAST_HOP_BY_BROKER_ARGS,
-                               e))
+    struct broker_binding x = {last_hop_queue(queue), exit, NULL, last_hop_by_broker,
+                               LAST_HOP_BY_BROKER_ARGS};
+    if (broker_bind_queue(b, &x, e))
         return -1;
-    for (int i = 1; i <= LAST_HOP_QUEUES; i++)
-        if (i != queue && broker_unbind_queue_with(b, last_hop_queue(i), exit, last_hop_by_broker,
-                                                   LAST_HOP_BY_BROKER_ARGS, e))
+    for (int i = 1; i <= LAST_HOP_QUEUES; i++) {
+        x.to = last_hop_queue(i);
+        if (i != queue && broker_unbind_queue(b, &x, e))
             return -1;
+    }
     return 0;
 }
 
@@ -83,8 +85,9 @@ static int bind_exit_queues(struct broker *b, const char *exit, const struct tra
     struct shards s = transport_exit_shards(&source, 1);
     if (o->exit_bound == TRANSPORT_EXIT_UNKNOWN)
         return 0;
+    const struct broker_binding direct = {s.queue, exit, NULL, s.args, s.arg_count};
     if (o->exit_bound == TRANSPORT_EXIT_DIRECT)
-        return broker_bind_queue_with(b, s.queue, exit, enveloped, COUNT_OF(enveloped), e);
+        return broker_bind_queue(b, &direct, e);
     s.queues = o->exit_bound;
     s.most = o->exit_queues;
     return shards_widen(b, &s, e);

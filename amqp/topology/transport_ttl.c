@@ -42,15 +42,13 @@ static int declare_rung(struct broker *b, int level, int digit, struct err *e)
         {.name = "x-dead-letter-exchange", .text = exchange_below(level)},
         {.name = "x-overflow", .text = "reject-publish"},
     };
-    const struct broker_arg binding[] = {
+    const struct broker_arg match[] = {
         {.name = "x-match", .text = "all-with-x"},
         {.name = ttl_ladder_header(level), .number = digit},
     };
+    const struct broker_binding x = {queue, ttl_ladder_exchange(level), NULL, match, COUNT_OF(match)};
     ttl_ladder_queue(level, digit, queue);
-    return broker_declare_queue(b, queue, args, COUNT_OF(args), e) ||
-                   broker_bind_queue_with(b, queue, ttl_ladder_exchange(level), binding, COUNT_OF(binding), e)
-               ? -1
-               : 0;
+    return broker_declare_queue(b, queue, args, COUNT_OF(args), e) || broker_bind_queue(b, &x, e) ? -1 : 0;
 }
 
 static int declare_level(struct broker *b, int level, struct err *e)
@@ -59,13 +57,14 @@ static int declare_level(struct broker *b, int level, struct err *e)
         {.name = "x-match", .text = "all-with-x"},
         {.name = ttl_ladder_header(level), .number = 0},
     };
+    const struct broker_binding x = {exchange_below(level), ttl_ladder_exchange(level), NULL, zero,
+                                     COUNT_OF(zero)};
     if (broker_declare_exchange(b, ttl_ladder_exchange(level), "headers", e))
         return -1;
     for (int digit = 1; digit < TTL_LADDER_RADIX; digit++)
         if (declare_rung(b, level, digit, e))
             return -1;
-    return broker_bind_exchange_with(b, exchange_below(level), ttl_ladder_exchange(level), zero,
-                                     COUNT_OF(zero), e);
+    return broker_bind_exchange(b, &x, e);
 }
 
 static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)

@@ -26,11 +26,12 @@ static int counter_connect_once(struct counter *c, struct err *e)
 {
     const struct options *o = c->o;
     struct broker_arg quorum = {.name = "x-queue-type", .text = "quorum"};
+    const struct broker_binding x = {.to = o->queue, .from = o->exchange, .key = o->bind};
     if (o->queues > 0)
         return consume_several(c, e);
     if (broker_declare_queue(c->b, o->queue, &quorum, o->quorum ? 1 : 0, e) != 0)
         return -1;
-    if (o->bind != NULL && broker_bind_queue(c->b, o->queue, o->exchange, o->bind, e) != 0)
+    if (o->bind != NULL && broker_bind_queue(c->b, &x, e) != 0)
         return -1;
     return broker_consume(c->b, o->queue, "load", (uint16_t)o->prefetch, e);
 }

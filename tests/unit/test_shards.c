@@ -131,11 +131,12 @@ int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x
     return answer();
 }
 
-int broker_bind_queue(struct broker *b, const char *queue, const char *exchange, const char *key,
-                      struct err *e)
+int broker_bind_queue(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    int w = way_of(exchange), q = number_of(queue);
-    (void)b, (void)key;
+    (void)b;
+    if (!x->key)
+        return set_path(source_of(x->from), WAYS, true, e);
+    int w = way_of(x->from), q = number_of(x->to);
     if (!is_lost(e)) {
         if (!bound[w][q])
             leads[w][q] = fuse != 0 || w != half_way || count_leads(w) > 0 || rand() % 2 == 0;
@@ -144,41 +145,27 @@ int broker_bind_queue(struct broker *b, const char *queue, const char *exchange,
     return answer();
 }
 
-int broker_unbind_queue(struct broker *b, const char *queue, const char *exchange, const char *key,
-                        struct err *e)
+int broker_unbind_queue(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    (void)b, (void)key;
-    if (!is_lost(e) && number_of(queue) <= QUEUES)
-        bound[way_of(exchange)][number_of(queue)] = leads[way_of(exchange)][number_of(queue)] = false;
+    (void)b;
+    if (!x->key)
+        return set_path(source_of(x->from), WAYS, false, e);
+    int w = way_of(x->from), q = number_of(x->to);
+    if (!is_lost(e) && q <= QUEUES)
+        bound[w][q] = leads[w][q] = false;
     return answer();
 }
 
-int broker_bind_queue_with(struct broker *b, const char *queue, const char *exchange,
-                           const struct broker_arg *args, size_t count, struct err *e)
+int broker_bind_exchange(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    (void)b, (void)queue, (void)args, (void)count;
-    return set_path(source_of(exchange), WAYS, true, e);
+    (void)b;
+    return set_path(source_of(x->from), way_of(x->to), true, e);
 }
 
-int broker_unbind_queue_with(struct broker *b, const char *queue, const char *exchange,
-                             const struct broker_arg *args, size_t count, struct err *e)
+int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    (void)b, (void)queue, (void)args, (void)count;
-    return set_path(source_of(exchange), WAYS, false, e);
-}
-
-int broker_bind_exchange_with(struct broker *b, const char *to, const char *from,
-                              const struct broker_arg *args, size_t count, struct err *e)
-{
-    (void)b, (void)args, (void)count;
-    return set_path(source_of(from), way_of(to), true, e);
-}
-
-int broker_unbind_exchange_with(struct broker *b, const char *to, const char *from,
-                                const struct broker_arg *args, size_t count, struct err *e)
-{
-    (void)b, (void)args, (void)count;
-    return set_path(source_of(from), way_of(to), false, e);
+    (void)b;
+    return set_path(source_of(x->from), way_of(x->to), false, e);
 }
 
 bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const char *needs, struct err *e)
@@ -401,64 +388,63 @@ static void test_whatever_happens(void **state)
         whatever_happens(seed);
 }
 
+static struct gateway only = {.sources = {"s0"}, .source_count = 1};
+
+static void start_only(int queues, const char *by)
+{
+    struct err e;
+    only.wish = (struct shards_wish){queues, by};
+    assert_int_equal(run(&only, true, &e), 0);
+    check_done(&only);
+}
+
 /* What a gateway asked for that is dead by now is done after another has moved all. */
 static void test_what_is_done_late_is_undone(void **state)
 {
-    struct gateway g = {{3, "a"}, {names[0]}, 1};
     struct err e;
     (void)state;
     begin();
-    assert_int_equal(run(&g, true, &e), 0);
-    g.wish = (struct shards_wish){3, "b"};
-    assert_int_equal(run(&g, true, &e), 0);
+    start_only(3, "a");
+    start_only(3, "b");
     sources[0].path[0] = sources[0].path[WAYS] = doubles_fine = true;
-    assert_int_equal(run(&g, false, &e), 0);
-    check_done(&g);
+    assert_int_equal(run(&only, false, &e), 0);
+    check_done(&only);
 }
 
 /* As with Khepri, where a node died between its two writes. */
 static void test_a_binding_is_missing_in_the_ring(void **state)
 {
-    struct gateway g = {{1, "a"}, {names[0]}, 1};
-    struct err e;
     (void)state;
     begin();
-    assert_int_equal(run(&g, true, &e), 0);
+    start_only(1, "a");
     bound[2][1] = there[2] = true;
-    g.wish = (struct shards_wish){3, "c"};
-    assert_int_equal(run(&g, true, &e), 0);
-    check_done(&g);
+    start_only(3, "c");
 }
 
 /* Of the vhost it knows nothing. */
 static void test_a_database_is_new(void **state)
 {
-    struct err e;
     (void)state;
     for (int queues = 1; queues <= 2; queues++)
         for (int by = 0; by < WAYS; by++) {
-            struct gateway g = {{QUEUES, ways[2].name}, {names[0]}, 1};
             begin();
-            assert_int_equal(run(&g, true, &e), 0);
+            start_only(QUEUES, ways[2].name);
             stored = (struct row){.queues = 1, .most = 1, .done = -1};
             doubles_fine = true;
-            g.wish = (struct shards_wish){queues, ways[by].name};
-            assert_int_equal(run(&g, true, &e), 0);
-            check_done(&g);
+            start_only(queues, ways[by].name);
         }
 }
 
 static void test_a_missing_plugin_changes_nothing(void **state)
 {
-    struct gateway g = {{1, "a"}, {names[0]}, 1};
     struct err e;
     (void)state;
     begin();
-    assert_int_equal(run(&g, true, &e), 0);
-    g.wish.queues = 3;
+    start_only(1, "a");
+    only.wish.queues = 3;
     plugin = "plugin_a";
     const struct row before = stored;
-    assert_int_equal(run(&g, true, &e), -1);
+    assert_int_equal(run(&only, true, &e), -1);
     assert_int_equal(e.kind, ERR_CONFIG);
     assert_non_null(strstr(e.text, "rabbitmq-plugins enable plugin_a"));
     assert_memory_equal(&before, &stored, sizeof stored);
