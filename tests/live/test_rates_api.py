@@ -176,7 +176,8 @@ class RateHttp(LiveTest):
             for key in ('', '?routing_key=slow.%2A'):
                 self.assertEqual([web.ask('DELETE', path + key).status for _ in range(2)], [200, 404])
         self.assertEqual(web.get('/v1/rates').json, {'rates': []})
-        self.assertEqual(web.get('/v1/rates:match?exchange=orders.new').status, 404)
+        nothing = web.get('/v1/rates:match?exchange=orders.new')
+        self.assertEqual((nothing.status, nothing.json['title']), (404, 'There is nothing of this name'))
         for body, word in (({}, 'it is missing'), ({'rate': 5}, 'a string'), ({'rate': '5'}, 'has no unit'), ({'rate': '5/s', 'burst': 0}, '1 to 1000000'),
                            ({'rate': '1000001/s'}, 'out of range'), ({'rate': '5/s', 'colour': 1}, 'unknown field')):
             answer = web.ask('PUT', '/v1/rates/q', body)

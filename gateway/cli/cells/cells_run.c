@@ -132,6 +132,8 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
     }
     if (s->found > 0)
         return s->code;
+    if (s->explains != NULL)
+        cli_asking()->cell = s->explains->name;
     /* One says, as it does when it is the only one, that there is none. */
     return run_in_cell(r, s->explains != NULL ? s->explains : &cells->list[order[0]], s->word);
 }
