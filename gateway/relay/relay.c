@@ -185,10 +185,11 @@ static int open_connection(struct reader *r, struct err *e)
     atomic_store(&r->relay->receipts, RECEIPTS_UNKNOWN);
     r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
-    relay_leave_out(r);
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
-    if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit_queues), e) != 0 ||
-        relay_consume_all(r, e) != 0)
+    if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit_queues), e) != 0)
+        return -1;
+    relay_probe_all(r);
+    if (relay_consume_all(r, e) != 0)
         return -1;
     int heartbeat_s = broker_heartbeat_s(r->broker);
     atomic_store(&r->pipeline->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : RELAY_HEARTBEAT_S) * 1000);

@@ -65,13 +65,6 @@ static int add_consumer(struct reader *r, int number, struct err *e)
     return 0;
 }
 
-void relay_leave_out(struct reader *r)
-{
-    bool several = atomic_load(&r->handover->exit_queues) > 1;
-    if (several && server_status_away_ms(&r->runtime->postgres) == 0)
-        atomic_store(&r->relay->left_out, ~0u);
-}
-
 static bool is_left_out(struct reader *r, int number)
 {
     return (atomic_load(&r->relay->left_out) & 1u << (number - 1)) != 0;
@@ -102,6 +95,7 @@ int relay_adapt_consumers(struct reader *r, struct err *e)
     waiting += r->foreign_count;
     if (r->rounds < ROUNDS_MAX && (small || waiting > (size_t)r->prefetch_sum / 2))
         r->rounds++;
+    relay_probe_again(r);
     return relay_consume_all(r, e);
 }
 

@@ -104,15 +104,14 @@ static struct relay_line *line_of(struct relay_rescue *rescue, int number)
     return number == 1 ? &rescue->line : &rescue->exits[number - 1].line;
 }
 
-static void read_it(struct relay_rescue *rescue, int number)
+static void keep_alive(struct relay_rescue *rescue, struct relay_line *line)
 {
-    unsigned bit = 1u << (number - 1);
-    if (atomic_fetch_and(&rescue->relay->left_out, ~bit) & bit)
-        notifier_notify(&rescue->pipeline->relay_notifier);
+    struct err e = {0};
+    if (line->broker && relay_line_open(rescue, line, &e) != 0)
+        relay_line_check(line, &e);
 }
 
-/* Who hears them knows that this gateway has a database. In a dead queue they pile up: fewer then. Where none
- * can be sent, as during an alarm, none can tell whether the queue has a leader: it is read. */
+/* Who hears them knows that this gateway has a database. In a dead queue they pile up: fewer then. */
 void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
 {
     int64_t clock_ms = clock_monotonic_ms();
@@ -121,59 +120,17 @@ void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
     for (int i = 0; i < queues; i++) {
         int number = (rescue->pings + i) % queues + 1;
         struct exit_watch *w = &rescue->exits[number - 1];
-        if (w->said_dead && w->ping_sent && clock_ms - w->pinged_ms < DEAD_PING_MS)
+        if (w->said_dead && w->ping_sent && clock_ms - w->pinged_ms < DEAD_PING_MS) {
+            keep_alive(rescue, line_of(rescue, number));
             continue;
+        }
         /* Where RabbitMQ cannot be reached, to find that out once takes long enough. */
         w->ping_sent = (!failed || line_of(rescue, number)->broker) &&
                        relay_ping_exit(rescue, line_of(rescue, number), number, now_ms);
         w->pinged_ms = clock_ms;
         failed |= !w->ping_sent;
-        if (!w->ping_sent)
-            read_it(rescue, number);
     }
     rescue->pings = (rescue->pings + 1) % EXIT_QUEUES_MAX;
-}
-
-static bool look_at(struct relay_rescue *rescue, int number, uint32_t *ready, uint32_t *consumers)
-{
-    struct relay_line *line = line_of(rescue, number);
-    char queue[TOPOLOGY_EXIT_NAME_SIZE];
-    struct err e = {0};
-    topology_exit_queue(number, queue);
-    if (relay_line_open(rescue, line, &e) == 0 &&
-        broker_look_at_queue(line->broker, queue, ready, consumers, &e) == 0)
-        return true;
-    relay_line_check(line, &e);
-    return false;
-}
-
-/* RabbitMQ refuses a ping where a policy has the queue full, and where it could not bring the queue back:
- * then it says that there is nothing in it. */
-static bool is_readable(struct relay_rescue *rescue, int number)
-{
-    struct relay_line *line = line_of(rescue, number);
-    struct err e = {0};
-    uint32_t ready, consumers;
-    if (line->broker && relay_line_open(rescue, line, &e) != 0)
-        relay_line_check(line, &e);
-    return line->confirmed || (line->refused && look_at(rescue, number, &ready, &consumers) && ready > 0);
-}
-
-void relay_exit_readable(struct relay_rescue *rescue)
-{
-    unsigned out = atomic_load(&rescue->relay->left_out);
-    for (int number = 1; number <= EXIT_QUEUES_MAX; number++) {
-        if ((out & 1u << (number - 1)) && is_readable(rescue, number))
-            read_it(rescue, number);
-        line_of(rescue, number)->confirmed = line_of(rescue, number)->refused = false;
-    }
-}
-
-void relay_exit_without_database(struct relay_rescue *rescue)
-{
-    for (int number = 1; number <= EXIT_QUEUES_MAX; number++)
-        if (rescue->exits[number - 1].unheard_ms == 0)
-            read_it(rescue, number);
 }
 
 int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const struct relay_marks *m)
@@ -191,8 +148,16 @@ int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const struct rela
  * come to some. */
 static int count_consumers(struct relay_rescue *rescue, int number)
 {
+    struct relay_line *line = line_of(rescue, number);
+    char queue[TOPOLOGY_EXIT_NAME_SIZE];
     uint32_t ready, consumers;
-    return look_at(rescue, number, &ready, &consumers) && consumers > 0 ? (int)consumers : -1;
+    struct err e = {0};
+    topology_exit_queue(number, queue);
+    if (relay_line_open(rescue, line, &e) == 0 &&
+        broker_look_at_queue(line->broker, queue, &ready, &consumers, &e) == 0)
+        return consumers > 0 ? (int)consumers : -1;
+    relay_line_check(line, &e);
+    return -1;
 }
 
 /* If not, only a ping counts that was sent later than this: what one of the others took and gives back,

@@ -35,6 +35,7 @@ struct reader { /* the relay thread's own */
     int rounds;                     /* so many consumers each of them has … */
     int consumers[EXIT_QUEUES_MAX]; /* … but for those that are left out, or have just been found */
     int prefetch_sum;               /* of one that has all of them */
+    int64_t probed_ms;              /* monotonic */
     bool draining;                  /* at the stop: nothing new */
     int64_t full_ms;                /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
@@ -61,9 +62,6 @@ int relay_acknowledge(struct reader *r, struct err *e);
 int relay_acknowledge_singles(struct reader *r, struct err *e);
 
 /* relay_consumers.c: who reads the exit queues. */
-/* Before a connection is opened. Of several queues, each is read once a ping through it has been confirmed:
- * to read from one without a leader would hold up all others. It takes a database to ping. */
-void relay_leave_out(struct reader *r);
 /* One consumer at each, or as many as the others have, at those that have none. */
 int relay_consume_all(struct reader *r, struct err *e);
 /* More of them when those that there are wait for the database. */
@@ -74,6 +72,17 @@ int relay_cancel_consumers(struct reader *r, struct err *e);
 void relay_forget_consumers(struct reader *r, bool counted);
 /* By which exit queue a delivery came; 0: by none. */
 int relay_exit_number(const struct broker_event *ev);
+
+/* relay_probe.c: which of them can be read, or are left out (relay.h). Only where there are several. */
+/* Before any is read. Takes a second where one cannot. */
+void relay_probe_all(struct reader *r);
+/* Now and then: those that are left out. */
+void relay_probe_again(struct reader *r);
+
+/* relay_ping.c */
+#define RELAY_PROBE_MS 0 /* when a ping was sent that says nothing but that its queue takes it */
+/* Appends the properties of one. number: as relay_ping_last_hop, or 0. */
+void relay_put_ping(struct buf *properties, int64_t sent_ms, int number);
 
 /* relay_proof.c */
 /* false: it is none. */

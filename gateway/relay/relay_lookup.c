@@ -166,7 +166,6 @@ static void run_connected(struct lookup *lookup, struct err *e)
                 return;
             say_failed(lookup, e);
         }
-        relay_exit_readable(&lookup->rescue);
         relay_rescue_find_receipts(&lookup->rescue);
         relay_rescue_declare(&lookup->rescue, lookup->pg);
         int64_t nap_ms = look_up_messages(lookup, e);
@@ -204,7 +203,6 @@ void *relay_lookup_thread(void *arg)
         relay_rescue_connected(&lookup.rescue);
         err_clear(&e);
         run_connected(&lookup, &e);
-        relay_exit_without_database(&lookup.rescue);
         if (e.kind != ERR_NONE)
             log_debug("relay look-up: %s", e.text);
         pg_close(lookup.pg);

@@ -3,6 +3,7 @@
 #include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
 #include "core/message/wire.h"
+#include "gateway/relay/relay_internal.h"
 #include "gateway/relay/relay_rescue.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
@@ -23,19 +24,11 @@ static void on_lost_ping(struct relay_rescue *rescue)
 
 static int connect_line(struct relay_rescue *rescue, struct relay_line *line, struct err *e)
 {
-    *line = (struct relay_line){.broker = sessions_open_broker(rescue->runtime, "postdate relay look-up", e)};
+    *line = (struct relay_line){
+        .broker = sessions_open_broker_with(rescue->runtime, "postdate relay look-up", RELAY_HEARTBEAT_S, e)};
     if (line == &rescue->line)
         memset(rescue->last_hop, 0, sizeof rescue->last_hop); /* pings may be lost */
     return line->broker ? broker_confirm_select(line->broker, e) : -1;
-}
-
-static void note_confirm(struct relay_line *line, const struct broker_event *ev)
-{
-    if (line->awaited == 0 || (ev->multiple ? ev->tag < line->awaited : ev->tag != line->awaited))
-        return;
-    line->awaited = 0;
-    line->confirmed |= ev->kind == BROKER_EVENT_ACK;
-    line->refused |= ev->kind == BROKER_EVENT_NACK;
 }
 
 int relay_line_open(struct relay_rescue *rescue, struct relay_line *line, struct err *e)
@@ -49,8 +42,6 @@ int relay_line_open(struct relay_rescue *rescue, struct relay_line *line, struct
         if (broker_next_event(line->broker, &rescue->arena, 0, 0, &ev, e) != 0)
             return -1;
         lost = lost || ev.kind == BROKER_EVENT_RETURN;
-        if (ev.kind == BROKER_EVENT_ACK || ev.kind == BROKER_EVENT_NACK)
-            note_confirm(line, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED)
             line->blocked = ev.kind == BROKER_EVENT_BLOCKED;
     } while (ev.kind != BROKER_EVENT_NONE);
@@ -68,28 +59,31 @@ void relay_line_check(struct relay_line *line, const struct err *e)
     *line = (struct relay_line){0};
 }
 
+void relay_put_ping(struct buf *properties, int64_t sent_ms, int number)
+{
+    const struct wire_properties p = {.flags = WIRE_HEADERS};
+    size_t headers = wire_properties_begin(&p, properties);
+    wire_put_int64(properties, bytes_of_str(LAST_HOP_PING_HEADER), sent_ms);
+    if (number)
+        wire_put_int64(properties, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
+    wire_properties_end(&p, headers, properties);
+}
+
 /* number: of an exit queue of RabbitMQ's last hop; 0: the relay's. */
 static bool send_ping(struct relay_rescue *rescue, struct relay_line *line, const char *queue, int number,
                       int64_t now_ms)
 {
-    const struct wire_properties p = {.flags = WIRE_HEADERS};
     struct buf properties;
     struct err e = {0};
-    uint64_t tag = 0;
+    uint64_t tag;
     buf_init(&properties, 200);
-    size_t headers = wire_properties_begin(&p, &properties);
-    wire_put_int64(&properties, bytes_of_str(LAST_HOP_PING_HEADER), now_ms);
-    if (number)
-        wire_put_int64(&properties, bytes_of_str(RELAY_PING_QUEUE_HEADER), number);
-    wire_properties_end(&p, headers, &properties);
+    relay_put_ping(&properties, now_ms, number);
     bool sent = relay_line_open(rescue, line, &e) == 0 &&
                 broker_publish_to_queue(line->broker, queue, &properties, (struct bytes){0}, &tag, &e) == 0 &&
                 broker_flush(line->broker, &e) == 0;
     buf_free(&properties);
     if (!sent)
         relay_line_check(line, &e);
-    else if (number == 0 && line->awaited == 0)
-        line->awaited = tag;
     return sent;
 }
 

@@ -127,6 +127,8 @@ bool relay_is_ping(struct reader *r, const struct broker_event *ev)
     if (wire_properties_read(ev->properties, &p, NULL) != 0 ||
         !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) || !wire_field_int(&f, &sent_ms))
         return false;
+    if (sent_ms == RELAY_PROBE_MS)
+        return true;
     if (!runtime_now_ms(r->runtime, &now_ms))
         now_ms = sent_ms;
     /* Anybody who may publish to the queue can send one. */

@@ -29,9 +29,7 @@ struct last_hop_watch {
 /* A connection for pings. */
 struct relay_line {
     struct broker *broker;
-    bool blocked;            /* an alarm */
-    uint64_t awaited;        /* the ping through an exit queue whose confirm is awaited; 0: none */
-    bool confirmed, refused; /* one was, since relay_exit_readable */
+    bool blocked; /* an alarm */
 };
 
 /* Of an exit queue. */
@@ -93,10 +91,6 @@ bool relay_ping_last_hop(struct relay_rescue *rescue, int number, int64_t now_ms
 
 /* relay_exit.c: the exit queues, each for itself. */
 void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms);
-/* Reads those through which a ping has been confirmed. Whenever it is called. */
-void relay_exit_readable(struct relay_rescue *rescue);
-/* Without one nobody pings: all that are not known to be silent are read. */
-void relay_exit_without_database(struct relay_rescue *rescue);
 /* What the database says of them: new ones are declared and read, and as many bound as are wanted. -1: the
  * database did not answer. */
 int relay_exit_follow(struct relay_rescue *rescue, const struct relay_marks *m, struct err *e);

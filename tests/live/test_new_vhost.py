@@ -59,7 +59,7 @@ class Anew:
         gateways = [p.gateway(**handover(self.transport, grace=NEVER)) for _ in range(2)]
         self.hand_over(p)
         self.make_anew(p)
-        wait_until(lambda: (not self.lost or any(g.lines_with('nothing left') for g in gateways)) and p.stack.rabbitmqctl('-q', 'list_exchanges', '-p', p.vhost, 'name').count('postdate.delivery'),
+        wait_until(lambda: self.check_in_time() or (not self.lost or any(g.lines_with('nothing left') for g in gateways)) and p.stack.rabbitmqctl('-q', 'list_exchanges', '-p', p.vhost, 'name').count('postdate.delivery'),
                    90, 'it to be found out')
         self.assert_on_time(p, gateways)
 
