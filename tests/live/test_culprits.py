@@ -119,7 +119,7 @@ class Culprits(LiveTest):
         wait_until(lambda: all(len(broker.refused.get(bad, [])) >= 3 for bad in bads), 15, 'the bad ones to be tried')
         for bad in bads:
             tried = broker.refused[bad]
-            self.assertLess(len(tried[1]), 8, (bad, tried))  # a suspect waits for the others' confirms, but not for long
+            self.assertLess(len(tried[1]), 16, (bad, tried))  # a suspect waits for the others' confirms, but not for long: a busy machine confirms late
             # Nor for a destination that confirms nothing for half a second, as on a busy machine.
             later = [len(company) for company in tried[2:] if company]
             self.assertTrue(len(later) <= 1 and sum(later) < 8, (bad, tried))
