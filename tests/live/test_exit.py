@@ -66,6 +66,7 @@ class Exit(SharedExit, Checks):
         p.load('publish', '--routing-key', 'k', '--count', 150, '--due-at-ms', first_ms, '--due-rate', 150).result()
         wait_until(lambda: p.counts() == {'handed': 150}, 8 * self.pace - 1, 'all to be handed over')
         queue = f"'{p.vhost}_{EXITS[2]}'"
+        wait_until(lambda: now_ms() > first_ms - 6000, 60, 'less than half a minute to be left until it counts as dead')
         p.stack.rabbitmqctl('eval', f'sys:suspend({queue}).')
         try:
             if now_ms() >= first_ms - 1000:
