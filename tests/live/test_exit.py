@@ -224,7 +224,6 @@ class ExitFirst(LiveTest):
         out = p.stack.rabbitmqctl('-q', 'list_bindings', '-p', p.vhost, 'source_name', 'destination_name')
         self.assertNotIn('postdate.ttl.exit\tpostdate.exit\n', out)
 
-
     def test_a_host_that_is_away_is_left_out(self):
         p = self.place()
         nobody = f'127.0.0.1:{free_ports(1)[0]}'
