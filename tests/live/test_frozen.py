@@ -87,7 +87,7 @@ class FrozenPostgres(LiveTest):
         wait_until(lambda: self.p.counts() == {'delivered': COUNT}, 90, 'all to be delivered')
         doubled = self.c.depth('q') - COUNT
         print(f'note frozen: {doubled} of {COUNT} came twice', flush=True)
-        self.assertTrue(0 <= doubled <= 256, doubled)  # what was published and not settled: 0025
+        self.assertTrue(0 <= doubled <= 256, doubled)  # what was published and not settled: docs/internals/decisions/in-flight.md, "At most 256 unsettled"
         self.assertEqual(len(self.g.lines_with('trying again until it works')), 1, self.g.log())
         self.assertEqual(self.g.term(), 0)
 

@@ -1,7 +1,7 @@
 """Cron expressions as Spring and Quartz write them, against Spring's and Quartz's own classes.
 
 Spring and Quartz come from Maven, once, under build/examples; the test is skipped without Java, Maven or network. When clocks change they
-do as they like (docs/internals/decisions/0058-cron-lives-in-sql.md), so what is within a day and a half of a change is left out.
+do as they like (docs/internals/decisions/recurring.md, "Compared with other crons"), so what is within a day and a half of a change is left out.
 """
 import bisect
 import datetime as dt
