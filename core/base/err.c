@@ -73,27 +73,10 @@ bool err_is_transient(const struct err *e)
 
 int err_exit_code(const struct err *e)
 {
-    switch (e->kind) {
-    case ERR_NONE:
-        return 0;
-    case ERR_USAGE:
-        return 64;
-    case ERR_REJECT:
-        return 65;
-    case ERR_NOT_FOUND:
-        return 66;
-    case ERR_AWAY:
-        return 69;
-    case ERR_LIMIT:
-    case ERR_BUSY:
-        return 75;
-    case ERR_PERMISSION:
-        return 77;
-    case ERR_CONFIG:
-        return 78;
-    case ERR_STOPPING:
-    case ERR_BUG:
-        break;
-    }
-    return 1;
+    static const int codes[] = {
+        [ERR_NONE] = 0,    [ERR_USAGE] = 64,   [ERR_REJECT] = 65, [ERR_NOT_FOUND] = 66,
+        [ERR_AWAY] = 69,   [ERR_LIMIT] = 75,   [ERR_BUSY] = 75,   [ERR_PERMISSION] = 77,
+        [ERR_CONFIG] = 78, [ERR_STOPPING] = 1, [ERR_BUG] = 1,
+    };
+    return codes[e->kind];
 }

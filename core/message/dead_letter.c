@@ -1,7 +1,7 @@
 #include "core/message/dead_letter.h"
 
+#include "core/base/hash.h"
 #include "core/base/names.h"
-#include "core/base/sha256.h"
 #include "core/message/delay.h"
 #include "core/message/last_hop.h"
 #include "core/message/request_headers.h"

@@ -1,7 +1,7 @@
 #include "core/message/delay.h"
 #include "core/base/duration.h"
+#include "core/base/hash.h"
 #include "core/base/random.h"
-#include "core/base/sha256.h"
 #include "core/base/timestamp.h"
 #include "core/message/stamp.h"
 #include <math.h>

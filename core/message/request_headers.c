@@ -1,5 +1,4 @@
 #include "core/message/request_headers.h"
-#include "core/base/glob.h"
 #include "core/message/accept.h"
 #include "core/message/wire.h"
 #include <string.h>

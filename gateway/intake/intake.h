@@ -72,7 +72,6 @@ struct intake {
     bool delays_said;
     struct store_session session;
     struct store_locks locks;
-    struct random_pool random;
     struct arena arena;
     struct intake_delivery deliveries[INTAKE_BATCH_MAX];
     struct store_item items[INTAKE_BATCH_MAX];
