@@ -75,8 +75,7 @@ INCLUDED_MAX = 3  # no header but core's is included by more than one file in th
 SHORT = {
     # an algorithm
     'core/base/base64.c', 'core/base/random.c',
-    # a rule about messages, tested alone
-    'core/message/hold_policy.c', 'core/message/message.c', 'core/message/stamp.c',
+    # a rule tested alone
     'gateway/runtime/once_rule.c', 'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
     # a queue and its exchange; what is left of any; the row that the SQL functions read; the counts of an objective
     'amqp/topology/topology_retry.c', 'sql/operate/slo.c',

@@ -2,7 +2,7 @@
 
 #include "amqp/connection/broker_internal.h"
 #include "core/base/names.h"
-#include "core/message/stamp.h"
+#include "core/message/delay.h"
 #include "core/message/wire.h"
 #include <stdio.h>
 #include <string.h>

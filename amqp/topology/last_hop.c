@@ -2,7 +2,7 @@
 
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"
-#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
 #include <string.h>
 
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))

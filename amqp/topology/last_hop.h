@@ -1,5 +1,5 @@
 /* What RabbitMQ needs to deliver by itself what it waited with (handover.last_hop = broker;
- * core/message/last_hop.h).
+ * core/message/publish_headers.h).
  *
  * Dead-lettering from the exit queues is at-least-once: what a target queue refuses or cannot take stays and
  * is tried again every three minutes, and 32 such messages hold up all others (rabbit_fifo_dlx_worker, 3.10
@@ -12,7 +12,7 @@
 #include "amqp/connection/broker.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
 
 #define LAST_HOP_PING_HEADER "x-postdate-ping" /* what has this comes to the receipts, and nowhere else */
 

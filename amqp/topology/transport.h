@@ -4,9 +4,10 @@
  * A transport is a struct of functions and of capabilities; nothing outside asks which one it is. Three
  * topologies, one shape: the gateway publishes to the exchange that address() names, with headers that say
  * how long to wait; when the time is over the message comes to the exit queue, from which a gateway takes it
- * (core/message/envelope.h), or to one from which RabbitMQ delivers it (core/message/last_hop.h). Nothing
- * else of the message is looked at. Owned and used by one thread, that of the broker connection; address() by
- * any. Never publish with `mandatory`: the plugin returns every delayed message as unroutable. */
+ * (core/message/envelope.h), or to one from which RabbitMQ delivers it (core/message/publish_headers.h).
+ * Nothing else of the message is looked at. Owned and used by one thread, that of the broker connection;
+ * address() by any. Never publish with `mandatory`: the plugin returns every delayed message as unroutable.
+ */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
 #define POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
 
@@ -30,8 +31,8 @@ struct transport_options {
     int exit_bound; /* so many get what comes out, 1..exit_queues, by the exchange broker_names.exit_shards,
                        to which transport_move_exit has moved it; TRANSPORT_EXIT_DIRECT, or
                        TRANSPORT_EXIT_UNKNOWN */
-    int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/message/last_hop.h); 0: none does. It
-                           must be declared already */
+    int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/message/publish_headers.h); 0: none
+                           does. It must be declared already */
 };
 
 struct transport_wait {

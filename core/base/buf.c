@@ -28,6 +28,16 @@ struct bytes buf_bytes(const struct buf *b)
     return bytes_of(b->data, b->len);
 }
 
+int buf_move(struct buf *b, struct arena *a, struct bytes *out, struct err *e)
+{
+    size_t len = b->len;
+    bool failed = b->failed;
+    *out = arena_copy(a, bytes_of(b->data, failed ? 0 : len));
+    failed = failed || (len > 0 && out->data == NULL);
+    buf_free(b);
+    return failed ? err_set(e, ERR_BUG, "out of memory: no room for %zu bytes", len) : 0;
+}
+
 /* Makes room for len more bytes, and for a NUL that vsnprintf writes behind them. Returns where they go, or
  * NULL with `failed` set. */
 static uint8_t *reserve_bytes(struct buf *b, size_t len)

@@ -49,6 +49,14 @@ bool bytes_start_with_str(struct bytes a, const char *prefix)
     return a.len >= len && (len == 0 || memcmp(a.data, prefix, len) == 0);
 }
 
+int bytes_find_word(struct bytes a, const char *const words[])
+{
+    for (int i = 0; words[i] != NULL; i++)
+        if (bytes_equal_str(a, words[i]))
+            return i;
+    return -1;
+}
+
 int hex_digit(uint8_t c)
 {
     if (c >= '0' && c <= '9')

@@ -27,6 +27,9 @@ bool bytes_start_with_str(struct bytes a, const char *prefix);
  */
 bool glob_matches(struct bytes pattern, struct bytes name);
 
+/* Which of these words (NULL behind the last) it is; -1: none. */
+int bytes_find_word(struct bytes a, const char *const words[]);
+
 /* The value of a hexadecimal digit; -1: it is none. */
 int hex_digit(uint8_t c);
 

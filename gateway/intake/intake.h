@@ -14,7 +14,7 @@
 #include "core/base/names.h"
 #include "core/base/random.h"
 #include "core/message/accept.h"
-#include "core/message/stamp.h"
+#include "core/message/delay.h"
 #include "gateway/pipeline/handover.h"
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"

@@ -1,7 +1,7 @@
 /* The hand-over publisher's part: what makes the broker wait. */
 #include "amqp/topology/last_hop.h"
 #include "core/message/envelope.h"
-#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"

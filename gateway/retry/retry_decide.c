@@ -1,7 +1,7 @@
 /* What becomes of each refusal. */
 #include "gateway/retry/retry.h"
 
-#include "core/message/deadline.h"
+#include "core/message/delay.h"
 
 #include <stdio.h>
 
