@@ -77,8 +77,8 @@ SHORT = {
     'core/base/base64.c', 'core/base/random.c',
     # a rule tested alone
     'gateway/runtime/once_rule.c', 'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
-    # a queue and its exchange; what is left of any; the row that the SQL functions read; the counts of an objective
-    'amqp/topology/topology_retry.c', 'sql/operate/slo.c',
+    # the counts of an objective; a transport that RabbitMQ's plugin does
+    'sql/operate/slo.c', 'amqp/topology/transport_plugin.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor

@@ -63,7 +63,7 @@ static int probe(struct intake *in, struct broker *b, char queue[NAMES_SIZE], st
                  struct err *e)
 {
     names_random(broker_names.probe, queue);
-    return broker_declare_exclusive_queue(b, queue, NULL, 0, e) != 0 ||
+    return broker_declare_exclusive_queue(b, queue, NULL, e) != 0 ||
                    broker_consume(b, queue, TAG, 1, e) != 0 || exchange_probe(in, b, queue, out, e) != 0 ||
                    broker_cancel_consume(b, TAG, e) != 0
                ? -1
