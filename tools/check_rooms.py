@@ -74,12 +74,11 @@ INCLUDED_MAX = 3  # no header but core's is included by more than one file in th
 
 SHORT = {
     # an algorithm
-    'core/base/backoff.c', 'core/base/glob.c', 'core/base/random.c', 'core/base/sha256.c', 'core/base/siphash.c',
-    # a rule about messages, tested alone
-    'core/message/hold_policy.c', 'core/message/message.c', 'core/message/stamp.c',
+    'core/base/base64.c', 'core/base/random.c',
+    # a rule tested alone
     'gateway/runtime/once_rule.c', 'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
-    # a queue and its exchange; what is left of any; the row that the SQL functions read; the counts of an objective
-    'amqp/topology/topology_retry.c', 'sql/operate/slo.c',
+    # the counts of an objective; a transport that RabbitMQ's plugin does
+    'sql/operate/slo.c', 'amqp/topology/transport_plugin.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor

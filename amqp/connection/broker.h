@@ -84,26 +84,33 @@ int broker_heartbeat_s(const struct broker *b);    /* what both agreed on; 0: no
 /* --- declaring: synchronous, idempotent. ERR_CONFIG: exists with other settings (names it; the connection is
  * dead then); ERR_PERMISSION: refused; ERR_NOT_FOUND: bind to a missing thing; ERR_AWAY. */
 struct broker_arg {
-    const char *name;
+    const char *name; /* NULL behind the last; a list of none may be NULL */
     const char *text; /* string value, or NULL for … */
     int64_t number;   /* … this integer … */
     bool flag;        /* … or, if set, true … */
     bool present; /* … or, if set, no value: a headers exchange asks only whether there is such a header */
 };
+/* A list of them: BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum"), BROKER_NUMBER("x-max-length", 1)). */
+/* clang-format off */
+#define BROKER_ARGS(...) (const struct broker_arg[]){__VA_ARGS__, BROKER_NO_ARG}
+#define BROKER_TEXT(n, t) {.name = (n), .text = (t)}
+#define BROKER_NUMBER(n, v) {.name = (n), .number = (v)}
+#define BROKER_PRESENT(n) {.name = (n), .present = true}
+#define BROKER_NO_ARG {.name = NULL}
+/* clang-format on */
 int broker_declare_exchange(struct broker *b, const char *name, const char *type,
                             struct err *e); /* durable */
-int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
+int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args,
                          struct err *e); /* durable, not exclusive */
 /* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
 int broker_declare_exclusive_queue(struct broker *b, const char *name, const struct broker_arg *args,
-                                   size_t arg_count, struct err *e);
+                                   struct err *e);
 struct broker_exchange {
     const char *name, *type;
     bool transient;                /* neither it nor its bindings survive a restart of RabbitMQ */
     bool internal;                 /* clients cannot publish to it */
     bool auto_delete;              /* deleted with the last of its bindings, if it had one */
     const struct broker_arg *args; /* such as x-delayed-type, alternate-exchange */
-    size_t arg_count;
 };
 int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x, struct err *e);
 /* After that has failed with ERR_CONFIG. True: RabbitMQ does not know the type, and e (ERR_CONFIG) names the
@@ -114,7 +121,6 @@ struct broker_binding {
     const char *to;                /* the queue, or the exchange */
     const char *from, *key;        /* exchange; binding key, NULL: "" */
     const struct broker_arg *args; /* such as x-match */
-    size_t arg_count;
 };
 int broker_bind_queue(struct broker *b, const struct broker_binding *x, struct err *e);
 int broker_unbind_queue(struct broker *b, const struct broker_binding *x, struct err *e); /* missing: fine */
@@ -154,9 +160,10 @@ int broker_check_consumers(struct broker *b, const struct broker_consumer *consu
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
 
-/* After a call that failed because the server closed the channel (a publish to an exchange that is missing):
- * opens it anew, which costs two round trips instead of a login. What was in flight is unconfirmed, consumers
- * are gone, confirms are to be switched on again. -1: the connection is gone, too, or was lost over it. */
+/* After a call that failed because the server closed the channel (a publish to an exchange that is missing),
+ * else nothing: opens it anew, which costs two round trips instead of a login. What was in flight is
+ * unconfirmed, consumers are gone, confirms are to be switched on again. -1: the connection is gone, too, or
+ * was lost over it. */
 int broker_reopen(struct broker *b, struct err *e);
 
 /* --- publishing */

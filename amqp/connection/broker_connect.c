@@ -190,7 +190,7 @@ void broker_close(struct broker *b)
                                       .decoded = &close,
                                       .reply = AMQP_CONNECTION_CLOSE_OK_METHOD,
                                       .what = "close",
-                                      .last = true};
+                                      .others = BROKER_DROP};
         int64_t deadline_ns = clock_monotonic_ns() + CLOSE_NS;
         if (broker_send_method_until(b, &c, deadline_ns, NULL) == 0)
             (void)broker_await(b, &c, deadline_ns, NULL, NULL);

@@ -41,25 +41,27 @@ struct args {
     amqp_table_t table; /* of them: this must stay where it is */
 };
 
-static int put_args(struct args *out, const struct broker_arg *args, size_t arg_count, struct err *e)
+static int put_args(struct args *out, const struct broker_arg *args, struct err *e)
 {
-    if (arg_count > ARGS_MAX)
-        return err_set(e, ERR_BUG, "more than %d arguments", ARGS_MAX);
-    for (size_t i = 0; i < arg_count; i++) {
+    size_t count = 0;
+    for (; args && args[count].name; count++) {
+        const struct broker_arg *x = &args[count];
         amqp_field_value_t v = {.kind = AMQP_FIELD_KIND_VOID};
-        if (args[i].text) {
+        if (count == ARGS_MAX)
+            return err_set(e, ERR_BUG, "more than %d arguments", ARGS_MAX);
+        if (x->text) {
             v.kind = AMQP_FIELD_KIND_UTF8;
-            v.value.bytes = amqp_cstring_bytes(args[i].text);
-        } else if (args[i].flag) {
+            v.value.bytes = amqp_cstring_bytes(x->text);
+        } else if (x->flag) {
             v.kind = AMQP_FIELD_KIND_BOOLEAN;
             v.value.boolean = 1;
-        } else if (!args[i].present) {
+        } else if (!x->present) {
             v.kind = AMQP_FIELD_KIND_I64;
-            v.value.i64 = args[i].number;
+            v.value.i64 = x->number;
         }
-        out->entries[i] = (amqp_table_entry_t){.key = amqp_cstring_bytes(args[i].name), .value = v};
+        out->entries[count] = (amqp_table_entry_t){.key = amqp_cstring_bytes(x->name), .value = v};
     }
-    out->table = (amqp_table_t){.num_entries = (int)arg_count, .entries = out->entries};
+    out->table = (amqp_table_t){.num_entries = (int)count, .entries = out->entries};
     return 0;
 }
 
@@ -71,7 +73,7 @@ int broker_declare_exchange(struct broker *b, const char *name, const char *type
 int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x, struct err *e)
 {
     struct args a;
-    if (put_args(&a, x->args, x->arg_count, e))
+    if (put_args(&a, x->args, e))
         return -1;
     amqp_exchange_declare_t m = {.exchange = amqp_cstring_bytes(x->name),
                                  .type = amqp_cstring_bytes(x->type),
@@ -129,10 +131,10 @@ int broker_delete_queue(struct broker *b, const char *name, struct err *e)
 }
 
 static int declare_queue(struct broker *b, const char *name, bool exclusive, const struct broker_arg *args,
-                         size_t arg_count, struct err *e)
+                         struct err *e)
 {
     struct args a;
-    if (put_args(&a, args, arg_count, e))
+    if (put_args(&a, args, e))
         return -1;
     amqp_queue_declare_t m = {.queue = amqp_cstring_bytes(name),
                               .durable = !exclusive,
@@ -142,16 +144,15 @@ static int declare_queue(struct broker *b, const char *name, bool exclusive, con
     return ask(b, AMQP_QUEUE_DECLARE_METHOD, &m, NULL, e, "declare queue '%s'", name);
 }
 
-int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, size_t arg_count,
-                         struct err *e)
+int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args, struct err *e)
 {
-    return declare_queue(b, name, false, args, arg_count, e);
+    return declare_queue(b, name, false, args, e);
 }
 
 int broker_declare_exclusive_queue(struct broker *b, const char *name, const struct broker_arg *args,
-                                   size_t arg_count, struct err *e)
+                                   struct err *e)
 {
-    return declare_queue(b, name, true, args, arg_count, e);
+    return declare_queue(b, name, true, args, e);
 }
 
 int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, uint32_t *consumers,
@@ -168,61 +169,45 @@ int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, u
     return 0;
 }
 
-static amqp_bytes_t key_of(const struct broker_binding *x)
+/* Four requests with the same arguments. */
+static int tie(struct broker *b, amqp_method_number_t number, const struct broker_binding *x, struct err *e)
 {
-    return amqp_cstring_bytes(x->key ? x->key : "");
+    struct args a;
+    if (put_args(&a, x->args, e))
+        return -1;
+    const amqp_bytes_t to = amqp_cstring_bytes(x->to), from = amqp_cstring_bytes(x->from),
+                       key = amqp_cstring_bytes(x->key ? x->key : "");
+    amqp_queue_bind_t bind_queue = {.queue = to, .exchange = from, .routing_key = key, .arguments = a.table};
+    amqp_queue_unbind_t unbind_queue = {
+        .queue = to, .exchange = from, .routing_key = key, .arguments = a.table};
+    amqp_exchange_bind_t bind = {.destination = to, .source = from, .routing_key = key, .arguments = a.table};
+    amqp_exchange_unbind_t unbind = {
+        .destination = to, .source = from, .routing_key = key, .arguments = a.table};
+    bool binds = number == AMQP_QUEUE_BIND_METHOD || number == AMQP_EXCHANGE_BIND_METHOD;
+    bool queue = number == AMQP_QUEUE_BIND_METHOD || number == AMQP_QUEUE_UNBIND_METHOD;
+    void *decoded = queue ? (binds ? (void *)&bind_queue : &unbind_queue) : (binds ? (void *)&bind : &unbind);
+    return ask(b, number, decoded, NULL, e, "%s %s '%.120s' %s exchange '%.120s'", binds ? "bind" : "unbind",
+               queue ? "queue" : "exchange", x->to, binds ? "to" : "from", x->from);
 }
 
 int broker_bind_queue(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    struct args a;
-    if (put_args(&a, x->args, x->arg_count, e))
-        return -1;
-    amqp_queue_bind_t m = {.queue = amqp_cstring_bytes(x->to),
-                           .exchange = amqp_cstring_bytes(x->from),
-                           .routing_key = key_of(x),
-                           .arguments = a.table};
-    return ask(b, AMQP_QUEUE_BIND_METHOD, &m, NULL, e, "bind queue '%.120s' to exchange '%.120s'", x->to,
-               x->from);
+    return tie(b, AMQP_QUEUE_BIND_METHOD, x, e);
 }
 
 int broker_unbind_queue(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    struct args a;
-    if (put_args(&a, x->args, x->arg_count, e))
-        return -1;
-    amqp_queue_unbind_t m = {.queue = amqp_cstring_bytes(x->to),
-                             .exchange = amqp_cstring_bytes(x->from),
-                             .routing_key = key_of(x),
-                             .arguments = a.table};
-    return ask(b, AMQP_QUEUE_UNBIND_METHOD, &m, NULL, e, "unbind queue '%.120s' from exchange '%.120s'",
-               x->to, x->from);
+    return tie(b, AMQP_QUEUE_UNBIND_METHOD, x, e);
 }
 
 int broker_bind_exchange(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    struct args a;
-    if (put_args(&a, x->args, x->arg_count, e))
-        return -1;
-    amqp_exchange_bind_t m = {.destination = amqp_cstring_bytes(x->to),
-                              .source = amqp_cstring_bytes(x->from),
-                              .routing_key = key_of(x),
-                              .arguments = a.table};
-    return ask(b, AMQP_EXCHANGE_BIND_METHOD, &m, NULL, e, "bind exchange '%.120s' to exchange '%.120s'",
-               x->to, x->from);
+    return tie(b, AMQP_EXCHANGE_BIND_METHOD, x, e);
 }
 
 int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, struct err *e)
 {
-    struct args a;
-    if (put_args(&a, x->args, x->arg_count, e))
-        return -1;
-    amqp_exchange_unbind_t m = {.destination = amqp_cstring_bytes(x->to),
-                                .source = amqp_cstring_bytes(x->from),
-                                .routing_key = key_of(x),
-                                .arguments = a.table};
-    return ask(b, AMQP_EXCHANGE_UNBIND_METHOD, &m, NULL, e, "unbind exchange '%.120s' from exchange '%.120s'",
-               x->to, x->from);
+    return tie(b, AMQP_EXCHANGE_UNBIND_METHOD, x, e);
 }
 
 /* Prefetch and consumers in one piece: the server is to have read the last of them before it begins to
@@ -326,6 +311,8 @@ int broker_confirm_select(struct broker *b, struct err *e)
 
 int broker_reopen(struct broker *b, struct err *e)
 {
+    if (!b->dead)
+        return 0;
     if (!b->can_reopen)
         return err_set(e, ERR_AWAY, "cannot open a channel anew: RabbitMQ at %s: the connection is gone",
                        b->address);

@@ -109,12 +109,6 @@ static int copy_bytes(struct broker *b, struct arena *arena, struct bytes from, 
     return from.len && !to->data ? arena_full(b, e) : 0;
 }
 
-static int copy_field(struct broker *b, struct arena *arena, amqp_bytes_t from, struct bytes *to,
-                      struct err *e)
-{
-    return copy_bytes(b, arena, broker_bytes(from), to, e);
-}
-
 /* Class, weight, the body's size; what follows are the properties, and whether they can be read is no matter
  * of the connection. */
 static int read_header(struct broker *b, const struct broker_frame *frame, uint64_t *size, struct err *e)
@@ -160,35 +154,23 @@ static int read_content(struct broker *b, struct arena *arena, size_t max_body, 
     return 0;
 }
 
-static int read_delivery(struct broker *b, struct arena *arena, size_t max_body,
-                         const amqp_basic_deliver_t *m, struct broker_event *event, struct err *e)
+/* What a delivery and a return begin with, and their content. */
+static int read_message(struct broker *b, struct arena *arena, size_t max_body, const amqp_bytes_t names[3],
+                        struct broker_event *event, struct err *e)
 {
-    event->kind = BROKER_EVENT_DELIVERY;
-    b->check_ms = clock_monotonic_ms() + BROKER_QUIET_MS;
-    event->tag = m->delivery_tag;
-    event->redelivered = m->redelivered;
-    if (copy_field(b, arena, m->consumer_tag, &event->text, e) ||
-        copy_field(b, arena, m->exchange, &event->exchange, e) ||
-        copy_field(b, arena, m->routing_key, &event->routing_key, e))
-        return -1;
-    return read_content(b, arena, max_body, event, e) ? -1 : 1;
-}
-
-static int read_return(struct broker *b, struct arena *arena, size_t max_body, const amqp_basic_return_t *m,
-                       struct broker_event *event, struct err *e)
-{
-    event->kind = BROKER_EVENT_RETURN;
-    event->code = m->reply_code;
-    if (copy_field(b, arena, m->reply_text, &event->text, e) ||
-        copy_field(b, arena, m->exchange, &event->exchange, e) ||
-        copy_field(b, arena, m->routing_key, &event->routing_key, e))
+    if (copy_bytes(b, arena, broker_bytes(names[0]), &event->text, e) ||
+        copy_bytes(b, arena, broker_bytes(names[1]), &event->exchange, e) ||
+        copy_bytes(b, arena, broker_bytes(names[2]), &event->routing_key, e))
         return -1;
     return read_content(b, arena, max_body, event, e) ? -1 : 1;
 }
 
 /* A confirm of something that was never published would be believed by whoever waits for all up to a tag. */
-static int read_confirm(struct broker *b, struct broker_event *event, struct err *e)
+static int read_confirm(struct broker *b, struct broker_event *event, const amqp_basic_ack_t *m,
+                        struct err *e)
 {
+    event->tag = m->delivery_tag;
+    event->multiple = m->multiple;
     if (event->tag > 0 && event->tag < b->next_seq)
         return 1;
     b->dead = true;
@@ -202,28 +184,35 @@ static int read_method(struct broker *b, struct arena *arena, size_t max_body, c
                        struct broker_event *event, struct err *e)
 {
     switch (method->id) {
-    case AMQP_BASIC_ACK_METHOD: {
-        const amqp_basic_ack_t *m = method->decoded;
+    case AMQP_BASIC_ACK_METHOD:
         event->kind = BROKER_EVENT_ACK;
-        event->tag = m->delivery_tag;
-        event->multiple = m->multiple;
-        return read_confirm(b, event, e);
-    }
+        return read_confirm(b, event, method->decoded, e);
     case AMQP_BASIC_NACK_METHOD: {
         const amqp_basic_nack_t *m = method->decoded;
+        const amqp_basic_ack_t same = {.delivery_tag = m->delivery_tag, .multiple = m->multiple};
         event->kind = BROKER_EVENT_NACK;
-        event->tag = m->delivery_tag;
-        event->multiple = m->multiple;
-        return read_confirm(b, event, e);
+        return read_confirm(b, event, &same, e);
     }
-    case AMQP_BASIC_DELIVER_METHOD:
-        return read_delivery(b, arena, max_body, method->decoded, event, e);
-    case AMQP_BASIC_RETURN_METHOD:
-        return read_return(b, arena, max_body, method->decoded, event, e);
+    case AMQP_BASIC_DELIVER_METHOD: {
+        const amqp_basic_deliver_t *m = method->decoded;
+        const amqp_bytes_t names[] = {m->consumer_tag, m->exchange, m->routing_key};
+        event->kind = BROKER_EVENT_DELIVERY;
+        event->tag = m->delivery_tag;
+        event->redelivered = m->redelivered;
+        b->check_ms = clock_monotonic_ms() + BROKER_QUIET_MS;
+        return read_message(b, arena, max_body, names, event, e);
+    }
+    case AMQP_BASIC_RETURN_METHOD: {
+        const amqp_basic_return_t *m = method->decoded;
+        const amqp_bytes_t names[] = {m->reply_text, m->exchange, m->routing_key};
+        event->kind = BROKER_EVENT_RETURN;
+        event->code = m->reply_code;
+        return read_message(b, arena, max_body, names, event, e);
+    }
     case AMQP_BASIC_CANCEL_METHOD: { /* RabbitMQ sends it with no-wait: there is nothing to answer */
         const amqp_basic_cancel_t *m = method->decoded;
         event->kind = BROKER_EVENT_CANCELLED;
-        return copy_field(b, arena, m->consumer_tag, &event->text, e) ? -1 : 1;
+        return copy_bytes(b, arena, broker_bytes(m->consumer_tag), &event->text, e) ? -1 : 1;
     }
     case AMQP_BASIC_QOS_OK_METHOD:
         event->kind = BROKER_EVENT_PONG;

@@ -26,6 +26,104 @@ bool broker_is_close(const struct broker_frame *f)
            (f->method.id == AMQP_CHANNEL_CLOSE_METHOD || f->method.id == AMQP_CONNECTION_CLOSE_METHOD);
 }
 
+/* --- the server closes a channel or the connection: why, and what the caller should do about it. Its code
+ * decides; its text, which changes with its release, is only shown. */
+
+/* https://github.com/rabbitmq/rabbitmq-server/pull/14209 */
+#define INTERNAL_ERROR_HINT                                                                                  \
+    " (an error inside RabbitMQ, its log says which; before 4.2 also for a message sent by AMQP 1.0 with a " \
+    "value for which AMQP 0-9-1 has no type)"
+
+/* 530 stands for a vhost that is not there, one that the user may not enter, and a limit on connections
+ * alike. Each of them passes when somebody corrects it. */
+static enum err_kind login_kind(int code)
+{
+    return code == AMQP_ACCESS_REFUSED ? ERR_PERMISSION
+           : code == AMQP_INVALID_PATH ? ERR_CONFIG
+           : code == AMQP_NOT_ALLOWED  ? ERR_BUSY
+                                       : ERR_AWAY;
+}
+
+static enum err_kind declare_kind(int code)
+{
+    switch (code) {
+    case AMQP_ACCESS_REFUSED:
+        return ERR_PERMISSION;
+    case AMQP_NOT_FOUND:
+        return ERR_NOT_FOUND;
+    case AMQP_RESOURCE_LOCKED:
+    case AMQP_PRECONDITION_FAILED:
+    case AMQP_COMMAND_INVALID: /* an exchange type that the server does not know (before 3.13) */
+    case AMQP_NOT_ALLOWED:
+    case AMQP_NOT_IMPLEMENTED:
+        return ERR_CONFIG;
+    default:
+        return ERR_AWAY;
+    }
+}
+
+static bool is_declare(uint32_t cause)
+{
+    return cause == AMQP_QUEUE_DECLARE_METHOD || cause == AMQP_EXCHANGE_DECLARE_METHOD;
+}
+
+/* Which publish it was, if it was one, the publisher finds out: broker_close_code. */
+static enum err_kind stream_kind(uint32_t cause, int code, const char *reason)
+{
+    if (cause != AMQP_BASIC_PUBLISH_METHOD)
+        return ERR_AWAY;
+    switch (code) {
+    case AMQP_NOT_FOUND:
+        return ERR_NOT_FOUND;
+    case AMQP_ACCESS_REFUSED: /* with topic permissions, of one routing key alone */
+        return strstr(reason, "access to topic") ? ERR_REJECT : ERR_PERMISSION;
+    case AMQP_RESOURCE_ERROR: /* these say nothing for certain about what became of it */
+    case AMQP_INTERNAL_ERROR:
+        return ERR_AWAY;
+    default:
+        return ERR_REJECT;
+    }
+}
+
+/* Answers without ever blocking: a peer that doesn't read won't miss it. True if it was answered. */
+static bool answer_close(struct broker *b, bool channel)
+{
+    const uint8_t id = channel ? 20 : 10, close_ok = channel ? 41 : 51; /* class and method */
+    const uint8_t frame[] = {
+        AMQP_FRAME_METHOD, 0, channel ? BROKER_CHANNEL : 0, 0, 0, 0, 4, 0, id, 0, close_ok, AMQP_FRAME_END};
+    return broker_transmit_now(b, bytes_of(frame, sizeof(frame)));
+}
+
+int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase, const char *what,
+                  struct err *e)
+{
+    bool channel = method->id == AMQP_CHANNEL_CLOSE_METHOD;
+    const amqp_channel_close_t *x = method->decoded; /* of the connection's the same arguments come */
+    _Static_assert(sizeof(*x) == sizeof(amqp_connection_close_t), "the same arguments");
+    uint32_t cause = (uint32_t)x->class_id << 16 | x->method_id;
+    int code = x->reply_code;
+    char reason[300];
+    bytes_printable(broker_bytes(x->reply_text), reason, sizeof(reason));
+    enum err_kind kind = code == AMQP_CONNECTION_FORCED ? ERR_AWAY
+                         : phase == BROKER_LOGIN        ? login_kind(code)
+                         : phase == BROKER_DECLARE      ? declare_kind(code)
+                                                        : stream_kind(cause, code, reason);
+    bool answered = answer_close(b, channel);
+    broker_fail_mark_dead(b);
+    b->gone = !channel;
+    b->close_code = code;
+    b->can_reopen = channel && answered;
+    if (code == AMQP_PRECONDITION_FAILED && is_declare(cause))
+        return err_set(
+            e, kind,
+            "cannot %s: it exists with other settings in RabbitMQ at %s (delete or rename it there, or "
+            "configure another name): %s",
+            what, b->address, reason);
+    return err_set(e, kind, "cannot %s: RabbitMQ at %s closed the %s: %d %s%s", what, b->address,
+                   channel ? "channel" : "connection", code, reason,
+                   code == AMQP_INTERNAL_ERROR ? INTERNAL_ERROR_HINT : "");
+}
+
 /* --- sending */
 
 /* Looks whether the server said why before it hung up. */
@@ -92,36 +190,44 @@ static bool is_frame_type(uint8_t type)
            type == AMQP_FRAME_HEARTBEAT;
 }
 
-/* The length of the frame that begins there: 0 it is not whole, < 0 it is none. */
-static ssize_t frame_length(const struct broker *b, struct bytes from)
+/* A header that is too large: only the beginning is kept, so that its properties end in the middle, whoever
+ * takes the message refuses it, and nobody else is stopped. The rest goes by (broker_fill). */
+static void cut_header(struct broker *b, uint8_t *frame, size_t there, uint64_t len)
 {
-    if (from.len > 0 && !is_frame_type(from.data[0]))
+    const size_t kept = FRAME_HEAD + BROKER_HEADER_CUT + 1;
+    memcpy(frame + 3, (const uint8_t[]){0, 0, 0, BROKER_HEADER_CUT}, 4);
+    frame[kept - 1] = AMQP_FRAME_END;
+    size_t behind = len < there ? there - (size_t)len : 0;
+    memmove(frame + kept, frame + there - behind, behind);
+    b->in_len -= there - kept - behind;
+    b->skip = (size_t)len - (there - behind);
+}
+
+/* The length of the frame behind what is kept: 0 it is not whole, < 0 it is none. */
+static ssize_t frame_length(struct broker *b, size_t kept)
+{
+    uint8_t *from = b->in + b->in_start + kept;
+    size_t there = b->in_len - b->in_start - kept;
+    if (there > 0 && !is_frame_type(from[0]))
         return AMQP_STATUS_BAD_AMQP_DATA;
-    if (from.len < FRAME_HEAD)
+    if (there < FRAME_HEAD)
         return 0;
     size_t max = b->frame_max ? b->frame_max : BROKER_FRAME_MAX;
-    uint64_t len = (uint64_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD;
-    if (len > max && from.data[0] != AMQP_FRAME_HEADER)
+    uint64_t len = (uint64_t)read_u32(from + 3) + BROKER_FRAME_OVERHEAD;
+    if (len > max && from[0] != AMQP_FRAME_HEADER)
         return AMQP_STATUS_BAD_AMQP_DATA;
-    if (len > from.len || len > BROKER_HEADER_MAX)
+    if (len > BROKER_HEADER_MAX && there > FRAME_HEAD + BROKER_HEADER_CUT) {
+        cut_header(b, from, there, len);
+        len = FRAME_HEAD + BROKER_HEADER_CUT + 1;
+    } else if (len > there) {
         return 0;
-    return from.data[len - 1] == AMQP_FRAME_END ? (ssize_t)len : AMQP_STATUS_BAD_AMQP_DATA;
+    }
+    return from[len - 1] == AMQP_FRAME_END ? (ssize_t)len : AMQP_STATUS_BAD_AMQP_DATA;
 }
 
-static struct bytes unread_bytes(const struct broker *b)
+bool broker_frame_waits(struct broker *b)
 {
-    return bytes_of(b->in + b->in_start, b->in_len - b->in_start);
-}
-
-static struct bytes unread_kept(const struct broker *b)
-{
-    return bytes_of(b->kept.data + b->kept_start, b->kept.len - b->kept_start);
-}
-
-bool broker_frame_waits(const struct broker *b)
-{
-    return b->kept_start < b->kept.len || frame_length(b, unread_bytes(b)) != 0 ||
-           (b->tls && broker_tls_pending(b));
+    return frame_length(b, 0) != 0 || (b->tls && broker_tls_pending(b));
 }
 
 static int decode_frame(struct broker *b, struct bytes raw, struct broker_frame *f)
@@ -142,44 +248,29 @@ static int decode_frame(struct broker *b, struct bytes raw, struct broker_frame 
                               &f->method.decoded);
 }
 
-/* Of a header that is too large only the beginning is kept: its properties end in the middle then, so that
- * whoever takes the message refuses it, and nobody else is stopped. True: the rest has gone by. */
-static bool skip_header(struct broker *b)
+/* The frame behind what is kept. 1; 0: it does not come until the deadline; -1. */
+static int read_behind(struct broker *b, size_t kept, const char *what, int64_t deadline_ns,
+                       struct broker_frame *f, struct err *e)
 {
-    struct bytes from = unread_bytes(b);
-    if (b->skip == 0) {
-        if (from.len < FRAME_HEAD + BROKER_HEADER_CUT || from.data[0] != AMQP_FRAME_HEADER ||
-            (uint64_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD <= BROKER_HEADER_MAX)
-            return false;
-        b->skip = (size_t)read_u32(from.data + 3) + BROKER_FRAME_OVERHEAD;
-        memcpy(b->cut, from.data, FRAME_HEAD + BROKER_HEADER_CUT);
-        memcpy(b->cut + 3, (const uint8_t[]){0, 0, 0, BROKER_HEADER_CUT}, 4);
-        b->cut[sizeof(b->cut) - 1] = AMQP_FRAME_END;
+    ssize_t len;
+    while ((len = frame_length(b, kept)) == 0) {
+        int got = broker_fill(b, what, deadline_ns, e);
+        if (got <= 0)
+            return got;
     }
-    size_t gone = from.len < b->skip ? from.len : b->skip;
-    b->in_start += gone;
-    b->skip -= gone;
-    return b->skip == 0;
+    int status = len < 0 ? (int)len : decode_frame(b, bytes_of(b->in + b->in_start + kept, (size_t)len), f);
+    return status < 0 ? broker_fail_status(b, status, what, e) : 1;
 }
 
-/* From the socket. 1: a frame, no heartbeat; 0: none until the deadline; -1. */
-static int read_socket(struct broker *b, const char *what, int64_t deadline_ns, struct broker_frame *f,
-                       struct err *e)
+int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, struct broker_frame *f,
+                      struct err *e)
 {
     for (;;) {
-        if (skip_header(b))
-            return decode_frame(b, bytes_of(b->cut, sizeof(b->cut)), f) ? -1 : 1;
-        ssize_t len = b->skip > 0 ? 0 : frame_length(b, unread_bytes(b));
-        if (len == 0) {
-            int got = broker_fill(b, what, deadline_ns, e);
-            if (got <= 0)
-                return got;
-            continue;
-        }
-        int status = len < 0 ? (int)len : decode_frame(b, bytes_of(b->in + b->in_start, (size_t)len), f);
-        if (status < 0)
-            return broker_fail_status(b, status, what, e);
-        b->in_start += (size_t)len;
+        int got = read_behind(b, 0, what, deadline_ns, f, e);
+        if (got <= 0)
+            return got;
+        b->in_start += f->raw.len;
+        b->kept = b->kept > f->raw.len ? b->kept - f->raw.len : 0;
         if (f->type != AMQP_FRAME_HEARTBEAT)
             return 1;
         if (clock_monotonic_ns() >= deadline_ns) /* they may come without end */
@@ -187,34 +278,29 @@ static int read_socket(struct broker *b, const char *what, int64_t deadline_ns, 
     }
 }
 
-int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, struct broker_frame *f,
-                      struct err *e)
-{
-    struct bytes kept = unread_kept(b);
-    if (kept.len == 0) {
-        if (b->kept_start > 0) {
-            buf_free(&b->kept);
-            b->kept_start = 0;
-        }
-        return read_socket(b, what, deadline_ns, f, e);
-    }
-    ssize_t len = frame_length(b, kept);
-    int status = len > 0 ? decode_frame(b, bytes_of(kept.data, (size_t)len), f) : AMQP_STATUS_BAD_AMQP_DATA;
-    if (status < 0)
-        return broker_fail_status(b, status, what, e);
-    b->kept_start += (size_t)len;
-    return 1;
-}
-
 /* --- requests */
 
-static int keep_frame(struct broker *b, const struct broker_call *c, const struct broker_frame *f,
-                      struct err *e)
+/* What was read behind what is kept is kept, too; or, if it is done, passed over later: as a heartbeat. */
+static void pass_frame(struct broker *b, const struct broker_frame *f, bool done)
 {
-    if (c->last)
-        return 0;
-    buf_put_bytes(&b->kept, f->raw);
-    if (!b->kept.failed)
+    if (done && b->kept == 0) {
+        b->in_start += f->raw.len;
+        return;
+    }
+    if (done)
+        b->in[b->in_start + b->kept] = AMQP_FRAME_HEARTBEAT;
+    b->kept += f->raw.len;
+}
+
+/* 0: f is something else than the answer, and is to be passed over. */
+static int check_other(struct broker *b, const struct broker_call *c, const struct broker_frame *f,
+                       struct err *e)
+{
+    if (broker_is_close(f))
+        return broker_closed(b, &f->method, c->phase, c->what, e);
+    if (c->others == BROKER_REFUSE)
+        return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, c->what, e);
+    if (b->kept <= BROKER_KEPT_MAX)
         return 0;
     b->dead = true;
     return err_set(e, ERR_AWAY, "cannot %s: RabbitMQ at %s sends more than %u MiB before its answer", c->what,
@@ -226,19 +312,19 @@ int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline
 {
     struct broker_frame f;
     for (;;) {
-        int got = read_socket(b, c->what, deadline_ns, &f, e);
+        int got = read_behind(b, b->kept, c->what, deadline_ns, &f, e);
         if (got < 0)
             return -1;
-        if (got == 0)
+        bool beat = got > 0 && f.type == AMQP_FRAME_HEARTBEAT;
+        if (got == 0 || (beat && clock_monotonic_ns() >= deadline_ns)) /* they may come without end */
             return broker_fail_status(b, AMQP_STATUS_TIMEOUT, c->what, e);
-        if (f.type == AMQP_FRAME_METHOD && f.channel == c->channel && f.method.id == c->reply) {
-            if (answer)
-                *answer = f.method.decoded;
+        bool answers = f.type == AMQP_FRAME_METHOD && f.channel == c->channel && f.method.id == c->reply;
+        pass_frame(b, &f, beat || answers || broker_is_close(&f) || c->others == BROKER_DROP);
+        if (answers && answer)
+            *answer = f.method.decoded;
+        if (answers)
             return 0;
-        }
-        if (broker_is_close(&f))
-            return broker_closed(b, &f.method, c->phase, c->what, e);
-        if (keep_frame(b, c, &f, e))
+        if (!beat && check_other(b, c, &f, e))
             return -1;
     }
 }

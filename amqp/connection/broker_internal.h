@@ -73,10 +73,8 @@ struct broker {
     struct buf out;    /* whole frames that are not sent yet */
     uint8_t *in;       /* of in_size; what came and was not read yet is in_start..in_len */
     size_t in_start, in_len, in_size;
-    size_t skip;                        /* so much of a header that is too large is still to come */
-    uint8_t cut[8 + BROKER_HEADER_CUT]; /* a frame of its beginning */
-    struct buf kept; /* whole frames that came before the answer to a request; read from kept_start on */
-    size_t kept_start;
+    size_t skip;                /* so much of a header that is too large is still to come, and to go by */
+    size_t kept;                /* whole frames from in_start on that came before the answer to a request */
     amqp_pool_t pool;           /* arguments of the method that was read last */
     int heartbeat_s;            /* agreed on; 0: none */
     int64_t heard_ns, spoke_ns; /* monotonic */
@@ -106,6 +104,11 @@ void broker_hosts_worked(struct broker_hosts *h, size_t i);
 void broker_hosts_failed(struct broker_hosts *h, size_t i, const struct err *why, const char *address);
 
 /* --- broker_stream.c */
+/* Marks the broker dead: a library status (< 0), met while doing `what`, e.g. "declare queue 'x'". Sets e,
+ * returns -1. */
+int broker_fail_status(struct broker *b, int status, const char *what, struct err *e);
+/* Nothing more is sent or read on this connection. */
+void broker_fail_mark_dead(struct broker *b);
 int broker_stream_init(struct broker *b); /* -1: out of memory */
 void broker_stream_free(struct broker *b);
 /* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:
@@ -131,7 +134,7 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
 /* Does the server close the channel or the connection? */
 bool broker_is_close(const struct broker_frame *f);
 /* True when broker_read_frame has something to say without the socket. */
-bool broker_frame_waits(const struct broker *b);
+bool broker_frame_waits(struct broker *b);
 
 /* Sends what is gathered in b->out, as broker_transmit_until. */
 int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
@@ -142,14 +145,19 @@ enum broker_phase {
     BROKER_STREAM, /* publishing, consuming, waiting */
 };
 
+/* A channel.close or connection.close from the server; it is answered. Sets e, returns -1, marks the broker
+ * dead. */
+int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase, const char *what,
+                  struct err *e);
+
 struct broker_call {
     uint16_t channel;
     amqp_method_number_t request;
     void *decoded; /* the request's arguments: a struct of the library's */
     amqp_method_number_t reply;
     enum broker_phase phase;
-    const char *what; /* for errors, e.g. "declare queue 'x'" */
-    bool last;        /* what comes before the answer interests nobody any more */
+    const char *what;                                        /* for errors, e.g. "declare queue 'x'" */
+    enum { BROKER_KEEP, BROKER_DROP, BROKER_REFUSE } others; /* what comes before the answer */
 };
 
 /* Gathers the request in b->out. */
@@ -159,7 +167,7 @@ int broker_send_method(struct broker *b, const struct broker_call *c, struct err
 int broker_send_method_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns,
                              struct err *e);
 /* Waits for the reply; *answer (may be NULL) is valid until the next frame is read. What comes before it is
- * kept for broker_read_frame. */
+ * kept for broker_read_frame, unless c->others says otherwise. */
 int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
                  struct err *e);
 /* Both. */
@@ -173,18 +181,6 @@ int broker_open_channel(struct broker *b, const char *what, struct err *e);
 /* Logs in and opens the channel; timeout_ms > 0 for the whole handshake, then for each call. */
 int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
                  int timeout_ms, struct err *e);
-
-/* --- broker_fail.c: marks the broker dead */
-/* A library status (< 0), met while doing `what`, e.g. "declare queue 'x'". Sets e, returns -1. */
-int broker_fail_status(struct broker *b, int status, const char *what, struct err *e);
-/* Nothing more is sent or read on this connection. */
-void broker_fail_mark_dead(struct broker *b);
-
-/* --- broker_closed.c */
-/* A channel.close or connection.close from the server; it is answered. Sets e, returns -1, marks the broker
- * dead. */
-int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_phase phase, const char *what,
-                  struct err *e);
 
 /* --- broker_tls.c */
 /* Are amqp.ca_file, cert_file and key_file there? ERR_CONFIG. */

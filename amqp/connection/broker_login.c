@@ -12,6 +12,13 @@
 #define OPEN_MOST_MS 10000
 #define SEND_NS (10 * INT64_C(1000000000))
 
+struct login {
+    const struct broker_options *options;
+    const struct broker_url *url;
+    int64_t deadline_ns;
+    char what[260];
+};
+
 static amqp_table_entry_t bool_entry(const char *name)
 {
     return (amqp_table_entry_t){.key = amqp_cstring_bytes(name),
@@ -23,24 +30,6 @@ static amqp_table_entry_t text_entry(const char *name, const char *value)
     return (amqp_table_entry_t){
         .key = amqp_cstring_bytes(name),
         .value = {.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = amqp_cstring_bytes(value)}};
-}
-
-/* The server's next method must be this one, or a connection.close, which is an error with its words. */
-static int wait_method(struct broker *b, int64_t deadline_ns, amqp_method_number_t id, amqp_method_t *out,
-                       const char *what, struct err *e)
-{
-    struct broker_frame frame;
-    int got = broker_read_frame(b, what, deadline_ns, &frame, e);
-    if (got <= 0)
-        return got < 0 ? -1 : broker_fail_status(b, AMQP_STATUS_TIMEOUT, what, e);
-    if (frame.type != AMQP_FRAME_METHOD || frame.channel != 0)
-        return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, what, e);
-    if (frame.method.id == AMQP_CONNECTION_CLOSE_METHOD)
-        return broker_closed(b, &frame.method, BROKER_LOGIN, what, e);
-    if (frame.method.id != id)
-        return broker_fail_status(b, AMQP_STATUS_BAD_AMQP_DATA, what, e);
-    *out = frame.method;
-    return 0;
 }
 
 static void copy_server_property(const amqp_table_t *table, const char *name, char *out, size_t out_size)
@@ -64,32 +53,29 @@ static bool has_word(struct bytes list, const char *word)
     return false;
 }
 
-static int read_start(struct broker *b, int64_t deadline_ns, const char *what, struct err *e)
+static int read_start(struct broker *b, const struct login *l, struct err *e)
 {
-    amqp_method_t method;
-    if (wait_method(b, deadline_ns, AMQP_CONNECTION_START_METHOD, &method, what, e))
+    const struct broker_call c = {.reply = AMQP_CONNECTION_START_METHOD,
+                                  .phase = BROKER_LOGIN,
+                                  .what = l->what,
+                                  .others = BROKER_REFUSE};
+    void *answer;
+    if (broker_await(b, &c, l->deadline_ns, &answer, e))
         return -1;
-    const amqp_connection_start_t *start = method.decoded;
+    const amqp_connection_start_t *start = answer;
     if (start->version_major != AMQP_PROTOCOL_VERSION_MAJOR ||
         start->version_minor != AMQP_PROTOCOL_VERSION_MINOR)
-        return broker_fail_status(b, AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION, what, e);
+        return broker_fail_status(b, AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION, l->what, e);
     if (!has_word(broker_bytes(start->mechanisms), "PLAIN"))
-        return broker_fail_status(b, AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD, what, e);
+        return broker_fail_status(b, AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD, l->what, e);
     copy_server_property(&start->server_properties, "cluster_name", b->cluster_name, sizeof(b->cluster_name));
     copy_server_property(&start->server_properties, "version", b->version, sizeof(b->version));
     copy_server_property(&start->server_properties, "product", b->product, sizeof(b->product));
     return 0;
 }
 
-static int send_login(struct broker *b, amqp_method_number_t id, void *decoded, const char *what,
-                      struct err *e)
-{
-    const struct broker_call c = {.request = id, .decoded = decoded, .what = what};
-    return broker_send_method_until(b, &c, clock_monotonic_ns() + SEND_NS, e);
-}
-
-static int send_start_ok(struct broker *b, const char *name, const struct broker_url *url, const char *what,
-                         struct err *e)
+/* *tune: the answer. */
+static int send_start_ok(struct broker *b, const struct login *l, void **tune, struct err *e)
 {
     amqp_table_entry_t capabilities[] = {
         bool_entry("authentication_failure_close"), /* else a wrong password looks like a lost connection */
@@ -101,21 +87,27 @@ static int send_start_ok(struct broker *b, const char *name, const struct broker
         text_entry("product", "Postdate"),
         text_entry("version", POSTDATE_VERSION),
         text_entry("platform", "C, rabbitmq-c " AMQP_VERSION_STRING),
-        text_entry("connection_name", name),
+        text_entry("connection_name", l->options->name ? l->options->name : "postdate"),
         {.key = amqp_cstring_bytes("capabilities"),
          .value = {.kind = AMQP_FIELD_KIND_TABLE,
                    .value.table = {.num_entries = sizeof(capabilities) / sizeof(capabilities[0]),
                                    .entries = capabilities}}},
     };
     char secret[2 * BROKER_NAME_MAX + 3]; /* NUL, user, NUL, password */
-    int len = snprintf(secret, sizeof(secret), "%c%s%c%s", 0, url->user, 0, url->password);
+    int len = snprintf(secret, sizeof(secret), "%c%s%c%s", 0, l->url->user, 0, l->url->password);
     amqp_connection_start_ok_t ok = {
         .client_properties = {.num_entries = sizeof(entries) / sizeof(entries[0]), .entries = entries},
         .mechanism = amqp_cstring_bytes("PLAIN"),
         .response = {.len = (size_t)len, .bytes = secret},
         .locale = amqp_cstring_bytes("en_US"),
     };
-    int rc = send_login(b, AMQP_CONNECTION_START_OK_METHOD, &ok, what, e);
+    const struct broker_call c = {.request = AMQP_CONNECTION_START_OK_METHOD,
+                                  .decoded = &ok,
+                                  .reply = AMQP_CONNECTION_TUNE_METHOD,
+                                  .phase = BROKER_LOGIN,
+                                  .what = l->what,
+                                  .others = BROKER_REFUSE};
+    int rc = broker_request_until(b, &c, l->deadline_ns, tune, e);
     explicit_bzero(secret, sizeof(secret));
     if (b->out.data)
         explicit_bzero(b->out.data, b->out.capacity);
@@ -128,18 +120,15 @@ static int lower_limit(int ours, int theirs)
     return theirs != 0 && (ours == 0 || theirs < ours) ? theirs : ours;
 }
 
-static int negotiate_limits(struct broker *b, int64_t deadline_ns, int heartbeat_s, const char *what,
+static int negotiate_limits(struct broker *b, const amqp_connection_tune_t *tune, const struct login *l,
                             struct err *e)
 {
-    amqp_method_t method;
-    if (wait_method(b, deadline_ns, AMQP_CONNECTION_TUNE_METHOD, &method, what, e))
-        return -1;
-    const amqp_connection_tune_t *tune = method.decoded;
+    int heartbeat_s = l->options->heartbeat_s;
     if (tune->frame_max != 0 && tune->frame_max < FRAME_MIN) {
         b->gone = true;
         return err_set(e, ERR_AWAY,
-                       "cannot %s: RabbitMQ at %s wants frames of at most %u bytes (AMQP: %d or more)", what,
-                       b->address, (unsigned)tune->frame_max, FRAME_MIN);
+                       "cannot %s: RabbitMQ at %s wants frames of at most %u bytes (AMQP: %d or more)",
+                       l->what, b->address, (unsigned)tune->frame_max, FRAME_MIN);
     }
     amqp_connection_tune_ok_t ok = {
         .channel_max = tune->channel_max,
@@ -148,7 +137,8 @@ static int negotiate_limits(struct broker *b, int64_t deadline_ns, int heartbeat
         /* 0 is ours to say: no heartbeats. */
         .heartbeat = (uint16_t)(heartbeat_s == 0 ? 0 : lower_limit(heartbeat_s, tune->heartbeat)),
     };
-    if (send_login(b, AMQP_CONNECTION_TUNE_OK_METHOD, &ok, what, e))
+    const struct broker_call c = {.request = AMQP_CONNECTION_TUNE_OK_METHOD, .decoded = &ok, .what = l->what};
+    if (broker_send_method_until(b, &c, clock_monotonic_ns() + SEND_NS, e))
         return -1;
     b->frame_max = ok.frame_max;
     b->heartbeat_s = ok.heartbeat;
@@ -174,20 +164,17 @@ static int open_channel(struct broker *b, const char *what, int64_t deadline_ns,
     return broker_request_until(b, &c, deadline_ns, NULL, e);
 }
 
-static int open_vhost(struct broker *b, const char *vhost, int64_t deadline_ns, const char *what,
-                      struct err *e)
+static int open_vhost(struct broker *b, const struct login *l, int64_t deadline_ns, struct err *e)
 {
-    amqp_connection_open_t open = {.virtual_host = amqp_cstring_bytes(vhost), .insist = 1};
-    const struct broker_call c = {.channel = 0,
-                                  .request = AMQP_CONNECTION_OPEN_METHOD,
+    amqp_connection_open_t open = {.virtual_host = amqp_cstring_bytes(l->url->vhost), .insist = 1};
+    const struct broker_call c = {.request = AMQP_CONNECTION_OPEN_METHOD,
                                   .decoded = &open,
                                   .reply = AMQP_CONNECTION_OPEN_OK_METHOD,
                                   .phase = BROKER_LOGIN,
-                                  .what = what};
-    return broker_request_until(b, &c, deadline_ns, NULL, e) ||
-                   open_channel(b, "open a channel", deadline_ns, e)
+                                  .what = l->what};
+    return broker_request_until(b, &c, deadline_ns, NULL, e)
                ? -1
-               : 0;
+               : open_channel(b, "open a channel", deadline_ns, e);
 }
 
 int broker_open_channel(struct broker *b, const char *what, struct err *e)
@@ -198,14 +185,13 @@ int broker_open_channel(struct broker *b, const char *what, struct err *e)
 int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
                  int timeout_ms, struct err *e)
 {
-    int64_t deadline_ns = clock_monotonic_ns() + timeout_ms * INT64_C(1000000);
-    char what[260];
-    snprintf(what, sizeof(what), "log in as '%.100s' to vhost '%.100s'", url->user, url->vhost);
+    struct login l = {o, url, clock_monotonic_ns() + timeout_ms * INT64_C(1000000), ""};
+    void *tune;
+    snprintf(l.what, sizeof(l.what), "log in as '%.100s' to vhost '%.100s'", url->user, url->vhost);
     buf_put(&b->out, "AMQP\0\0\x09\x01", 8);
-    return broker_flush_until(b, what, deadline_ns, e) || read_start(b, deadline_ns, what, e) ||
-                   send_start_ok(b, o->name ? o->name : "postdate", url, what, e) ||
-                   negotiate_limits(b, deadline_ns, o->heartbeat_s, what, e) ||
-                   open_vhost(b, url->vhost, open_deadline_ns(timeout_ms), what, e)
+    return broker_flush_until(b, l.what, l.deadline_ns, e) || read_start(b, &l, e) ||
+                   send_start_ok(b, &l, &tune, e) || negotiate_limits(b, tune, &l, e) ||
+                   open_vhost(b, &l, open_deadline_ns(timeout_ms), e)
                ? -1
                : 0;
 }

@@ -48,20 +48,14 @@ static void put_frame_start(struct buf *out, uint8_t type, size_t payload)
     buf_put_u32(out, (uint32_t)payload);
 }
 
-static void put_short_string(struct buf *out, struct bytes v)
-{
-    buf_put_u8(out, (uint8_t)v.len);
-    buf_put_bytes(out, v);
-}
-
 /* Method and content header. */
 static void put_message_start(struct buf *out, const struct broker_message *m)
 {
     put_frame_start(out, AMQP_FRAME_METHOD, 4 + 2 + 1 + m->exchange.len + 1 + m->routing_key.len + 1);
     buf_put_u32(out, AMQP_BASIC_PUBLISH_METHOD);
     buf_put_u16(out, 0); /* reserved */
-    put_short_string(out, m->exchange);
-    put_short_string(out, m->routing_key);
+    wire_put_name(out, m->exchange);
+    wire_put_name(out, m->routing_key);
     buf_put_u8(out, m->mandatory ? 1 : 0);
     buf_put_u8(out, AMQP_FRAME_END);
     put_frame_start(out, AMQP_FRAME_HEADER, HEADER_FIXED + (m->properties.len ? m->properties.len : 2));

@@ -10,13 +10,64 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#define NOT_AMQP "what came back is not AMQP 0-9-1 (for a TLS port write amqps://)"
 #define SECOND_NS INT64_C(1000000000)
+
+/* --- what the library says, as an error that says what the caller should do, in one line */
+
+void broker_fail_mark_dead(struct broker *b)
+{
+    b->dead = true;
+    b->gone = true;
+    b->can_reopen = false;
+    buf_reset(&b->out);
+}
+
+/* Text NULL: the library's own. Of what is not listed waiting may help: a refused certificate can be renewed.
+ */
+static const struct status {
+    int status;
+    enum err_kind kind;
+    const char *text;
+} statuses[] = {
+    {AMQP_STATUS_NO_MEMORY, ERR_BUG, NULL},
+    {AMQP_STATUS_INVALID_PARAMETER, ERR_BUG, NULL},
+    {AMQP_STATUS_TABLE_TOO_BIG, ERR_BUG, NULL},
+    {AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION, ERR_CONFIG, NULL},
+    {AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD, ERR_CONFIG, NULL},
+    {AMQP_STATUS_HOSTNAME_RESOLUTION_FAILED, ERR_AWAY, "the host name cannot be resolved"},
+    {AMQP_STATUS_TIMEOUT, ERR_AWAY, "no answer in time"},
+    {AMQP_STATUS_HEARTBEAT_TIMEOUT, ERR_AWAY, "nothing heard for two heartbeats"},
+    {AMQP_STATUS_SOCKET_ERROR, ERR_AWAY, "the connection is gone"},
+    {AMQP_STATUS_SOCKET_CLOSED, ERR_AWAY, "the connection is gone"},
+    {AMQP_STATUS_CONNECTION_CLOSED, ERR_AWAY, "the connection is gone"},
+    {AMQP_STATUS_BAD_AMQP_DATA, ERR_AWAY, NOT_AMQP},
+    {AMQP_STATUS_UNKNOWN_CLASS, ERR_AWAY, NOT_AMQP},
+    {AMQP_STATUS_UNKNOWN_METHOD, ERR_AWAY, NOT_AMQP},
+    {AMQP_STATUS_SSL_PEER_VERIFY_FAILED, ERR_AWAY, "its certificate is refused"},
+    {AMQP_STATUS_SSL_CONNECTION_FAILED, ERR_AWAY, "the TLS handshake failed"},
+    {AMQP_STATUS_OK, ERR_AWAY, NULL},
+};
+
+int broker_fail_status(struct broker *b, int status, const char *what, struct err *e)
+{
+    const struct status *s = statuses;
+    const char *tls = broker_tls_reason(b, status);
+    while (s->status != status && s->status != AMQP_STATUS_OK)
+        s++;
+    broker_fail_mark_dead(b);
+    return err_set(e, s->kind, "cannot %s: RabbitMQ at %s: %s", what, b->address,
+                   tls       ? tls
+                   : s->text ? s->text
+                             : amqp_error_string2(status));
+}
+
+/* --- the bytes */
 
 int broker_stream_init(struct broker *b)
 {
     /* Room for what is gathered, and then the header and one body frame of the largest kind. */
     buf_init(&b->out, 65536 + 2 * BROKER_FRAME_MAX);
-    buf_init(&b->kept, BROKER_KEPT_MAX);
     init_amqp_pool(&b->pool, 4096);
     b->in_size = BROKER_IN_SIZE;
     b->in = malloc(b->in_size);
@@ -27,7 +78,6 @@ int broker_stream_init(struct broker *b)
 void broker_stream_free(struct broker *b)
 {
     empty_amqp_pool(&b->pool);
-    buf_free(&b->kept);
     buf_free(&b->out);
     free(b->in);
 }
@@ -127,26 +177,30 @@ static int keep_alive(struct broker *b, const char *what, int64_t now_ns, struct
     return 0;
 }
 
-/* Half a frame fills it: only a header can be so large. */
+/* Behind what is left, which moves to the front: less than a frame, a header that is large, or what is kept.
+ */
 static int make_room(struct broker *b)
 {
-    if (b->in_len < b->in_size)
+    size_t left = b->in_len - b->in_start;
+    size_t size = left < BROKER_IN_SIZE / 2 ? BROKER_IN_SIZE
+                  : left < b->in_size       ? b->in_size
+                                            : 2 * b->in_size;
+    if (b->in_start > 0)
+        memmove(b->in, b->in + b->in_start, left);
+    b->in_start = 0;
+    b->in_len = left;
+    if (size == b->in_size)
         return 0;
-    uint8_t *in = realloc(b->in, BROKER_IN_SIZE + BROKER_HEADER_MAX);
+    uint8_t *in = realloc(b->in, size);
     if (!in)
         return -1;
     b->in = in;
-    b->in_size = BROKER_IN_SIZE + BROKER_HEADER_MAX;
+    b->in_size = size;
     return 0;
 }
 
 int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
 {
-    if (b->in_start > 0) { /* what is left is less than a frame */
-        memmove(b->in, b->in + b->in_start, b->in_len - b->in_start);
-        b->in_len -= b->in_start;
-        b->in_start = 0;
-    }
     if (make_room(b))
         return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, what, e);
     for (;;) {
@@ -156,7 +210,10 @@ int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct 
         if (n < 0)
             return broker_fail_status(b, (int)n, what, e);
         if (n > 0) {
-            b->in_len += (size_t)n;
+            size_t gone = b->skip < (size_t)n ? b->skip : (size_t)n;
+            memmove(b->in + b->in_len, b->in + b->in_len + gone, (size_t)n - gone);
+            b->in_len += (size_t)n - gone;
+            b->skip -= gone;
             b->heard_ns = now_ns;
         }
         /* After the look: what came while nobody looked counts. */

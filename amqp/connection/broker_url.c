@@ -5,17 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* Percent-decodes [from, to) into out. */
 static int url_decode(const char *from, const char *to, char *out, size_t out_size, const char *part,
                       struct err *e)
@@ -24,8 +13,8 @@ static int url_decode(const char *from, const char *to, char *out, size_t out_si
     while (from < to) {
         int value = (unsigned char)*from++;
         if (value == '%') {
-            int high = to - from >= 2 ? hex_digit(from[0]) : -1;
-            int low = high >= 0 ? hex_digit(from[1]) : -1;
+            int high = to - from >= 2 ? hex_digit((uint8_t)from[0]) : -1;
+            int low = high >= 0 ? hex_digit((uint8_t)from[1]) : -1;
             if (low < 0)
                 return err_set(e, ERR_CONFIG,
                                "'%%' in the %s must be followed by two hex digits "

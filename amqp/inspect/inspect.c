@@ -2,7 +2,7 @@
 
 #include "amqp/connection/broker_internal.h"
 #include "core/base/names.h"
-#include "core/message/stamp.h"
+#include "core/message/delay.h"
 #include "core/message/wire.h"
 #include <stdio.h>
 #include <string.h>
@@ -49,11 +49,6 @@ void inspect_product(const struct broker *b, char *out, size_t out_size)
     snprintf(out, out_size, "%s", b->product);
 }
 
-int inspect_reopen(struct broker *b, struct err *e)
-{
-    return b->dead ? broker_reopen(b, e) : 0;
-}
-
 /* Of a request: 1 fine, 0 refused with a closed channel that is open again; -1: the connection is gone, or
  * nobody answered. */
 static int outcome_of(struct broker *b, int rc, const struct err *why, struct err *e)
@@ -62,7 +57,7 @@ static int outcome_of(struct broker *b, int rc, const struct err *why, struct er
         return 1;
     if (b->gone || why->kind == ERR_AWAY)
         return err_set(e, why->kind, "%s", why->text);
-    return inspect_reopen(b, e) ? -1 : 0;
+    return broker_reopen(b, e) ? -1 : 0;
 }
 
 bool inspect_is_missing(const struct err *e)
@@ -85,23 +80,11 @@ int inspect_exchange(struct broker *b, const char *name, bool *exists, struct er
     int there = broker_has_exchange(b, name, &why);
     *exists = there > 0;
     if (there >= 0)
-        return inspect_reopen(b, e);
+        return broker_reopen(b, e);
     return outcome_of(b, there, &why, e) == 0 ? err_set(e, why.kind, "%s", why.text) : -1;
 }
 
 /* --- rights */
-
-static int try_request(struct broker *b, amqp_method_number_t number, void *decoded,
-                       amqp_method_number_t reply, struct err *why)
-{
-    const struct broker_call c = {.channel = BROKER_CHANNEL,
-                                  .request = number,
-                                  .decoded = decoded,
-                                  .reply = reply,
-                                  .phase = BROKER_DECLARE,
-                                  .what = "try a permission"};
-    return broker_begin(b, why) ? -1 : broker_request(b, &c, NULL, why);
-}
 
 static int try_reading(struct broker *b, const char *queue, struct err *why)
 {
@@ -111,15 +94,13 @@ static int try_reading(struct broker *b, const char *queue, struct err *why)
     amqp_basic_consume_t m = {.queue = amqp_cstring_bytes(queue),
                               .consumer_tag = amqp_cstring_bytes("postdate doctor"),
                               .arguments = {.num_entries = 1, .entries = &priority}};
-    return try_request(b, AMQP_BASIC_CONSUME_METHOD, &m, AMQP_BASIC_CONSUME_OK_METHOD, why);
-}
-
-static int try_unbinding(struct broker *b, const struct inspect_subject *s, struct err *why)
-{
-    amqp_exchange_unbind_t m = {.destination = amqp_cstring_bytes(s->name),
-                                .source = amqp_cstring_bytes(s->by),
-                                .routing_key = amqp_cstring_bytes("postdate doctor: no such binding")};
-    return try_request(b, AMQP_EXCHANGE_UNBIND_METHOD, &m, AMQP_EXCHANGE_UNBIND_OK_METHOD, why);
+    const struct broker_call c = {.channel = BROKER_CHANNEL,
+                                  .request = AMQP_BASIC_CONSUME_METHOD,
+                                  .decoded = &m,
+                                  .reply = AMQP_BASIC_CONSUME_OK_METHOD,
+                                  .phase = BROKER_DECLARE,
+                                  .what = "try a permission"};
+    return broker_begin(b, why) ? -1 : broker_request(b, &c, NULL, why);
 }
 
 /* RabbitMQ looks at the permission first, and then finds the argument impossible: nothing is declared or
@@ -127,23 +108,21 @@ static int try_unbinding(struct broker *b, const struct inspect_subject *s, stru
  * with this argument does not exist, and removing what does not exist succeeds. */
 static int try_right(struct broker *b, const struct inspect_subject *s, struct err *why)
 {
-    static const struct broker_arg no_exchange = {.name = "alternate-exchange", .number = -1},
-                                   no_length = {.name = "x-max-length", .number = -1},
-                                   no_binding = {.name = "postdate doctor", .text = "no such binding"};
     const struct broker_exchange x = {
-        .name = s->name, .type = "fanout", .args = &no_exchange, .arg_count = 1};
-    const struct broker_binding missing = {s->name, s->by, NULL, &no_binding, 1};
+        .name = s->name, .type = "fanout", .args = BROKER_ARGS(BROKER_NUMBER("alternate-exchange", -1))};
+    const struct broker_binding missing = {s->name, s->by, NULL,
+                                           BROKER_ARGS(BROKER_TEXT("postdate doctor", "no such binding"))};
     switch (s->right) {
     case INSPECT_CONFIGURE_EXCHANGE:
         return broker_declare_exchange_as(b, &x, why);
     case INSPECT_CONFIGURE_QUEUE:
-        return broker_declare_queue(b, s->name, &no_length, 1, why);
+        return broker_declare_queue(b, s->name, BROKER_ARGS(BROKER_NUMBER("x-max-length", -1)), why);
     case INSPECT_READ_QUEUE:
         return try_reading(b, s->name, why);
     case INSPECT_WRITE_QUEUE:
         return broker_unbind_queue(b, &missing, why);
     default:
-        return try_unbinding(b, s, why);
+        return broker_unbind_exchange(b, &missing, why);
     }
 }
 
@@ -183,7 +162,7 @@ int inspect_echo(struct broker *b, int timeout_ms, struct inspect_echo *out, str
     *out = (struct inspect_echo){.stamped_ms = -1};
     arena_init(&arena, ECHO_ARENA);
     names_random(broker_names.doctor, queue);
-    int rc = broker_declare_exclusive_queue(b, queue, NULL, 0, e) || broker_confirm_select(b, e) ||
+    int rc = broker_declare_exclusive_queue(b, queue, NULL, e) || broker_confirm_select(b, e) ||
                      publish_empty(b, queue, e)
                  ? -1
                  : broker_await_event(b, blocked | 1u << BROKER_EVENT_ACK, timeout_ms, &arena, &ev, e);

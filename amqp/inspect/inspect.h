@@ -25,9 +25,6 @@ int inspect_login(const char *url, char *out, size_t out_size, struct err *e);
 /* What the server calls itself, "RabbitMQ"; "" where it does not say. */
 void inspect_product(const struct broker *b, char *out, size_t out_size);
 
-/* Opens the channel again that the server has closed. -1: the connection itself is gone. */
-int inspect_reopen(struct broker *b, struct err *e);
-
 struct inspect_queue {
     bool exists;
     uint32_t ready, consumers;

@@ -13,7 +13,6 @@
 #define ROUND_TTL "100"
 #define ROUND_MS 10000 /* a busy broker answers late */
 #define ARENA_BYTES (1 << 18)
-#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 /* After how long each is renewed: a policy with a shorter time-to-live is found, at the latest, in twice as
  * long. */
@@ -33,13 +32,12 @@ void policy_probe_free(struct policy_probe *p)
 /* As a rung of the ladder (transport_ttl.c) that holds messages for longer than any. */
 static int declare_like_rung(struct policy_probe *p, const char *queue, struct err *e)
 {
-    const struct broker_arg args[] = {
-        {.name = "x-queue-type", .text = "classic"},
-        {.name = "x-message-ttl", .number = TTL_LADDER_MAX_DELAY_MS},
-        {.name = "x-dead-letter-exchange", .text = p->sink},
-        {.name = "x-overflow", .text = "reject-publish"},
-    };
-    return broker_declare_exclusive_queue(p->broker, queue, args, COUNT_OF(args), e);
+    return broker_declare_exclusive_queue(p->broker, queue,
+                                          BROKER_ARGS(BROKER_TEXT("x-queue-type", "classic"),
+                                                      BROKER_NUMBER("x-message-ttl", TTL_LADDER_MAX_DELAY_MS),
+                                                      BROKER_TEXT("x-dead-letter-exchange", p->sink),
+                                                      BROKER_TEXT("x-overflow", "reject-publish")),
+                                          e);
 }
 
 struct probe_message {
@@ -219,9 +217,9 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
     const struct broker_exchange sink = {
         .name = p->sink, .type = "fanout", .transient = true, .auto_delete = true};
     const struct broker_binding all = {.to = p->reply, .from = p->sink};
-    return broker_declare_exchange_as(b, &sink, e) ||
-                   broker_declare_exclusive_queue(b, p->reply, NULL, 0, e) || broker_bind_queue(b, &all, e) ||
-                   declare_like_rung(p, p->quick, e) || broker_confirm_select(b, e) ||
+    return broker_declare_exchange_as(b, &sink, e) || broker_declare_exclusive_queue(b, p->reply, NULL, e) ||
+                   broker_bind_queue(b, &all, e) || declare_like_rung(p, p->quick, e) ||
+                   broker_confirm_select(b, e) ||
                    broker_consume(b, p->reply, "postdate.watch", 4 * POLICY_ROUND_COUNT, e)
                ? -1
                : 0;
@@ -283,18 +281,14 @@ static int offer_message(struct broker *b, const char *queue, struct arena *aren
 
 int policy_probe_overflow(struct broker *b, bool *drops, struct err *e)
 {
-    static const struct broker_arg args[] = {
-        {.name = "x-queue-type", .text = "quorum"},
-        {.name = "x-max-length", .number = 1},
-        {.name = "x-overflow", .text = "reject-publish"},
-        {.name = "x-expires", .number = OVERFLOW_UNUSED_MS},
-    };
+    const struct broker_arg *args = BROKER_ARGS(
+        BROKER_TEXT("x-queue-type", "quorum"), BROKER_NUMBER("x-max-length", 1),
+        BROKER_TEXT("x-overflow", "reject-publish"), BROKER_NUMBER("x-expires", OVERFLOW_UNUSED_MS));
     char queue[NAMES_SIZE];
     struct arena arena;
     names_random(broker_names.watch_full, queue);
     arena_init(&arena, 1 << 16);
-    int taken =
-        broker_declare_queue(b, queue, args, COUNT_OF(args), e) || broker_confirm_select(b, e) ? -1 : 1;
+    int taken = broker_declare_queue(b, queue, args, e) || broker_confirm_select(b, e) ? -1 : 1;
     for (int i = 0; i < OVERFLOW_TRIES && taken == 1; i++)
         taken = offer_message(b, queue, &arena, e);
     *drops = taken == 1;

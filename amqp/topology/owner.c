@@ -25,9 +25,9 @@ static void read_other(const char *text, char out[OWNER_ID_SIZE])
 static int declare_owner(struct broker *b, const char *identity, struct owner *out, struct err *e)
 {
     char name[NAMES_SIZE + OWNER_ID_SIZE]; /* with the prefix, so that the gateway's rights cover it */
-    const struct broker_arg args[] = {{.name = "alternate-exchange", .text = name}};
-    const struct broker_exchange exchange = {
-        .name = broker_names.owner, .type = "fanout", .args = args, .arg_count = 1};
+    const struct broker_exchange exchange = {.name = broker_names.owner,
+                                             .type = "fanout",
+                                             .args = BROKER_ARGS(BROKER_TEXT("alternate-exchange", name))};
     struct err why = {0};
     snprintf(name, sizeof(name), "%s%s", broker_names.own, identity);
     if (broker_declare_exchange_as(b, &exchange, &why) == 0) {

@@ -19,28 +19,28 @@
  * queue after that many times. (With RabbitMQ's default strategy, at-most-once.) */
 #include "amqp/topology/topology.h"
 
-#include "amqp/topology/topology_front.h"
 #include "amqp/topology/topology_shards.h"
 #include "core/base/names.h"
+#include "core/message/dead_letter.h"
+#include "core/message/delay.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define DELAYS_SINCE 404
 #define DELIVERY_LIMIT_NEVER 1000000000
 #define DELIVERY_LIMIT_CONTROL 20
 #define DELIVERY_LIMIT_LASTING 2000000000
-#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 
 #define RANDOM "x-random", "rabbitmq_random_exchange"
 #define HASH "x-consistent-hash", "rabbitmq_consistent_hash_exchange"
 
-static const struct broker_arg by_message_id[] = {{.name = "hash-property", .text = "message_id"}};
-static const struct broker_arg by_key[] = {{.name = "hash-header", .text = "x-postdate-key"}};
 const struct shards_way topology_intake_ways[TOPOLOGY_WAYS] = {
-    {"random", broker_names.shards_random, RANDOM, NULL, 0},
-    {"routing-key", broker_names.shards_routing_key, HASH, NULL, 0},
-    {"message-id", broker_names.shards_message_id, HASH, by_message_id, COUNT_OF(by_message_id)},
-    {"key", broker_names.shards_key, HASH, by_key, COUNT_OF(by_key)},
+    {"random", broker_names.shards_random, RANDOM, NULL},
+    {"routing-key", broker_names.shards_routing_key, HASH, NULL},
+    {"message-id", broker_names.shards_message_id, HASH,
+     BROKER_ARGS(BROKER_TEXT("hash-property", "message_id"))},
+    {"key", broker_names.shards_key, HASH, BROKER_ARGS(BROKER_TEXT("hash-header", "x-postdate-key"))},
 };
 
 struct queue {
@@ -52,19 +52,72 @@ struct queue {
 
 static int declare_queue(struct broker *b, const char *name, const struct queue *q, struct err *e)
 {
-    struct broker_arg args[7] = {{.name = "x-queue-type", .text = "quorum"},
-                                 {.name = "x-delivery-limit", .number = q->limit},
-                                 {.name = "x-overflow", .text = "reject-publish"}};
+    struct broker_arg args[8] = {BROKER_TEXT("x-queue-type", "quorum"),
+                                 BROKER_NUMBER("x-delivery-limit", q->limit),
+                                 BROKER_TEXT("x-overflow", "reject-publish")};
     size_t count = 3;
     if (q->dead_letter_to) {
-        args[count++] = (struct broker_arg){.name = "x-dead-letter-exchange", .text = ""};
-        args[count++] = (struct broker_arg){.name = "x-dead-letter-routing-key", .text = q->dead_letter_to};
+        args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-exchange", "");
+        args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-routing-key", q->dead_letter_to);
         if (q->limit != DELIVERY_LIMIT_CONTROL)
-            args[count++] = (struct broker_arg){.name = "x-dead-letter-strategy", .text = "at-least-once"};
+            args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-strategy", "at-least-once");
     }
     if (q->balanced)
-        args[count++] = (struct broker_arg){.name = "x-queue-leader-locator", .text = "balanced"};
-    return broker_declare_queue(b, name, args, count, e);
+        args[count++] = (struct broker_arg)BROKER_TEXT("x-queue-leader-locator", "balanced");
+    return broker_declare_queue(b, name, args, e);
+}
+
+/* --- in front of the intake queue (topology.h) */
+
+bool topology_front_needed(const struct broker *b)
+{
+    return broker_version_number(b) >= DELAYS_SINCE;
+}
+
+/* The queue for what has x-opt-delivery-time, until a gateway takes it.
+ *
+ * - classic: the only type that neither keeps such a message back nor asks for another way of reading.
+ * - x-dead-letter-*: at-least-once is for quorum queues alone, so what expires here while RabbitMQ dies may
+ * be lost; it expires only while no gateway reads.
+ *
+ * From the end on: what comes in finds its way. What plain leads to differs: the intake queue, or an exchange
+ * that spreads (topology_shards.h). */
+static int declare_front(struct broker *b, const struct topology *t, struct topology_found *out,
+                         struct err *e)
+{
+    const char *timed = out->timed_queue;
+    const struct broker_exchange plain = {.name = broker_names.plain, .type = "fanout", .internal = true};
+    const struct broker_exchange sort = {
+        .name = broker_names.sort,
+        .type = "headers",
+        .internal = true,
+        .args = BROKER_ARGS(BROKER_TEXT("alternate-exchange", broker_names.plain))};
+    const struct broker_binding timed_ones = {
+        timed, broker_names.sort, NULL,
+        BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_PRESENT(DELIVERY_TIME_HEADER))};
+    const struct broker_binding all = {.to = t->intake_queue, .from = broker_names.plain};
+    snprintf(out->timed_queue, sizeof out->timed_queue, "%s" TOPOLOGY_TIMED_SUFFIX, t->intake_queue);
+    return broker_declare_queue(b, timed,
+                                BROKER_ARGS(BROKER_TEXT("x-queue-type", "classic"),
+                                            BROKER_TEXT("x-overflow", "reject-publish"),
+                                            BROKER_TEXT("x-dead-letter-exchange", ""),
+                                            BROKER_TEXT("x-dead-letter-routing-key", out->expired_queue)),
+                                e) ||
+                   broker_declare_exchange_as(b, &plain, e) || broker_declare_exchange_as(b, &sort, e) ||
+                   broker_bind_queue(b, &timed_ones, e) ||
+                   (t->step == TOPOLOGY_DIRECT && broker_bind_queue(b, &all, e))
+               ? -1
+               : 0;
+}
+
+/* An intake exchange that is there leads to it instead of to the queue. In between a message with the header
+ * may be stored twice, and none is lost: RabbitMQ gives a message to a queue once, by however many ways it
+ * gets there. */
+static int bind_front(struct broker *b, const char *exchange, const char *intake_queue, struct err *e)
+{
+    const struct broker_binding sort = {.to = broker_names.sort, .from = exchange};
+    const struct broker_binding direct = {.to = intake_queue, .from = exchange};
+    return broker_bind_exchange(b, &sort, e) || broker_unbind_queue(b, &direct, e) ? -1 : 0;
 }
 
 static int declare_intake_exchange(struct broker *b, const char *name, const struct topology *t, bool front,
@@ -74,7 +127,7 @@ static int declare_intake_exchange(struct broker *b, const char *name, const str
         return -1;
     if (t->step != TOPOLOGY_DIRECT)
         return 0;
-    return front ? topology_front_bind(b, name, t->intake_queue, e)
+    return front ? bind_front(b, name, t->intake_queue, e)
                  : broker_bind_queue(b, &(struct broker_binding){.to = t->intake_queue, .from = name}, e);
 }
 
@@ -233,17 +286,40 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
 {
     out->timed_queue[0] = '\0';
     err_clear(&out->refused);
-    const struct broker_binding plain = {.to = t->intake_queue, .from = broker_names.plain};
-    if (declare_queues(b, t, out, e))
-        return -1;
-    if (topology_front_needed(b) &&
-        (topology_front_declare(b, t->intake_queue, out->expired_queue, out->timed_queue, e) ||
-         (t->step == TOPOLOGY_DIRECT && broker_bind_queue(b, &plain, e))))
-        return -1;
-    if (bind_all(b, t, out, e))
+    if (declare_queues(b, t, out, e) || (topology_front_needed(b) && declare_front(b, t, out, e)) ||
+        bind_all(b, t, out, e))
         return -1;
     /* The default exchange and the broker's own (amq.topic …) are always there and can't be declared. */
     if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0)
         return 0;
     return broker_declare_exchange(b, t->delivery_exchange, "topic", e) ? note_refusal(b, out, e) : 0;
+}
+
+/* --- what consumers refused */
+
+/* Internal: what comes through it was dead-lettered, as no client can publish to it, nor pretend. The queue
+ * has no dead-letter exchange, and no limit of deliveries that matters: nothing leaves it before a gateway
+ * has stored it. */
+int topology_declare_retry(struct broker *b, struct err *e)
+{
+    const struct broker_exchange retry = {.name = broker_names.retry, .type = "fanout", .internal = true};
+    const struct broker_binding all = {.to = broker_names.retry, .from = broker_names.retry};
+    if (topology_declare_lasting(b, broker_names.retry, e) || broker_declare_exchange_as(b, &retry, e) ||
+        broker_bind_queue(b, &all, e))
+        return -1;
+    return broker_declare_exchange(b, broker_names.returns, "headers", e);
+}
+
+/* RabbitMQ removes the binding with the queue. Somebody may have deleted the exchange. Headers exchanges look
+ * at headers that begin with x- only where x-match says so (since 3.10). */
+int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
+{
+    char name[256];
+    const struct broker_binding x = {
+        name, broker_names.returns, NULL,
+        BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_TEXT(RETURN_HEADER_QUEUE, name))};
+    if (queue.len >= sizeof(name))
+        return err_set(e, ERR_NOT_FOUND, "a queue's name has at most 255 bytes");
+    snprintf(name, sizeof(name), "%.*s", (int)queue.len, (const char *)queue.data);
+    return broker_declare_exchange(b, broker_names.returns, "headers", e) ? -1 : broker_bind_queue(b, &x, e);
 }

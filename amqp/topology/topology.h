@@ -1,7 +1,7 @@
 /* What Postdate declares in RabbitMQ: exchange `postdate` -> quorum queue `postdate.intake` (expired and
  * over-delivered messages dead-letter to `postdate.intake.expired`, which is consumed too),
  * `postdate.delivery`, `postdate.rejected`, and the exchanges under [route]. From RabbitMQ 4.4 on also what
- * stands in front of the intake queue (topology_front.h), and with intake.queues the queues beside it
+ * stands in front of the intake queue, and with intake.queues the queues beside it
  * (topology_shards.h). Idempotent; safe from several gateways at once. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_H
 #define POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_H
@@ -34,7 +34,7 @@ extern const struct shards_way topology_intake_ways[TOPOLOGY_WAYS];
 struct topology_found {
     int queues;              /* intake_queue and those beside it, all that are to be read */
     char expired_queue[300]; /* the name of the second intake queue */
-    char timed_queue[300];   /* that of the third (topology_front.h); "": there is none */
+    char timed_queue[300];   /* that of the third, in front; "": there is none */
     struct err refused;      /* the first exchange that cannot be declared: it has another type, say */
 };
 
@@ -42,7 +42,20 @@ struct topology_found {
  */
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e);
 
-/* All exchanges by which messages come to the intake queue: with topology_front.h broker_names.plain first;
+/* What stands in front of the intake queue where RabbitMQ itself delays (4.4 and later).
+ *
+ * A quorum queue there keeps a message with a number in x-opt-delivery-time until then: the gateway would not
+ * see it before. A far too large number stopped the queue for good in the source that was tried. No argument
+ * or policy turns this off. A classic queue does not look at the header, so what has it takes another way:
+ *
+ *   intake exchanges ─▶ postdate.sort ─┬─ has x-opt-delivery-time ─▶ <intake queue>.timed, classic
+ *                                      └─ has not: postdate.plain ─▶ the intake queue, quorum
+ */
+#define TOPOLOGY_TIMED_SUFFIX ".timed" /* core/message/x_death.c knows it, too */
+/* Does this broker need it? */
+bool topology_front_needed(const struct broker *b);
+
+/* All exchanges by which messages come to the intake queue: with the front broker_names.plain first;
  * intake_exchange; those of routes. out has room for route_count + 2. How many. */
 size_t topology_sources(const struct broker *b, const struct topology *t, const char **out);
 
@@ -61,5 +74,16 @@ int topology_declare_lasting(struct broker *b, const char *name, struct err *e);
 void topology_exit_queue(int number, char name[TOPOLOGY_EXIT_NAME_SIZE]);
 /* Number 1 to `queues`, whose leaders RabbitMQ puts on different nodes. */
 int topology_declare_exit(struct broker *b, int queues, struct err *e);
+
+/* --- What RabbitMQ has for messages that consumers refused: their queues dead-letter to the internal
+ * exchange postdate.retry, which leads to the queue of that name; from the exchange postdate.return each goes
+ * back to exactly one queue, which its header x-postdate-queue names. */
+/* Idempotent. */
+int topology_declare_retry(struct broker *b, struct err *e);
+
+/* Lets messages for that queue go back to it; declares the exchange, too. ERR_NOT_FOUND: there is no such
+ * queue; ERR_PERMISSION: its owner does not let us, or it is another connection's own (the connection is dead
+ * then). */
+int topology_bind_return(struct broker *b, struct bytes queue, struct err *e);
 
 #endif

@@ -23,10 +23,10 @@ int topology_cell_declare(struct broker *b, const struct topology_cell *c, struc
               [TOPOLOGY_CELL_BY_MESSAGE_ID] = {"message-id", "hash-property", "message_id"},
               [TOPOLOGY_CELL_BY_ROUTING_KEY] = {"routing-key", NULL, NULL}};
     char mark[300];
-    const struct broker_arg args[] = {{.name = "alternate-exchange", .text = mark},
-                                      {.name = by[c->by].name, .text = by[c->by].value}};
-    const struct broker_exchange x = {
-        .name = c->exchange, .type = TYPE, .args = args, .arg_count = by[c->by].name != NULL ? 2 : 1};
+    const struct broker_exchange x = {.name = c->exchange,
+                                      .type = TYPE,
+                                      .args = BROKER_ARGS(BROKER_TEXT("alternate-exchange", mark),
+                                                          BROKER_TEXT(by[c->by].name, by[c->by].value))};
     snprintf(mark, sizeof mark, "%.200s.by.%s", c->exchange, by[c->by].word);
     if (broker_declare_exchange_as(b, &x, e) == 0)
         return 0;

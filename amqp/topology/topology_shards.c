@@ -35,7 +35,7 @@ static int unbind_numbers(struct broker *b, const struct shards *s, size_t way, 
 
 static struct broker_binding of_source(const struct shards *s, size_t source, const char *to)
 {
-    return (struct broker_binding){to, s->sources[source].exchange, NULL, s->args, s->arg_count};
+    return (struct broker_binding){to, s->sources[source].exchange, NULL, s->args};
 }
 
 /* rc: of binding a source. missing_fine: an exchange that was a source once may be gone. */
@@ -99,11 +99,8 @@ static int unbind_ways(struct broker *b, const struct shards *s, bool wanted_too
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e)
 {
     const struct shards_way *way = &s->ways[s->way];
-    const struct broker_exchange x = {.name = way->exchange,
-                                      .type = way->type,
-                                      .internal = true,
-                                      .args = way->args,
-                                      .arg_count = way->arg_count};
+    const struct broker_exchange x = {
+        .name = way->exchange, .type = way->type, .internal = true, .args = way->args};
     if (broker_declare_exchange_as(b, &x, e)) {
         if (e->kind == ERR_CONFIG)
             broker_lacks_type(b, &x, way->plugin, e);

@@ -38,7 +38,6 @@ struct shards_way {
     const char *name; /* as the option has it, and the database: "random" */
     const char *exchange, *type, *plugin;
     const struct broker_arg *args;
-    size_t arg_count;
 };
 
 struct shards_source {
@@ -56,7 +55,6 @@ struct shards {
     const struct shards_source *sources;
     size_t source_count;
     const struct broker_arg *args; /* of the bindings of all sources, which have the binding key "" */
-    size_t arg_count;
 };
 
 /* The name of a queue: number 1 is the first. */

@@ -10,7 +10,8 @@ static int probe(struct broker *b, const struct shards_way *way, struct err *e)
     const struct broker_exchange x = {.name = names_random(broker_names.probe_shards, name),
                                       .type = way->type,
                                       .transient = true,
-                                      .auto_delete = true};
+                                      .auto_delete = true,
+                                      .args = way->args};
     if (broker_declare_exchange_as(b, &x, e))
         return e->kind == ERR_CONFIG && broker_lacks_type(b, &x, way->plugin, e) ? 0 : -1;
     return broker_delete_exchange(b, name, e) ? -1 : 1;

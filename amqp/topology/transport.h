@@ -1,12 +1,14 @@
 /* How RabbitMQ itself waits with a message: its quorum queues from 4.4 on, the delayed-message plugin, or a
  * ladder of TTL queues.
  *
- * A transport is a struct of functions and of capabilities; nothing outside asks which one it is. Three
- * topologies, one shape: the gateway publishes to the exchange that address() names, with headers that say
- * how long to wait; when the time is over the message comes to the exit queue, from which a gateway takes it
- * (core/message/envelope.h), or to one from which RabbitMQ delivers it (core/message/last_hop.h). Nothing
- * else of the message is looked at. Owned and used by one thread, that of the broker connection; address() by
- * any. Never publish with `mandatory`: the plugin returns every delayed message as unroutable. */
+ * A transport is a struct of capabilities and functions; nothing outside asks which one it is. Three
+ * topologies, one shape: the gateway publishes to the exchange that transport_address names, with headers
+ * that say how long to wait; when the time is over the message comes to the exit queue, from which a gateway
+ * takes it (core/message/envelope.h), or to one from which RabbitMQ delivers it
+ * (core/message/publish_headers.h). Nothing else of the message is looked at. Used by one thread, that of
+ * the broker connection; transport_address by any. Never publish with `mandatory`: the plugin returns every
+ * delayed message as unroutable.
+ */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
 #define POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
 
@@ -18,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TRANSPORT_HEADERS_MAX 512 /* bytes that address() appends, at most */
+#define TRANSPORT_HEADERS_MAX 512 /* bytes that transport_address appends, at most */
 #define TRANSPORT_NAME_SIZE 64
 
 #define TRANSPORT_EXIT_DIRECT 0   /* exit queue 1 gets it, without that exchange */
@@ -30,8 +32,8 @@ struct transport_options {
     int exit_bound; /* so many get what comes out, 1..exit_queues, by the exchange broker_names.exit_shards,
                        to which transport_move_exit has moved it; TRANSPORT_EXIT_DIRECT, or
                        TRANSPORT_EXIT_UNKNOWN */
-    int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/message/last_hop.h); 0: none does. It
-                           must be declared already */
+    int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/message/publish_headers.h); 0: none
+                           does. It must be declared already */
 };
 
 struct transport_wait {
@@ -39,38 +41,47 @@ struct transport_wait {
 };
 
 struct transport {
-    const char *name;     /* "native", "plugin", "ttl" */
-    int64_t max_delay_ms; /* longest wait it can do */
-    bool waits_in_exit;   /* the exit queue itself waits: it must not drop what is too much for it */
-    /* Declares its exchanges, queues and bindings; idempotent; safe from several gateways at once, also with
-     * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
-    int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);
-    /* The exchange to publish to for this wait (a constant, never freed), and the header entries that steer
-     * it (AMQP table entries, core/message/wire.h), appended to headers. native: x-opt-delivery-time; plugin:
-     * x-delay; ttl: x-postdate-l0 … l6. It lasts 1..o->window_ms, else ERR_BUG: beyond the window the levels
-     * may not exist, and publishing there would close the channel. */
-    int (*address)(const struct transport_options *o, const struct transport_wait *w, struct bytes *exchange,
-                   struct buf *headers, struct err *e);
-    /* How many messages wait now; ERR_NOT_FOUND: not declared. NULL where AMQP offers no way to ask (the
-     * plugin, a quorum queue). A request per queue: for status, not for a hot path. */
-    int (*count)(struct broker *b, const struct transport_options *o, int64_t *waiting, struct err *e);
-    /* What declare makes with the longest window, besides the exit queues: the exchange number i, from 0 (a
-     * constant; NULL: there are no more), and the name of queue number i (false: there are no more). */
-    const char *(*exchange)(size_t i);
+    const char *name;            /* "native", "plugin", "ttl" */
+    int64_t max_delay_ms;        /* longest wait it can do */
+    bool waits_in_exit;          /* the exit queue itself waits: it must not drop what is too much for it */
+    struct broker_exchange exit; /* where its wait is over, or begins in an exit queue */
+    const char *const
+        *exchanges; /* all that transport_declare makes with the longest window, NULL behind the last */
+    /* … and the name of queue number i besides the exit queues; false: there are no more. NULL: there are
+     * none. */
     bool (*queue)(size_t i, char name[TRANSPORT_NAME_SIZE]);
+    /* Those above the exit; NULL: none. */
+    int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);
+    /* As transport_address. */
+    const char *(*steer)(const struct transport_wait *w, struct buf *headers);
 };
+
+/* Declares its exchanges, queues and bindings; idempotent; safe from several gateways at once, also with
+ * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
+int transport_declare(const struct transport *t, struct broker *b, const struct transport_options *o,
+                      struct err *e);
+/* The exchange to publish to for this wait (a constant, never freed), and the header entries that steer
+ * it (AMQP table entries, core/message/wire.h), appended to headers. native: x-opt-delivery-time; plugin:
+ * x-delay; ttl: x-postdate-l0 … l6. It lasts 1..o->window_ms, else ERR_BUG: beyond the window the levels
+ * may not exist, and publishing there would close the channel. */
+int transport_address(const struct transport *t, const struct transport_options *o,
+                      const struct transport_wait *w, struct bytes *exchange, struct buf *headers,
+                      struct err *e);
 
 extern const struct transport transport_native;
 extern const struct transport transport_plugin;
 extern const struct transport transport_ttl;
 #define TRANSPORT_COUNT 3
-extern const struct transport *const transport_all[TRANSPORT_COUNT]; /* transport_traces.c */
+extern const struct transport *const transport_all[TRANSPORT_COUNT];
+
+/* How many messages wait in the ladder for that window; ERR_NOT_FOUND: not declared. A request per queue: for
+ * status, not for a hot path. Of the other transports AMQP offers no way to ask. */
+int transport_ttl_count(struct broker *b, int64_t window_ms, int64_t *waiting, struct err *e);
 
 /* Does this broker keep messages back by itself? It is shown one that is for half a second from now, by the
  * database's clock, in a queue of its own. 1 yes; 0 no, and e says why; -1 error. */
 int transport_probe_native(const struct broker_options *o, int64_t now_ms, struct err *e);
-/* Does this broker have the plugin? 1 yes, 0 no, -1 error. Declaring an unknown exchange type closes the
- * connection or channel, so it is tried on a connection of its own. */
+/* Does this broker have the plugin? 1 yes; 0 no, and e says so; -1 error. Over a connection of its own. */
 int transport_probe_plugin(const struct broker_options *o, struct err *e);
 /* Has transport_plugin been declared here before, with or without the plugin now? 1 yes, 0 no, -1 error. */
 int transport_probe_plugin_used(const struct broker_options *o, struct err *e);
@@ -90,5 +101,20 @@ int transport_move_exit(struct broker *b, const struct broker_options *o, shards
  * looked for first. 1 yes, also where the login may not look; 0 no; -1 error. The connection is usable
  * afterwards, but for -1; its confirms may be off. */
 int transport_is_anything_there(const struct transport *first, struct broker *b, struct err *e);
+
+/* --- What RabbitMQ needs to deliver by itself what it waited with (handover.last_hop = broker;
+ * core/message/publish_headers.h).
+ *
+ * Dead-lettering from the exit queues is at-least-once: what a target queue refuses or cannot take stays and
+ * is tried again every three minutes, and 32 such messages hold up all others (rabbit_fifo_dlx_worker, 3.10
+ * to 4.3). Of everything that is dead-lettered a copy goes to the receipts. Should these and the delivery
+ * exchange both be gone, it comes to the gateways' own exit queue by an alternate exchange. What finds its
+ * delivery exchange, and no queue there, is dropped. */
+#define LAST_HOP_PING_HEADER "x-postdate-ping" /* what has this comes to the receipts, and nowhere else */
+
+/* Exchanges, queues and bindings but those of delivery exchanges. Idempotent. Errors as broker_declare_*. */
+int last_hop_declare(struct broker *b, struct err *e);
+/* What is for this delivery exchange goes there. ERR_NOT_FOUND: there is no such exchange. */
+int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *e);
 
 #endif

@@ -7,14 +7,13 @@
  *
  * The time is absolute, and passes by the clock of the queue's leader. A gateway keeps what comes early. No
  * setting or feature flag says whether a broker does this, so it is shown a message. */
-#include "amqp/topology/transport_internal.h"
+#include "amqp/topology/transport.h"
 #include "core/base/clock.h"
 #include "core/base/names.h"
-#include "core/message/wire.h"
+#include "core/message/delay.h"
 #include <inttypes.h>
 #include <stdio.h>
 
-#define HEADER "x-opt-delivery-time"
 #define SINCE 404
 /* Far below what kills such a queue: RabbitMQ's timers end in the year 2262 or so. */
 #define MAX_DELAY_MS (INT64_C(400) * 86400000)
@@ -25,14 +24,12 @@
 
 static int publish_probe(struct broker *b, const char *queue, int64_t until_ms, struct err *e)
 {
-    struct buf headers, raw;
-    buf_init(&headers, TRANSPORT_HEADERS_MAX);
+    const struct wire_properties p = {.flags = WIRE_HEADERS};
+    struct buf raw;
     buf_init(&raw, 2 * TRANSPORT_HEADERS_MAX);
-    wire_put_int64(&headers, bytes_of_str(HEADER), until_ms);
-    wire_properties_write(&(struct wire_properties){.flags = WIRE_HEADERS, .headers = buf_bytes(&headers)},
-                          &raw);
-    raw.failed |= headers.failed; /* without its header it would come back at once */
-    buf_free(&headers);
+    size_t headers = wire_properties_begin(&p, &raw);
+    wire_put_int64(&raw, bytes_of_str(DELIVERY_TIME_HEADER), until_ms);
+    wire_properties_end(&p, headers, &raw);
     return broker_publish_to_queue(b, queue, &raw, (struct bytes){0}, NULL, e);
 }
 
@@ -51,11 +48,13 @@ static int await_probe(struct broker *b, int64_t *after_ms, struct err *e)
 
 static int show_probe(struct broker *b, int64_t now_ms, int64_t began_ms, int64_t *after_ms, struct err *e)
 {
-    static const struct broker_arg args[] = {{.name = "x-queue-type", .text = "quorum"},
-                                             {.name = "x-expires", .number = PROBE_UNUSED_MS}};
     char queue[NAMES_SIZE];
     names_random(broker_names.probe, queue);
-    if (broker_declare_queue(b, queue, args, 2, e) || broker_consume(b, queue, "postdate probe", 1, e))
+    if (broker_declare_queue(
+            b, queue,
+            BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum"), BROKER_NUMBER("x-expires", PROBE_UNUSED_MS)),
+            e) ||
+        broker_consume(b, queue, "postdate probe", 1, e))
         return -1;
     int64_t until_ms = now_ms + clock_monotonic_ms() - began_ms + PROBE_AHEAD_MS;
     return publish_probe(b, queue, until_ms, e) || await_probe(b, after_ms, e) ||
@@ -95,37 +94,19 @@ int transport_probe_native(const struct broker_options *o, int64_t now_ms, struc
     return 0;
 }
 
-static int native_declare(struct broker *b, const struct transport_options *o, struct err *e)
+static const char *native_steer(const struct transport_wait *w, struct buf *headers)
 {
-    return transport_check_window(&transport_native, o, e) ||
-                   broker_declare_exchange(b, broker_names.native, "headers", e) ||
-                   transport_bind_exit(b, broker_names.native, o, e)
-               ? -1
-               : 0;
+    wire_put_int64(headers, bytes_of_str(DELIVERY_TIME_HEADER), w->until_ms);
+    return broker_names.native;
 }
 
-static int native_address(const struct transport_options *o, const struct transport_wait *w,
-                          struct bytes *exchange, struct buf *headers, struct err *e)
-{
-    int64_t delay_ms;
-    if (transport_delay(&transport_native, o, w, &delay_ms, e))
-        return -1;
-    *exchange = bytes_of_str(broker_names.native);
-    wire_put_int64(headers, bytes_of_str(HEADER), w->until_ms);
-    return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
-}
-
-static const char *native_exchange(size_t i)
-{
-    return i == 0 ? broker_names.native : NULL;
-}
+static const char *const exchanges[] = {broker_names.native, NULL};
 
 const struct transport transport_native = {
     .name = "native",
     .max_delay_ms = MAX_DELAY_MS,
     .waits_in_exit = true,
-    .declare = native_declare,
-    .address = native_address,
-    .exchange = native_exchange,
-    .queue = transport_no_queue,
+    .exit = {.name = broker_names.native, .type = "headers"},
+    .exchanges = exchanges,
+    .steer = native_steer,
 };

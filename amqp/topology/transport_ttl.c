@@ -13,19 +13,10 @@
  * get lost here, and are claimed again when they do not come out, instead of coming out early. For the same
  * reason rungs have x-overflow=reject-publish: under a policy with max-length the default would push the
  * oldest message out, early, through the dead-letter exchange. */
-#include "amqp/topology/transport_internal.h"
+#include "amqp/topology/transport.h"
 #include "core/base/names.h"
 #include "core/message/ttl_ladder.h"
 #include "core/message/wire.h"
-
-#define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
-
-/* Classic: cheaper than quorum per hop, and what it may lose is rescued.
- * Named, because a vhost may have another default. Changing it needs other queue names: an existing queue
- * cannot change its type. */
-#ifndef RUNG_QUEUE_TYPE /* tests/bench measures quorum too */
-#define RUNG_QUEUE_TYPE "classic"
-#endif
 
 /* Where messages go after a level. */
 static const char *exchange_below(int level)
@@ -33,73 +24,54 @@ static const char *exchange_below(int level)
     return level == 0 ? broker_names.ladder_exit : ttl_ladder_exchange(level - 1);
 }
 
+/* Classic: cheaper than quorum per hop, and what it may lose is rescued. Named, because a vhost may have
+ * another default. Changing it needs other queue names: an existing queue cannot change its type. */
 static int declare_rung(struct broker *b, int level, int digit, struct err *e)
 {
     char queue[TTL_LADDER_NAME_SIZE];
-    const struct broker_arg args[] = {
-        {.name = "x-queue-type", .text = RUNG_QUEUE_TYPE},
-        {.name = "x-message-ttl", .number = ttl_ladder_ttl_ms(level, digit)},
-        {.name = "x-dead-letter-exchange", .text = exchange_below(level)},
-        {.name = "x-overflow", .text = "reject-publish"},
-    };
-    const struct broker_arg match[] = {
-        {.name = "x-match", .text = "all-with-x"},
-        {.name = ttl_ladder_header(level), .number = digit},
-    };
-    const struct broker_binding x = {queue, ttl_ladder_exchange(level), NULL, match, COUNT_OF(match)};
+    const struct broker_binding x = {
+        queue, ttl_ladder_exchange(level), NULL,
+        BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_NUMBER(ttl_ladder_header(level), digit))};
     ttl_ladder_queue(level, digit, queue);
-    return broker_declare_queue(b, queue, args, COUNT_OF(args), e) || broker_bind_queue(b, &x, e) ? -1 : 0;
+    return broker_declare_queue(b, queue,
+                                BROKER_ARGS(BROKER_TEXT("x-queue-type", "classic"),
+                                            BROKER_NUMBER("x-message-ttl", ttl_ladder_ttl_ms(level, digit)),
+                                            BROKER_TEXT("x-dead-letter-exchange", exchange_below(level)),
+                                            BROKER_TEXT("x-overflow", "reject-publish")),
+                                e) ||
+                   broker_bind_queue(b, &x, e)
+               ? -1
+               : 0;
 }
 
 static int declare_level(struct broker *b, int level, struct err *e)
 {
-    const struct broker_arg zero[] = {
-        {.name = "x-match", .text = "all-with-x"},
-        {.name = ttl_ladder_header(level), .number = 0},
-    };
-    const struct broker_binding x = {exchange_below(level), ttl_ladder_exchange(level), NULL, zero,
-                                     COUNT_OF(zero)};
+    const struct broker_binding zero = {
+        exchange_below(level), ttl_ladder_exchange(level), NULL,
+        BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_NUMBER(ttl_ladder_header(level), 0))};
     if (broker_declare_exchange(b, ttl_ladder_exchange(level), "headers", e))
         return -1;
     for (int digit = 1; digit < TTL_LADDER_RADIX; digit++)
         if (declare_rung(b, level, digit, e))
             return -1;
-    return broker_bind_exchange(b, &x, e);
+    return broker_bind_exchange(b, &zero, e);
 }
 
-static int ttl_declare(struct broker *b, const struct transport_options *o, struct err *e)
+/* From below: nothing that comes down ever finds its next step missing. */
+static int declare_levels(struct broker *b, const struct transport_options *o, struct err *e)
 {
-    if (transport_check_window(&transport_ttl, o, e) ||
-        broker_declare_exchange(b, broker_names.ladder_exit, "headers", e) ||
-        transport_bind_exit(b, broker_names.ladder_exit, o, e))
-        return -1;
-    /* From below: nothing that comes down ever finds its next step missing. */
     for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++)
         if (declare_level(b, level, e))
             return -1;
     return 0;
 }
 
-static int ttl_address(const struct transport_options *o, const struct transport_wait *w,
-                       struct bytes *exchange, struct buf *headers, struct err *e)
-{
-    int digits[TTL_LADDER_LEVELS_MAX];
-    int64_t delay_ms;
-    if (transport_delay(&transport_ttl, o, w, &delay_ms, e))
-        return -1;
-    int used = ttl_ladder_digits(delay_ms, digits);
-    for (int level = 0; level < used; level++)
-        wire_put_int64(headers, bytes_of_str(ttl_ladder_header(level)), digits[level]);
-    *exchange = bytes_of_str(ttl_ladder_exchange(used - 1));
-    return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
-}
-
-static int ttl_count(struct broker *b, const struct transport_options *o, int64_t *waiting, struct err *e)
+int transport_ttl_count(struct broker *b, int64_t window_ms, int64_t *waiting, struct err *e)
 {
     char queue[TTL_LADDER_NAME_SIZE];
     uint32_t ready;
     *waiting = 0;
-    for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++) {
+    for (int level = 0; level < ttl_ladder_levels(window_ms); level++) {
         for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
             if (broker_look_at_queue(b, ttl_ladder_queue(level, digit, queue), &ready, NULL, e))
                 return -1;
@@ -109,11 +81,13 @@ static int ttl_count(struct broker *b, const struct transport_options *o, int64_
     return 0;
 }
 
-static const char *ttl_exchange(size_t i)
+static const char *ttl_steer(const struct transport_wait *w, struct buf *headers)
 {
-    return i == 0                       ? broker_names.ladder_exit
-           : i <= TTL_LADDER_LEVELS_MAX ? ttl_ladder_exchange((int)i - 1)
-                                        : NULL;
+    int digits[TTL_LADDER_LEVELS_MAX];
+    int used = ttl_ladder_digits(w->until_ms - w->now_ms, digits);
+    for (int level = 0; level < used; level++)
+        wire_put_int64(headers, bytes_of_str(ttl_ladder_header(level)), digits[level]);
+    return ttl_ladder_exchange(used - 1);
 }
 
 static bool ttl_queue(size_t i, char name[TRANSPORT_NAME_SIZE])
@@ -127,12 +101,17 @@ static bool ttl_queue(size_t i, char name[TRANSPORT_NAME_SIZE])
 
 _Static_assert(TTL_LADDER_NAME_SIZE <= TRANSPORT_NAME_SIZE, "a name fits");
 
+static const char *const exchanges[] = {
+    broker_names.ladder_exit, broker_names.ladder_0, broker_names.ladder_1,
+    broker_names.ladder_2,    broker_names.ladder_3, broker_names.ladder_4,
+    broker_names.ladder_5,    broker_names.ladder_6, NULL};
+
 const struct transport transport_ttl = {
     .name = "ttl",
     .max_delay_ms = TTL_LADDER_MAX_DELAY_MS,
-    .declare = ttl_declare,
-    .address = ttl_address,
-    .count = ttl_count,
-    .exchange = ttl_exchange,
+    .exit = {.name = broker_names.ladder_exit, .type = "headers"},
+    .exchanges = exchanges,
     .queue = ttl_queue,
+    .declare = declare_levels,
+    .steer = ttl_steer,
 };

@@ -22,33 +22,19 @@ void arena_init(struct arena *a, size_t limit)
     *a = (struct arena){.limit = limit};
 }
 
-static struct arena_block *block_new(size_t capacity)
-{
-    if (capacity > SIZE_MAX - sizeof(struct arena_block))
-        return NULL;
-    struct arena_block *b = malloc(sizeof(*b) + capacity);
-    if (!b)
-        return NULL;
-    b->next = NULL;
-    b->capacity = capacity;
-    b->used = 0;
-    return b;
-}
-
 /* A large piece gets a block of its own behind the newest one, whose remaining room stays in use. */
 static struct arena_block *add_block(struct arena *a, size_t size)
 {
     bool large = size > BLOCK_SIZE / 4;
-    struct arena_block *b = block_new(large ? size : BLOCK_SIZE);
+    size_t capacity = large ? size : BLOCK_SIZE;
+    struct arena_block *b = capacity > SIZE_MAX - sizeof(*b) ? NULL : malloc(sizeof(*b) + capacity);
     if (!b)
         return NULL;
-    if (large && a->blocks) {
-        b->next = a->blocks->next;
-        a->blocks->next = b;
-    } else {
-        b->next = a->blocks;
-        a->blocks = b;
-    }
+    struct arena_block **at = large && a->blocks ? &a->blocks->next : &a->blocks;
+    b->next = *at;
+    b->capacity = capacity;
+    b->used = 0;
+    *at = b;
     return b;
 }
 
@@ -98,18 +84,17 @@ char *arena_strdup(struct arena *a, struct bytes b)
 
 void arena_reset(struct arena *a)
 {
-    struct arena_block *kept = NULL;
-    struct arena_block *b = a->blocks;
-    while (b) {
-        struct arena_block *next = b->next;
-        if (!kept && b->capacity == BLOCK_SIZE) { /* an oversize one would keep its memory for ever */
+    struct arena_block *kept = NULL, *next;
+    for (struct arena_block *b = a->blocks; b; b = next) {
+        next = b->next;
+        if (!kept && b->capacity == BLOCK_SIZE) /* an oversize one would keep its memory for ever */
             kept = b;
-            kept->used = 0;
-            kept->next = NULL;
-        } else {
+        else
             free(b);
-        }
-        b = next;
+    }
+    if (kept) {
+        kept->used = 0;
+        kept->next = NULL;
     }
     a->blocks = kept;
     a->used = 0;
@@ -117,12 +102,7 @@ void arena_reset(struct arena *a)
 
 void arena_free(struct arena *a)
 {
-    struct arena_block *b = a->blocks;
-    while (b) {
-        struct arena_block *next = b->next;
-        free(b);
-        b = next;
-    }
+    arena_reset(a);
+    free(a->blocks);
     a->blocks = NULL;
-    a->used = 0;
 }

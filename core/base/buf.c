@@ -6,7 +6,7 @@
 
 void buf_init(struct buf *b, size_t limit)
 {
-    *b = (struct buf){.limit = limit};
+    *b = (struct buf){.limit = limit < SIZE_MAX ? limit : SIZE_MAX - 1};
 }
 
 void buf_reset(struct buf *b)
@@ -28,7 +28,18 @@ struct bytes buf_bytes(const struct buf *b)
     return bytes_of(b->data, b->len);
 }
 
-/* Makes room for len more bytes and returns where they go, or NULL with `failed` set. */
+int buf_move(struct buf *b, struct arena *a, struct bytes *out, struct err *e)
+{
+    size_t len = b->len;
+    bool failed = b->failed;
+    *out = arena_copy(a, bytes_of(b->data, failed ? 0 : len));
+    failed = failed || (len > 0 && out->data == NULL);
+    buf_free(b);
+    return failed ? err_set(e, ERR_BUG, "out of memory: no room for %zu bytes", len) : 0;
+}
+
+/* Makes room for len more bytes, and for a NUL that vsnprintf writes behind them. Returns where they go, or
+ * NULL with `failed` set. */
 static uint8_t *reserve_bytes(struct buf *b, size_t len)
 {
     if (b->failed)
@@ -37,13 +48,13 @@ static uint8_t *reserve_bytes(struct buf *b, size_t len)
         b->failed = true;
         return NULL;
     }
-    size_t need = b->len + len;
+    size_t need = b->len + len + 1;
     if (need > b->capacity) {
         size_t capacity = b->capacity < 128 ? 128 : b->capacity;
         while (capacity < need)
             capacity = capacity > SIZE_MAX / 2 ? need : capacity * 2;
-        if (capacity > b->limit)
-            capacity = b->limit;
+        if (capacity > b->limit + 1)
+            capacity = b->limit + 1;
         uint8_t *data = realloc(b->data, capacity);
         if (!data) {
             b->failed = b->no_memory = true;
@@ -76,15 +87,18 @@ void buf_put_str(struct buf *b, const char *s)
     buf_put(b, s, strlen(s));
 }
 
+static void write_big_endian(uint8_t *p, uint64_t v, size_t width)
+{
+    for (size_t i = width; i > 0; i--, v >>= 8)
+        p[i - 1] = (uint8_t)(v & 0xFF);
+}
+
 static void put_big_endian(struct buf *b, uint64_t v, size_t width)
 {
     uint8_t *p = reserve_bytes(b, width);
     if (!p)
         return;
-    for (size_t i = width; i > 0; i--) {
-        p[i - 1] = (uint8_t)(v & 0xFF);
-        v >>= 8;
-    }
+    write_big_endian(p, v, width);
     b->len += width;
 }
 
@@ -110,41 +124,24 @@ void buf_put_u64(struct buf *b, uint64_t v)
 
 void buf_set_u32(struct buf *b, size_t offset, uint32_t v)
 {
-    if (b->failed)
-        return;
-    if (b->len < 4 || offset > b->len - 4) {
+    if (b->len < 4 || offset > b->len - 4)
         b->failed = true;
-        return;
-    }
-    for (size_t i = 4; i > 0; i--) {
-        b->data[offset + i - 1] = (uint8_t)(v & 0xFF);
-        v >>= 8;
-    }
+    if (!b->failed)
+        write_big_endian(b->data + offset, v, 4);
 }
 
 void buf_printf(struct buf *b, const char *fmt, ...)
 {
-    if (b->failed)
-        return;
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    size_t limit = b->limit;
-    if (n < 0) {
-        b->failed = true;
-    } else if ((size_t)n > limit || b->len > limit - (size_t)n) {
-        b->failed = true;
-    } else {
-        /* vsnprintf writes a NUL too: that byte may lie beyond the limit, but is not counted in len. */
-        b->limit = limit < SIZE_MAX ? limit + 1 : limit;
-        uint8_t *p = reserve_bytes(b, (size_t)n + 1);
-        b->limit = limit;
-        if (p) {
-            vsnprintf((char *)p, (size_t)n + 1, fmt, again);
-            b->len += (size_t)n;
-        }
+    b->failed = b->failed || n < 0;
+    uint8_t *p = reserve_bytes(b, n < 0 ? 0 : (size_t)n);
+    if (p) {
+        vsnprintf((char *)p, (size_t)n + 1, fmt, again);
+        b->len += (size_t)n;
     }
     va_end(again);
 }

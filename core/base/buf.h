@@ -4,7 +4,9 @@
 #ifndef POSTDATE_CORE_BASE_BUF_H
 #define POSTDATE_CORE_BASE_BUF_H
 
+#include "core/base/arena.h"
 #include "core/base/bytes.h"
+#include "core/base/err.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +24,8 @@ void buf_init(struct buf *b, size_t limit);
 void buf_reset(struct buf *b); /* empties, keeps the memory */
 void buf_free(struct buf *b);
 struct bytes buf_bytes(const struct buf *b);
+/* Copies what is in b to the arena and frees b. ERR_BUG: b has failed, or the arena has no room. */
+int buf_move(struct buf *b, struct arena *a, struct bytes *out, struct err *e);
 
 void buf_put(struct buf *b, const void *data, size_t len);
 void buf_put_bytes(struct buf *b, struct bytes v);

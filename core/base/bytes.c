@@ -1,4 +1,5 @@
 #include "core/base/bytes.h"
+#include <stdio.h>
 #include <string.h>
 
 struct bytes bytes_of(const void *data, size_t len)
@@ -46,6 +47,46 @@ bool bytes_start_with_str(struct bytes a, const char *prefix)
 {
     size_t len = strlen(prefix);
     return a.len >= len && (len == 0 || memcmp(a.data, prefix, len) == 0);
+}
+
+int bytes_find_word(struct bytes a, const char *const words[])
+{
+    for (int i = 0; words[i] != NULL; i++)
+        if (bytes_equal_str(a, words[i]))
+            return i;
+    return -1;
+}
+
+int hex_digit(uint8_t c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20; /* lower case */
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Goes back to the last star only. */
+bool glob_matches(struct bytes pattern, struct bytes name)
+{
+    size_t p = 0, n = 0;
+    size_t star = SIZE_MAX, resume = 0;
+    while (n < name.len) {
+        if (p < pattern.len && pattern.data[p] == '*') {
+            star = p++;
+            resume = n;
+        } else if (p < pattern.len && pattern.data[p] == name.data[n]) {
+            p++;
+            n++;
+        } else if (star != SIZE_MAX) {
+            p = star + 1;
+            n = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (p < pattern.len && pattern.data[p] == '*')
+        p++;
+    return p == pattern.len;
 }
 
 /* Length of the UTF-8 sequence at p (1..4), 0 if there is none within len bytes. */
@@ -112,35 +153,21 @@ void bytes_clean_text(char *text)
     }
 }
 
-static bool is_printable(uint8_t c)
-{
-    return c >= 0x20 && c < 0x7F;
-}
-
 const char *bytes_printable(struct bytes a, char *out, size_t out_size)
 {
-    static const char hex[] = "0123456789abcdef";
     if (out_size == 0)
         return "";
     size_t room = out_size - 1;
     size_t used = 0, cut = 0; /* cut: how much still leaves room for "..." */
     for (size_t i = 0; i < a.len; i++) {
         uint8_t c = a.data[i];
-        size_t need = is_printable(c) ? 1 : 4;
+        char shown[8];
+        size_t need = (size_t)snprintf(shown, sizeof shown, c >= 0x20 && c < 0x7F ? "%c" : "\\x%02x", c);
         if (used + need > room) {
-            for (size_t dots = 0; dots < 3 && cut < room; dots++)
-                out[cut++] = '.';
-            out[cut] = '\0';
+            snprintf(out + cut, out_size - cut, "...");
             return out;
         }
-        if (need == 1) {
-            out[used] = (char)c;
-        } else {
-            out[used] = '\\';
-            out[used + 1] = 'x';
-            out[used + 2] = hex[c >> 4];
-            out[used + 3] = hex[c & 0x0F];
-        }
+        memcpy(out + used, shown, need);
         used += need;
         if (used + 3 <= room)
             cut = used;

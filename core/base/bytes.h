@@ -23,6 +23,16 @@ int bytes_compare(struct bytes a, struct bytes b);
 bool bytes_equal_str(struct bytes a, const char *s);
 bool bytes_start_with_str(struct bytes a, const char *prefix);
 
+/* Does the name match? '*' in the pattern matches any run of bytes. Takes at most pattern times name steps.
+ */
+bool glob_matches(struct bytes pattern, struct bytes name);
+
+/* Which of these words (NULL behind the last) it is; -1: none. */
+int bytes_find_word(struct bytes a, const char *const words[]);
+
+/* The value of a hexadecimal digit; -1: it is none. */
+int hex_digit(uint8_t c);
+
 /* Valid UTF-8 (RFC 3629: no surrogates, no overlong forms, up to U+10FFFF) without a NUL byte: what a
  * Postgres `text` of a UTF8 database can hold. */
 bool bytes_is_text(struct bytes a);

@@ -35,28 +35,9 @@ void clock_nap_ms(int64_t ms)
     nanosleep(&t, NULL);
 }
 
-static int64_t multiply_saturated(int64_t a, int64_t factor)
+static int64_t saturated(__int128 v)
 {
-    int64_t r;
-    if (__builtin_mul_overflow(a, factor, &r))
-        return a < 0 ? INT64_MIN : INT64_MAX;
-    return r;
-}
-
-static int64_t add_saturated(int64_t a, int64_t b)
-{
-    int64_t r;
-    if (__builtin_add_overflow(a, b, &r))
-        return a < 0 ? INT64_MIN : INT64_MAX;
-    return r;
-}
-
-static int64_t subtract_saturated(int64_t a, int64_t b)
-{
-    int64_t r;
-    if (__builtin_sub_overflow(a, b, &r))
-        return a < 0 ? INT64_MIN : INT64_MAX;
-    return r;
+    return v > INT64_MAX ? INT64_MAX : v < INT64_MIN ? INT64_MIN : (int64_t)v;
 }
 
 void db_clock_reset(struct db_clock *c)
@@ -86,13 +67,13 @@ static int64_t least_most_ns(const struct db_clock *c)
 
 static int64_t lower_ns(const struct db_clock_answer *a)
 {
-    return subtract_saturated(multiply_saturated(a->db_us, 1000), a->received_ns);
+    return saturated((__int128)a->db_us * 1000 - a->received_ns);
 }
 
 /* The server's µs are rounded down, so its clock may have been up to one ahead of what it said. */
 static int64_t upper_ns(const struct db_clock_answer *a)
 {
-    return subtract_saturated(multiply_saturated(add_saturated(a->db_us, 1), 1000), a->sent_ns);
+    return saturated(((__int128)a->db_us + 1) * 1000 - a->sent_ns);
 }
 
 static bool is_stale(const struct db_clock *c, const struct db_clock_answer *a)
@@ -103,9 +84,9 @@ static bool is_stale(const struct db_clock *c, const struct db_clock_answer *a)
 static int64_t contradiction_ns(const struct db_clock *c, const struct db_clock_answer *a)
 {
     if (best_offset_ns(c) > upper_ns(a))
-        return subtract_saturated(upper_ns(a), best_offset_ns(c));
+        return saturated((__int128)upper_ns(a) - best_offset_ns(c));
     if (least_most_ns(c) < lower_ns(a))
-        return subtract_saturated(lower_ns(a), least_most_ns(c));
+        return saturated((__int128)lower_ns(a) - least_most_ns(c));
     return 0;
 }
 
@@ -143,11 +124,11 @@ bool db_clock_ready(const struct db_clock *c)
 
 int64_t db_clock_now_ns(const struct db_clock *c, int64_t mono_ns)
 {
-    return add_saturated(mono_ns, best_offset_ns(c));
+    return saturated((__int128)mono_ns + best_offset_ns(c));
 }
 
 int64_t db_clock_mono_ns(const struct db_clock *c, int64_t due_ms)
 {
     /* A due time beyond the year 2262 does not fit in nanoseconds: it is simply never reached. */
-    return subtract_saturated(multiply_saturated(due_ms, NS_PER_MS), best_offset_ns(c));
+    return saturated((__int128)due_ms * NS_PER_MS - best_offset_ns(c));
 }

@@ -11,10 +11,18 @@
 #define WEEK_MS (7 * DAY_MS)
 #define MAX_MS (36525 * DAY_MS) /* 100 years */
 
-struct unit {
+/* DATE and TIME: of ISO 8601, before and behind its T. */
+enum kind { SHORT, DATE, TIME };
+
+static const struct unit {
+    enum kind kind;
     const char *name;
     int64_t ms;
-};
+} units[] = {
+    {SHORT, "d", DAY_MS},    {SHORT, "h", HOUR_MS},  {SHORT, "ms", 1},    {SHORT, "m", MINUTE_MS},
+    {SHORT, "s", SECOND_MS}, {DATE, "W", WEEK_MS},   {DATE, "D", DAY_MS}, {TIME, "H", HOUR_MS},
+    {TIME, "M", MINUTE_MS},  {TIME, "S", SECOND_MS},
+}; /* "ms" before "m": the longer name has to be tried first */
 
 static int reject_text(struct err *e, const char *text, const char *what)
 {
@@ -57,35 +65,6 @@ static bool add_units(int64_t *total, int64_t count, int64_t unit_ms)
     return true;
 }
 
-static int parse_short(const char *text, int64_t *out_ms, struct err *e)
-{
-    /* "ms" before "m": the longer name has to be tried first. */
-    static const struct unit units[] = {
-        {"d", DAY_MS}, {"h", HOUR_MS}, {"ms", 1}, {"m", MINUTE_MS}, {"s", SECOND_MS}};
-    const char *p = text;
-    int64_t total = 0, last_ms = INT64_MAX;
-    do {
-        int64_t count;
-        if (!take_digits(&p, &count))
-            return reject_text(e, text, "is not a duration");
-        const struct unit *unit = NULL;
-        for (size_t i = 0; !unit && i < sizeof(units) / sizeof(units[0]); i++) {
-            if (strncmp(p, units[i].name, strlen(units[i].name)) == 0)
-                unit = &units[i];
-        }
-        if (!unit)
-            return reject_text(e, text, *p == '\0' ? "has no unit" : "has an unknown unit");
-        if (unit->ms >= last_ms)
-            return reject_text(e, text, "does not name its units once each, largest first");
-        if (!add_units(&total, count, unit->ms))
-            return reject_text(e, text, "is too long");
-        last_ms = unit->ms;
-        p += strlen(unit->name);
-    } while (*p != '\0');
-    *out_ms = total;
-    return 0;
-}
-
 /* The digits behind a '.' or ',' as a part of a unit: exact milliseconds or nothing. */
 static bool take_fraction(const char **p, int64_t unit_ms, int64_t *out_ms)
 {
@@ -108,107 +87,69 @@ static bool take_fraction(const char **p, int64_t unit_ms, int64_t *out_ms)
     return true;
 }
 
-static int64_t iso_unit_ms(char letter, bool in_time)
+static const struct unit *find_unit(const char *p, enum kind kind)
 {
-    switch (letter) {
-    case 'W':
-        return in_time ? 0 : WEEK_MS;
-    case 'D':
-        return in_time ? 0 : DAY_MS;
-    case 'H':
-        return in_time ? HOUR_MS : 0;
-    case 'M':
-        return in_time ? MINUTE_MS : 0;
-    case 'S':
-        return in_time ? SECOND_MS : 0;
-    default:
-        return 0;
-    }
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        if (units[i].kind == kind && strncmp(p, units[i].name, strlen(units[i].name)) == 0)
+            return &units[i];
+    return NULL;
 }
 
-/* One "12.5H". The unit follows the fraction, so it is looked up before the fraction is read. */
-static int take_iso_component(const char *text, const char **p, bool in_time, int64_t *last_ms,
-                              int64_t *total, struct err *e)
+int duration_parse(const char *text, int64_t *out_ms, struct err *e)
 {
-    int64_t count, fraction_ms = 0;
-    if (!take_digits(p, &count))
-        return reject_text(e, text, "is not a duration");
-    const char *fraction = *p;
-    bool has_fraction = *fraction == '.' || *fraction == ',';
-    if (has_fraction)
-        *p = fraction + 1 + strspn(fraction + 1, "0123456789");
-    char letter = **p;
-    if (!in_time && (letter == 'Y' || letter == 'M'))
-        return reject_text(e, text, "has years or months, whose length varies");
-    int64_t unit_ms = iso_unit_ms(letter, in_time);
-    if (unit_ms == 0 || unit_ms >= *last_ms)
-        return reject_text(e, text, "is not a duration");
-    if (has_fraction) {
-        const char *digits = fraction + 1;
-        if (!take_fraction(&digits, unit_ms, &fraction_ms))
-            return reject_text(e, text, "is not a whole number of milliseconds");
-    }
-    (*p)++;
-    if (has_fraction && **p != '\0')
-        return reject_text(e, text, "has a fraction before its last unit");
-    if (!add_units(total, count, unit_ms) || !add_units(total, fraction_ms, 1))
-        return reject_text(e, text, "is too long");
-    *last_ms = unit_ms;
-    return 0;
-}
-
-static int parse_iso(const char *text, int64_t *out_ms, struct err *e)
-{
-    const char *p = text + 1; /* behind the P */
-    int64_t total = 0, last_ms = INT64_MAX;
-    bool in_time = false;
+    enum kind kind = *text == 'P' ? DATE : SHORT;
+    const char *p = text + (kind == DATE);
+    int64_t total = 0, last_ms = INT64_MAX, count, fraction_ms = 0;
     do {
-        if (*p == 'T') {
-            if (in_time)
-                return reject_text(e, text, "is not a duration");
-            in_time = true;
+        if (kind == DATE && *p == 'T') {
+            kind = TIME;
             p++;
         }
-        if (take_iso_component(text, &p, in_time, &last_ms, &total, e) != 0)
-            return -1;
+        if (!take_digits(&p, &count))
+            return reject_text(e, text, "is not a duration");
+        const char *fraction = NULL; /* the unit follows, so it is looked up before this is read */
+        if (kind != SHORT && (*p == '.' || *p == ',')) {
+            fraction = p + 1;
+            p = fraction + strspn(fraction, "0123456789");
+        }
+        const struct unit *unit = find_unit(p, kind);
+        if (!unit && kind == DATE && (*p == 'Y' || *p == 'M'))
+            return reject_text(e, text, "has years or months, whose length varies");
+        if (!unit)
+            return reject_text(e, text, *p == '\0' ? "has no unit" : "has an unknown unit");
+        if (unit->ms >= last_ms)
+            return reject_text(e, text, "does not name its units once each, largest first");
+        if (fraction && !take_fraction(&fraction, unit->ms, &fraction_ms))
+            return reject_text(e, text, "is not a whole number of milliseconds");
+        if (!add_units(&total, count, unit->ms) || !add_units(&total, fraction_ms, 1))
+            return reject_text(e, text, "is too long");
+        p += strlen(unit->name);
+        if (fraction && *p != '\0')
+            return reject_text(e, text, "has a fraction before its last unit");
+        last_ms = unit->ms;
     } while (*p != '\0');
     *out_ms = total;
     return 0;
 }
 
-int duration_parse(const char *text, int64_t *out_ms, struct err *e)
-{
-    if (text[0] == 'P')
-        return parse_iso(text, out_ms, e);
-    return parse_short(text, out_ms, e);
-}
-
+/* The whole days of what has nothing else, else hours and less: "26h". */
 const char *duration_format(int64_t ms, char *out, size_t out_size)
 {
-    static const struct unit units[] = {{"h", HOUR_MS}, {"m", MINUTE_MS}, {"s", SECOND_MS}, {"ms", 1}};
+    static const struct unit printed[] = {{SHORT, "d", DAY_MS},
+                                          {SHORT, "h", HOUR_MS},
+                                          {SHORT, "m", MINUTE_MS},
+                                          {SHORT, "s", SECOND_MS},
+                                          {SHORT, "ms", 1}};
     char text[64];
-    size_t used = 0;
     uint64_t rest = ms < 0 ? 0 - (uint64_t)ms : (uint64_t)ms;
-    if (ms < 0)
-        text[used++] = '-';
-    if (rest == 0) {
-        snprintf(out, out_size, "0s");
-        return out;
-    }
-    if (rest % DAY_MS == 0) {
-        snprintf(out, out_size, "%s%llud", ms < 0 ? "-" : "", (unsigned long long)(rest / DAY_MS));
-        return out;
-    }
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-        uint64_t unit_ms = (uint64_t)units[i].ms;
-        if (rest < unit_ms)
-            continue;
-        int n = snprintf(text + used, sizeof(text) - used, "%llu%s", (unsigned long long)(rest / unit_ms),
-                         units[i].name);
-        used += n > 0 ? (size_t)n : 0;
+    int used = snprintf(text, sizeof(text), "%s", ms < 0 ? "-" : ms == 0 ? "0s" : "");
+    for (size_t i = rest % DAY_MS != 0; i < sizeof(printed) / sizeof(printed[0]); i++) {
+        uint64_t unit_ms = (uint64_t)printed[i].ms;
+        if (rest >= unit_ms)
+            used += snprintf(text + used, sizeof(text) - (size_t)used, "%llu%s",
+                             (unsigned long long)(rest / unit_ms), printed[i].name);
         rest %= unit_ms;
     }
-    text[used] = '\0';
     snprintf(out, out_size, "%s", text);
     return out;
 }
@@ -221,45 +162,45 @@ static uint64_t round_to(uint64_t v, uint64_t grain)
 
 const char *duration_format_human(int64_t ms, char *out, size_t out_size)
 {
-    static const struct unit units[] = {{"d", DAY_MS}, {"h", HOUR_MS}, {"min", MINUTE_MS}, {"s", SECOND_MS}};
+    static const struct {
+        const char *name;
+        uint64_t ms;
+    } shown[] = {{"d", DAY_MS}, {"h", HOUR_MS}, {"min", MINUTE_MS}, {"s", SECOND_MS}, {"ms", 1}};
     enum { SECONDS = 3 };
     const char *sign = ms < 0 ? "-" : "";
     uint64_t left = ms < 0 ? 0 - (uint64_t)ms : (uint64_t)ms;
     size_t i = 0;
-    while (i <= SECONDS && left < (uint64_t)units[i].ms)
+    while (i <= SECONDS && left < shown[i].ms)
         i++;
-    if (i > SECONDS) {
-        snprintf(out, out_size, "%s%llu ms", sign, (unsigned long long)left);
-        return out;
-    }
     /* Seconds stand alone: milliseconds add nothing for a reader. */
-    uint64_t rounded = round_to(left, (uint64_t)units[i < SECONDS ? i + 1 : i].ms);
-    if (i > 0 && rounded >= (uint64_t)units[i - 1].ms)
+    uint64_t rounded = round_to(left, shown[i < SECONDS ? i + 1 : i].ms);
+    if (i > 0 && rounded >= shown[i - 1].ms)
         i--; /* 59 min 59.9 s reads as 1 h */
-    uint64_t large = rounded / (uint64_t)units[i].ms, small = 0;
-    if (i < SECONDS)
-        small = rounded % (uint64_t)units[i].ms / (uint64_t)units[i + 1].ms;
-    if (small > 0)
-        snprintf(out, out_size, "%s%llu %s %llu %s", sign, (unsigned long long)large, units[i].name,
-                 (unsigned long long)small, units[i + 1].name);
-    else
-        snprintf(out, out_size, "%s%llu %s", sign, (unsigned long long)large, units[i].name);
+    uint64_t small = i < SECONDS ? rounded % shown[i].ms / shown[i + 1].ms : 0;
+    int used = snprintf(out, out_size, "%s%llu %s", sign, (unsigned long long)(rounded / shown[i].ms),
+                        shown[i].name);
+    if (small > 0 && (size_t)used < out_size)
+        snprintf(out + used, out_size - (size_t)used, " %llu %s", (unsigned long long)small,
+                 shown[i + 1].name);
     return out;
 }
 
 int size_parse(const char *text, uint64_t *out_bytes, struct err *e)
 {
-    static const struct unit units[] = {
+    static const struct {
+        const char *name;
+        int64_t bytes;
+    } sizes[] = {
         {"", 1}, {"B", 1}, {"KiB", INT64_C(1) << 10}, {"MiB", INT64_C(1) << 20}, {"GiB", INT64_C(1) << 30},
     };
     const char *p = text;
     int64_t count;
     char shown[100];
     if (take_digits(&p, &count)) {
-        for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-            if (strcmp(p, units[i].name) != 0 || count > (INT64_MAX - 1) / units[i].ms)
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            if (strcmp(p, sizes[i].name) != 0 || count > (INT64_MAX - 1) / sizes[i].bytes)
                 continue;
-            *out_bytes = (uint64_t)(count * units[i].ms);
+            *out_bytes = (uint64_t)(count * sizes[i].bytes);
             return 0;
         }
     }

@@ -1,4 +1,5 @@
 #include "core/base/err.h"
+#include "core/base/bytes.h"
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,17 +10,9 @@
 static void trim_partial_utf8(char *text, size_t size)
 {
     size_t len = strlen(text);
-    if (len + 1 < size)
-        return;
-    size_t start = len;
-    while (start > 0 && len - start < 4 && ((uint8_t)text[start - 1] & 0xC0) == 0x80)
-        start--;
-    if (start == 0 || (uint8_t)text[start - 1] < 0xC0)
-        return;
-    uint8_t lead = (uint8_t)text[start - 1];
-    size_t need = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    if (len - start < need)
-        text[start - 1] = '\0';
+    bool cut = len + 1 >= size;
+    for (int i = 0; cut && i < 3 && len > 0 && !bytes_is_text(bytes_of(text, len)); i++)
+        text[--len] = '\0';
 }
 
 int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
@@ -73,27 +66,10 @@ bool err_is_transient(const struct err *e)
 
 int err_exit_code(const struct err *e)
 {
-    switch (e->kind) {
-    case ERR_NONE:
-        return 0;
-    case ERR_USAGE:
-        return 64;
-    case ERR_REJECT:
-        return 65;
-    case ERR_NOT_FOUND:
-        return 66;
-    case ERR_AWAY:
-        return 69;
-    case ERR_LIMIT:
-    case ERR_BUSY:
-        return 75;
-    case ERR_PERMISSION:
-        return 77;
-    case ERR_CONFIG:
-        return 78;
-    case ERR_STOPPING:
-    case ERR_BUG:
-        break;
-    }
-    return 1;
+    static const int codes[] = {
+        [ERR_NONE] = 0,    [ERR_USAGE] = 64,   [ERR_REJECT] = 65, [ERR_NOT_FOUND] = 66,
+        [ERR_AWAY] = 69,   [ERR_LIMIT] = 75,   [ERR_BUSY] = 75,   [ERR_PERMISSION] = 77,
+        [ERR_CONFIG] = 78, [ERR_STOPPING] = 1, [ERR_BUG] = 1,
+    };
+    return codes[e->kind];
 }

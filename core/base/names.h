@@ -19,11 +19,9 @@
 #define NAMES_SIZE 64 /* of any of these names, with the NUL */
 
 /* Of the ladder of TTL queues (core/message/ttl_ladder.h), whose names tell both: another choice is another
- * ladder. Plain numbers. With -D other ladders can be measured. */
-#ifndef TTL_LADDER_RADIX
+ * ladder. Plain numbers. */
 #define TTL_LADDER_RADIX 16
 #define TTL_LADDER_GRAIN_MS 100
-#endif
 #define NAMES_TEXT_OF(x) #x
 #define NAMES_TEXT(x) NAMES_TEXT_OF(x)
 #define NAMES_LADDER "postdate.ttl.r" NAMES_TEXT(TTL_LADDER_RADIX) "g" NAMES_TEXT(TTL_LADDER_GRAIN_MS) ".l"

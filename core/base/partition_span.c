@@ -4,29 +4,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define BEGINS_MS (2 * DAY_MS)
 #define GROWN_BYTES (INT64_C(16) * 1024 * 1024)
 #define MOST_BYTES (INT64_C(128) * 1024 * 1024)
 
-static int64_t day_number(int64_t year, int64_t month, int64_t day)
+/* Months count from 1, and 13 is the next January. */
+static int64_t day_ms(int64_t year, int64_t month, int64_t day)
 {
-    return days_from_civil((struct civil){.year = year, .month = (int)month, .day = (int)day});
+    struct tm tm = {.tm_year = (int)year - 1900, .tm_mon = (int)month - 1, .tm_mday = (int)day};
+    return timegm(&tm) * INT64_C(1000);
 }
 
 static struct due_range month_span(int64_t y, int64_t m)
 {
-    return (struct due_range){day_number(y, m, 1) * DAY_MS,
-                              day_number(m == 12 ? y + 1 : y, m == 12 ? 1 : m + 1, 1) * DAY_MS};
+    return (struct due_range){day_ms(y, m, 1), day_ms(y, m + 1, 1)};
 }
 
-/* "2026", "11" and "21" of an instant, as one number. */
+/* 20261121 of an instant. */
 static int64_t date_number(int64_t ms)
 {
-    char iso[40], digits[12];
-    timestamp_format(ms, iso, sizeof iso);
-    snprintf(digits, sizeof digits, "%.4s%.2s%.2s", iso, iso + 5, iso + 8);
-    return strtoll(digits, NULL, 10);
+    time_t seconds = ms / 1000;
+    struct tm tm = {0};
+    gmtime_r(&seconds, &tm);
+    return ((tm.tm_year + INT64_C(1900)) * 100 + tm.tm_mon + 1) * 100 + tm.tm_mday;
 }
 
 struct due_range partition_day(int64_t ms)
@@ -72,7 +74,7 @@ struct due_range partition_span(const char *name)
     int64_t number = strtoll(digits, NULL, 10);
     if (strlen(digits) == 6)
         return month_span(number / 100, number % 100);
-    return partition_day(day_number(number / 10000, number / 100 % 100, number % 100) * DAY_MS);
+    return partition_day(day_ms(number / 10000, number / 100 % 100, number % 100));
 }
 
 enum partition_division partition_division(const struct due_range *month, int64_t today_ms, int64_t bytes)

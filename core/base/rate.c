@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DIGITS "0123456789"
 #define DIGITS_MAX 30
 
 /* The first name of a unit is the one that is printed. "m" is what `postdate dead requeue --rate` calls it.
@@ -29,22 +30,15 @@ static int fail(struct bytes text, const char *what, struct err *e)
 /* Digits, and perhaps more behind a point. The length; 0: it is no number. */
 static size_t take_number(struct bytes text, double *out)
 {
-    char digits[DIGITS_MAX + 1];
-    size_t n = 0;
-    bool point = false;
-    for (; n < text.len && n < DIGITS_MAX; n++) {
-        uint8_t c = text.data[n];
-        bool is_point = c == '.' && !point && n > 0;
-        if ((c < '0' || c > '9') && !is_point)
-            break;
-        point = point || is_point;
-        digits[n] = (char)c;
-    }
-    if (n == 0 || digits[n - 1] == '.')
-        return 0;
-    digits[n] = '\0';
-    *out = strtod(digits, NULL);
-    return n;
+    char copy[DIGITS_MAX + 1];
+    snprintf(copy, sizeof copy, "%.*s", (int)(text.len < DIGITS_MAX ? text.len : DIGITS_MAX),
+             (const char *)text.data);
+    size_t whole = strspn(copy, DIGITS), n = whole;
+    if (copy[n] == '.')
+        n += 1 + strspn(copy + n + 1, DIGITS);
+    copy[n] = '\0';
+    *out = strtod(copy, NULL);
+    return whole > 0 && n != whole + 1 ? n : 0;
 }
 
 /* Of the unit, in seconds; 0: it is none. */

@@ -10,13 +10,6 @@
 #define TIMESTAMP_MAX_MS INT64_C(253402300799999) /* 9999-12-31T23:59:59.999Z; fits the 48 bits of an id */
 #define DAY_MS INT64_C(86400000)
 
-struct civil {
-    int64_t year;
-    int month, day; /* from 1 */
-};
-/* Days since 1970-01-01 in the proleptic Gregorian calendar. */
-int64_t days_from_civil(struct civil c);
-
 /* RFC 3339 with an offset ("2026-11-22T08:00:00Z", "...08:00:00.250+01:00"; 't', 'z' and a space for 'T'
  * allowed). Fractions finer than a millisecond round UP (never early). Leap second :60 counts as :59.999 + 1
  * ms. ERR_REJECT names the text and what is allowed (also for a missing offset). */

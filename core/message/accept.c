@@ -1,14 +1,12 @@
 #include "core/message/accept.h"
 #include "core/message/amqp10.h"
-#include "core/message/deadline.h"
 #include "core/message/delay.h"
-#include "core/message/request_headers.h"
+#include "core/message/headers.h"
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
 #include "core/message/x_death.h"
-
-#define HEADER_X_DELAY "x-delay"
-#define HEADER_USER_ID "x-postdate-user-id"
+#include <stdio.h>
+#include <string.h>
 
 /* What was found out about one message before it is written anew. */
 struct draft {
@@ -16,12 +14,128 @@ struct draft {
     struct wire_properties properties;
     struct x_death death;
     struct delay delay;
-    struct request_headers request_headers;
     struct circle circle;
+    struct bytes wanted_exchange, key; /* data NULL: it names none */
+    bool has_hold;
+    int hold, on_conflict; /* enum message_hold, on_conflict */
     struct bytes exchange; /* published to */
     struct bytes routing_key;
     bool by_death; /* as x-death says */
 };
+
+/* --- what it asks for beyond the delay: x-postdate-exchange, -key, -on-conflict and -hold. Other
+ * x-postdate-* headers mean nothing here: a consumer that publishes a received message again sends
+ * x-postdate-id along. */
+
+bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange)
+{
+    for (size_t i = 0; i < rules->allow_count; i++) {
+        if (glob_matches(bytes_of_str(rules->allow[i]), exchange))
+            return true;
+    }
+    return false;
+}
+
+static int reject_value(const char *name, struct bytes value, const char *what, const char *allowed,
+                        struct err *e)
+{
+    char shown[120];
+    return err_set(e, ERR_REJECT, "%s: \"%s\" %s (allowed: %s)", name,
+                   bytes_printable(value, shown, sizeof(shown)), what, allowed);
+}
+
+/* 1: the header is there and a string; 0: it isn't there. */
+static int find_string(struct bytes headers, const char *name, const char *allowed, struct bytes *out,
+                       struct err *e)
+{
+    struct wire_field f;
+    if (!wire_find(headers, name, &f))
+        return 0;
+    if (f.kind != 'S')
+        return err_set(e, ERR_REJECT, "%s: a value of AMQP type '%c' is not a string (allowed: %s)", name,
+                       f.kind, allowed);
+    *out = f.value;
+    return 1;
+}
+
+/* The same for one of some words, whose number goes to *out. */
+static int find_word(struct bytes headers, const char *name, const char *const words[], int *out,
+                     struct err *e)
+{
+    char allowed[60] = "";
+    struct bytes value;
+    for (size_t i = 0; words[i] != NULL; i++)
+        snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s", i > 0 ? ", " : "",
+                 words[i]);
+    int rc = find_string(headers, name, allowed, &value, e);
+    if (rc <= 0)
+        return rc;
+    *out = bytes_find_word(value, words);
+    return *out < 0 ? reject_value(name, value, "is unknown", allowed, e) : 1;
+}
+
+/* Patterns joined by ", " for an error text, cut where they do not fit. */
+static const char *list_allowed(const struct accept_rules *rules, char *out, size_t out_size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < rules->allow_count; i++) {
+        const char *separator = i > 0 ? ", " : "";
+        if (used + strlen(separator) + strlen(rules->allow[i]) + sizeof(", ...") > out_size) {
+            snprintf(out + used, out_size - used, "...");
+            return out;
+        }
+        used += (size_t)snprintf(out + used, out_size - used, "%s%s", separator, rules->allow[i]);
+    }
+    return out;
+}
+
+static int read_exchange(struct bytes headers, const struct accept_rules *rules, struct draft *d,
+                         struct err *e)
+{
+    static const char allowed[] =
+        "an exchange name of at most 255 bytes of UTF-8, \"\" is the default exchange";
+    struct bytes name;
+    char patterns[200];
+    int rc = find_string(headers, HEADER_EXCHANGE, allowed, &name, e);
+    if (rc <= 0)
+        return rc;
+    if (name.len > MESSAGE_NAME_MAX || !bytes_is_text(name))
+        return reject_value(HEADER_EXCHANGE, name, "is not an exchange name", allowed, e);
+    if (!accept_exchange_allowed(rules, name))
+        return reject_value(HEADER_EXCHANGE, name, "is not on the list delivery.allow",
+                            list_allowed(rules, patterns, sizeof(patterns)), e);
+    d->wanted_exchange = name;
+    return 0;
+}
+
+static int read_key(struct bytes headers, struct bytes *key, struct err *e)
+{
+    static const char name[] = "x-postdate-key", allowed[] = "1 to 255 bytes of UTF-8 without NUL";
+    int rc = find_string(headers, name, allowed, key, e);
+    if (rc > 0 && (key->len == 0 || key->len > MESSAGE_NAME_MAX || !bytes_is_text(*key)))
+        return reject_value(name, *key, "is not a key", allowed, e);
+    return rc < 0 ? -1 : 0;
+}
+
+static int read_requests(struct bytes headers, const struct accept_rules *rules, struct draft *d,
+                         struct err *e)
+{
+    static const char *const conflicts[] = {[ON_CONFLICT_KEEP] = "keep",
+                                            [ON_CONFLICT_REPLACE] = "replace",
+                                            [ON_CONFLICT_REJECT] = "reject",
+                                            NULL};
+    static const char *const holds[] = {[HOLD_GATEWAY] = "gateway", [HOLD_BROKER] = "broker", NULL};
+    d->on_conflict = ON_CONFLICT_KEEP;
+    if (read_exchange(headers, rules, d, e) != 0 || read_key(headers, &d->key, e) != 0 ||
+        find_word(headers, "x-postdate-on-conflict", conflicts, &d->on_conflict, e) < 0)
+        return -1;
+    int rc = find_word(headers, "x-postdate-hold", holds, &d->hold, e);
+    d->has_hold = rc > 0;
+    return rc < 0 ? -1 : 0;
+}
+
+/* --- */
 
 static int check_sizes(const struct accept_rules *rules, const struct accept_input *in, struct err *e)
 {
@@ -49,20 +163,21 @@ static bool came_dead_lettered(const struct accept_rules *rules, const struct ac
 static void restore_original(const struct accept_rules *rules, const struct accept_input *in, struct draft *d)
 {
     struct wire_properties *p = &d->properties;
-    struct x_death *death = &d->death;
+    struct death *death = &d->death.death;
     d->exchange = in->exchange;
     d->routing_key = in->routing_key;
-    x_death_read(p->headers, rules->intake_queue, death);
-    if (!death->found || !came_dead_lettered(rules, in)) {
+    x_death_read(p->headers, rules->intake_queue, &d->death);
+    if (!d->death.found || !came_dead_lettered(rules, in)) {
         death->cc = (struct bytes){0};
         return;
     }
-    d->by_death = death->has_exchange;
-    if (death->has_exchange)
+    d->by_death = death->exchange.data != NULL;
+    if (d->by_death)
         d->exchange = death->exchange;
-    if (death->has_routing_key)
+    if (death->routing_key.data)
         d->routing_key = death->routing_key;
-    if (death->has_expiration && death->expiration.len <= MESSAGE_NAME_MAX && !(p->flags & WIRE_EXPIRATION)) {
+    if (death->expiration.data && death->expiration.len <= MESSAGE_NAME_MAX &&
+        !(p->flags & WIRE_EXPIRATION)) {
         p->expiration = death->expiration;
         p->flags |= WIRE_EXPIRATION;
     }
@@ -94,8 +209,8 @@ static const struct accept_route *find_route(const struct accept_rules *rules, c
 static struct bytes delivery_exchange(const struct accept_rules *rules, const struct draft *d,
                                       const struct accept_route *route)
 {
-    if (d->request_headers.has_exchange)
-        return d->request_headers.exchange;
+    if (d->wanted_exchange.data)
+        return d->wanted_exchange;
     return bytes_of_str(route != NULL ? route->delivery_exchange : rules->delivery_exchange);
 }
 
@@ -105,8 +220,8 @@ static int check_route(const struct accept_rules *rules, const struct draft *d, 
                        struct err *e)
 {
     char shown[120];
-    if (!d->by_death || d->request_headers.has_exchange ||
-        bytes_equal_str(exchange, rules->delivery_exchange) || accept_exchange_allowed(rules, exchange))
+    if (!d->by_death || d->wanted_exchange.data || bytes_equal_str(exchange, rules->delivery_exchange) ||
+        accept_exchange_allowed(rules, exchange))
         return 0;
     return err_set(
         e, ERR_REJECT,
@@ -118,7 +233,7 @@ static int check_route(const struct accept_rules *rules, const struct draft *d, 
 static bool is_removed(const struct draft *d, struct bytes name)
 {
     return bytes_start_with_str(name, "x-opt-delivery-") || bytes_start_with_str(name, "x-postdate-") ||
-           request_headers_is_of_delivery(name) || x_death_drops(&d->death, name);
+           headers_is_of_delivery(name) || x_death_drops(&d->death, name);
 }
 
 static void put_headers(const struct draft *d, struct buf *out)
@@ -139,8 +254,8 @@ static void put_headers(const struct draft *d, struct buf *out)
         }
     }
     circle_put(&d->circle, out);
-    if (d->death.cc.len > 0)
-        wire_put_array(out, bytes_of_str("CC"), d->death.cc);
+    if (d->death.death.cc.len > 0)
+        wire_put_field(out, bytes_of_str("CC"), 'A', d->death.death.cc);
     if (d->properties.user_id.len > 0)
         wire_put_string(out, bytes_of_str(HEADER_USER_ID), d->properties.user_id);
 }
@@ -151,7 +266,6 @@ static int encode_properties(const struct draft *d, struct arena *arena, struct 
     enum { ADDED_MAX = 1024 };
     struct wire_properties p = d->properties;
     struct buf raw;
-    int rc = 0;
     /* CC can be written once more than it came, inside x-death. */
     buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX);
     /* RabbitMQ closes the channel for a user_id that isn't the publishing connection's own. */
@@ -166,17 +280,7 @@ static int encode_properties(const struct draft *d, struct arena *arena, struct 
         headers = wire_properties_begin(&p, &raw);
     }
     wire_properties_end(&p, headers, &raw);
-    if (raw.failed) {
-        rc = err_set(e, ERR_BUG, "out of memory while encoding %zu bytes of headers",
-                     d->properties.headers.len);
-        goto out;
-    }
-    *out = arena_copy(arena, buf_bytes(&raw));
-    if (!out->data)
-        rc = err_set(e, ERR_BUG, "out of memory: no room for %zu bytes of properties", raw.len);
-out:
-    buf_free(&raw);
-    return rc;
+    return buf_move(&raw, arena, out, e);
 }
 
 /* Where it has a spread, its due time is drawn, and the deadline must lie after the last one that could be.
@@ -187,7 +291,7 @@ static int read_times(struct draft *d, struct bytes exchange, const struct delay
     int64_t spread_ms, now_ms = clock->now_ms, from_ms = d->delay.due_ms > now_ms ? d->delay.due_ms : now_ms;
     struct bytes headers = d->properties.headers;
     const struct spread_name name = {
-        .key = d->request_headers.key, .exchange = exchange, .message_id = d->properties.message_id};
+        .key = d->key, .exchange = exchange, .message_id = d->properties.message_id};
     if (spread_read(headers, clock->max_delay_ms, &spread_ms, e) != 0 ||
         spread_check(SPREAD_HEADER, spread_ms, from_ms - now_ms, clock->max_delay_ms, e) != 0)
         return -1;
@@ -208,14 +312,14 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
     };
     if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0 ||
         amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0 ||
-        request_headers_lower(d.properties.headers, arena, &d.properties.headers, e) != 0)
+        headers_lower(d.properties.headers, arena, &d.properties.headers, e) != 0)
         return -1;
     restore_original(rules, in, &d);
     struct bytes headers = d.properties.headers;
     const struct accept_route *route = find_route(rules, &d);
     clock.unasked_ms = route != NULL ? route->delay_ms : 0;
     if (check_routing_key(d.routing_key, e) != 0 || delay_read(headers, &clock, &d.delay, e) != 0 ||
-        request_headers_read(headers, rules, &d.request_headers, e) != 0 ||
+        read_requests(headers, rules, &d, e) != 0 ||
         circle_read(headers, d.delay.later, rules->intake_queue, &d.circle, e) != 0)
         return -1;
 
@@ -231,15 +335,15 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .deadline_ms = deadline_ms,
         .exchange = exchange,
         .routing_key = d.routing_key,
-        .key = d.request_headers.key,
+        .key = d.key,
         .properties = properties,
         .body = in->body,
-        .on_conflict = d.request_headers.on_conflict,
+        .on_conflict = (enum on_conflict)d.on_conflict,
     };
     const struct hold_request hold = {.has_key = out->key.len > 0,
                                       .has_deadline = deadline_ms > 0,
-                                      .has_wish = d.request_headers.has_hold,
-                                      .wish = d.request_headers.hold};
+                                      .has_wish = d.has_hold,
+                                      .wish = (enum message_hold)d.hold};
     out->hold = hold_policy_decide(rules->hold, &hold);
     return check_route(rules, &d, out->exchange, e) != 0 ? -1 : reserved_check(out, rules, e);
 }

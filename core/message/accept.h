@@ -6,7 +6,6 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/message/hold_policy.h"
 #include "core/message/message.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,7 +32,7 @@ struct accept_rules {
     size_t max_properties;   /* bytes */
     enum hold_policy hold;   /* what the broker may wait with */
     bool broker_stamps;      /* the broker overwrites timestamp_in_ms on arrival: delays count from it */
-    int64_t stamp_behind_ms; /* as in core/message/stamp.h */
+    int64_t stamp_behind_ms; /* as in core/message/delay.h */
 };
 
 /* As it came from the intake queue. */

@@ -2,11 +2,9 @@
 
 #include "core/base/buf.h"
 #include "core/message/delay.h"
-#include "core/message/request_headers.h"
+#include "core/message/headers.h"
 #include "core/message/wire.h"
 
-#define ANNOTATIONS "x-amqp-1.0-message-annotations"
-#define APP_PROPERTIES "x-amqp-1.0-app-properties"
 #define DESCRIBED_MAX 4 /* descriptors in front of one value */
 #define NAME_MAX_BYTES 255
 #define LIFTED_MAX 32 /* each is looked for among the others */
@@ -19,29 +17,30 @@ enum {
     FALSE_VALUE = 0x42,
     UINT0 = 0x43,
     ULONG0 = 0x44,
-    UBYTE = 0x50,
-    BYTE = 0x51,
-    SMALL_UINT = 0x52,
     SMALL_ULONG = 0x53,
-    SMALL_INT = 0x54,
-    SMALL_LONG = 0x55,
-    BOOLEAN = 0x56,
-    USHORT = 0x60,
-    SHORT = 0x61,
-    UINT = 0x70,
-    INT = 0x71,
-    FLOAT = 0x72,
     ULONG = 0x80,
-    LONG = 0x81,
-    DOUBLE = 0x82,
     TIMESTAMP = 0x83,
-    STR8 = 0xa1,
-    SYM8 = 0xa3,
-    STR32 = 0xb1,
-    SYM32 = 0xb3,
     MAP8 = 0xc1,
     MAP32 = 0xd1,
 };
+
+/* The AMQP 0-9-1 types of the same bytes: of null; ubyte, smalluint, smallulong; byte, smallint, smalllong;
+ * boolean; ushort, short, uint, int, float, ulong, long, double; strings and symbols. */
+static const struct {
+    uint8_t code;
+    char kind;
+} same_kinds[] = {{NULL_VALUE, 'V'}, {0x50, 'B'}, {0x52, 'B'}, {SMALL_ULONG, 'B'}, {0x51, 'b'},
+                  {0x54, 'b'},       {0x55, 'b'}, {0x56, 't'}, {0x60, 'u'},        {0x61, 's'},
+                  {0x70, 'i'},       {0x71, 'I'}, {0x72, 'f'}, {ULONG, 'L'},       {0x81, 'l'},
+                  {0x82, 'd'},       {0xa1, 'S'}, {0xb1, 'S'}, {0xa3, 'S'},        {0xb3, 'S'}};
+
+static const struct section_type {
+    const char *header;
+    uint64_t number;
+    const char *symbol, *words;
+} section_types[] = {
+    {"x-amqp-1.0-message-annotations", 0x72, "amqp:message-annotations:map", "message annotations"},
+    {"x-amqp-1.0-app-properties", 0x74, "amqp:application-properties:map", "application properties"}};
 
 struct value {
     uint8_t code;
@@ -52,7 +51,6 @@ struct value {
 struct section {
     struct bytes start; /* up to the map's constructor */
     struct bytes items; /* keys and values in turn */
-    bool wide;          /* map32 */
     uint32_t count;
 };
 
@@ -94,32 +92,39 @@ static bool take_value(struct bytes *rest, struct value *out)
     return true;
 }
 
-static bool is_descriptor(const struct value *v, uint64_t number, const char *symbol)
+/* The AMQP 0-9-1 type of the same bytes; 0: none. */
+static char same_kind(uint8_t code)
 {
-    if (v->code == SMALL_ULONG || v->code == ULONG)
-        return wire_number(v->content) == number;
-    return (v->code == SYM8 || v->code == SYM32) && bytes_equal_str(v->content, symbol);
+    for (size_t i = 0; i < sizeof same_kinds / sizeof same_kinds[0]; i++)
+        if (same_kinds[i].code == code)
+            return same_kinds[i].kind;
+    return 0;
 }
 
-static bool read_section(struct bytes raw, uint64_t number, const char *symbol, struct section *out)
+static bool is_descriptor(const struct value *v, const struct section_type *t)
+{
+    if (v->code == SMALL_ULONG || v->code == ULONG)
+        return wire_number(v->content) == t->number;
+    return same_kind(v->code) == 'S' && bytes_equal_str(v->content, t->symbol);
+}
+
+static bool read_section(struct bytes raw, const struct section_type *t, struct section *out)
 {
     struct bytes rest = raw;
     struct value descriptor, map;
     uint64_t described, count;
     *out = (struct section){0};
     if (!wire_take_number(&rest, 1, &described) || described != DESCRIBED ||
-        !take_value(&rest, &descriptor) || !is_descriptor(&descriptor, number, symbol))
+        !take_value(&rest, &descriptor) || !is_descriptor(&descriptor, t))
         return false;
     out->start = bytes_of(raw.data, raw.len - rest.len);
     if (!take_value(&rest, &map) || rest.len > 0)
         return false;
     if (map.code == NULL_VALUE)
         return true;
-    if (map.code != MAP8 && map.code != MAP32)
-        return false;
-    out->wide = map.code == MAP32;
     out->items = map.content;
-    if (!wire_take_number(&out->items, out->wide ? 4 : 1, &count) || count % 2 != 0)
+    if ((map.code != MAP8 && map.code != MAP32) ||
+        !wire_take_number(&out->items, map.code == MAP32 ? 4 : 1, &count) || count % 2 != 0)
         return false;
     out->count = (uint32_t)count;
     return true;
@@ -127,105 +132,47 @@ static bool read_section(struct bytes raw, uint64_t number, const char *symbol, 
 
 /* --- what is taken out */
 
-static bool is_name(const struct value *key)
-{
-    return (key->code == STR8 || key->code == STR32 || key->code == SYM8 || key->code == SYM32) &&
-           key->content.len <= NAME_MAX_BYTES;
-}
-
 static bool is_ours(const struct value *key)
 {
-    return is_name(key) && request_headers_is_ours(key->content);
-}
-
-/* The AMQP 0-9-1 type of the same bytes; 0: none. */
-static char same_kind(uint8_t code)
-{
-    switch (code) {
-    case NULL_VALUE:
-        return 'V';
-    case UBYTE:
-    case SMALL_UINT:
-    case SMALL_ULONG:
-        return 'B';
-    case BYTE:
-    case SMALL_INT:
-    case SMALL_LONG:
-        return 'b';
-    case BOOLEAN:
-        return 't';
-    case USHORT:
-        return 'u';
-    case SHORT:
-        return 's';
-    case UINT:
-        return 'i';
-    case INT:
-        return 'I';
-    case FLOAT:
-        return 'f';
-    case ULONG:
-        return 'L';
-    case LONG:
-        return 'l';
-    case DOUBLE:
-        return 'd';
-    case STR8:
-    case STR32:
-    case SYM8:
-    case SYM32:
-        return 'S';
-    default:
-        return 0;
-    }
-}
-
-static void put_name(struct buf *out, struct bytes name)
-{
-    buf_put_u8(out, (uint8_t)name.len);
-    buf_put_bytes(out, name);
+    return same_kind(key->code) == 'S' && key->content.len <= NAME_MAX_BYTES && headers_is_ours(key->content);
 }
 
 static void put_header(struct buf *out, struct bytes name, const struct value *v)
 {
     char kind = same_kind(v->code);
-    if (kind) {
-        put_name(out, name);
-        wire_put_item(out, kind, v->content);
-    } else if (v->code == TRUE_VALUE || v->code == FALSE_VALUE) {
-        wire_put_bool(out, name, v->code == TRUE_VALUE);
-    } else if (v->code == UINT0 || v->code == ULONG0) {
+    const uint8_t yes = v->code == TRUE_VALUE;
+    if (kind)
+        wire_put_field(out, name, kind, v->content);
+    else if (v->code == TRUE_VALUE || v->code == FALSE_VALUE)
+        wire_put_field(out, name, 't', bytes_of(&yes, 1));
+    else if (v->code == UINT0 || v->code == ULONG0)
         wire_put_int64(out, name, 0);
-    } else if (v->code == TIMESTAMP &&
-               (bytes_equal_str(name, AT_HEADER) || bytes_equal_str(name, DELIVERY_TIME_HEADER))) {
-        put_name(out, name);
-        wire_put_item(out, 'l', v->content); /* both are milliseconds since 1970 */
-    } else {
-        put_name(out, name);
-        wire_put_item(out, 'x', v->whole);
-    }
+    else if (v->code == TIMESTAMP &&
+             (bytes_equal_str(name, AT_HEADER) || bytes_equal_str(name, DELIVERY_TIME_HEADER)))
+        wire_put_field(out, name, 'l', v->content); /* both are milliseconds since 1970 */
+    else
+        wire_put_field(out, name, 'x', v->whole);
 }
 
 struct lift {
     struct bytes headers; /* as they came */
     struct buf lifted;    /* entries of a table */
-    struct buf rest;      /* of the section: keys and values */
     size_t count;         /* lifted */
+    struct buf others;    /* the rest of the headers */
 };
 
-/* Divides the section into what is lifted and the rest. */
+/* Divides the section into what is lifted and the rest, which goes to l->others. */
 static bool divide_section(struct lift *l, const struct section *s, uint32_t *kept)
 {
     struct bytes items = s->items;
     struct value key, v;
     *kept = 0;
-    buf_reset(&l->rest);
     for (uint32_t i = 0; i < s->count; i += 2) {
         if (!take_value(&items, &key) || !take_value(&items, &v))
             return false;
         if (!is_ours(&key)) {
-            buf_put_bytes(&l->rest, key.whole);
-            buf_put_bytes(&l->rest, v.whole);
+            buf_put_bytes(&l->others, key.whole);
+            buf_put_bytes(&l->others, v.whole);
             *kept += 2;
         } else if (!wire_has(l->headers, key.content) && !wire_has(buf_bytes(&l->lifted), key.content)) {
             put_header(&l->lifted, key.content, &v);
@@ -236,71 +183,53 @@ static bool divide_section(struct lift *l, const struct section *s, uint32_t *ke
     return items.len == 0;
 }
 
-/* The section again, with the rest alone; nothing when nothing is left. */
-static void put_rest(const struct lift *l, const struct wire_field *f, const struct section *s, uint32_t kept,
-                     struct buf *out)
+/* What is left of the section is a section again; nothing when nothing is left. */
+static int lift_section(struct lift *l, const struct section_type *t, const struct wire_field *f,
+                        struct err *e)
 {
-    if (kept == s->count) {
-        buf_put_bytes(out, f->entry);
-        return;
-    }
-    if (kept == 0)
-        return;
-    size_t width = s->wide ? 4 : 1;
-    put_name(out, f->name);
-    buf_put_u8(out, (uint8_t)f->kind);
-    buf_put_u32(out, (uint32_t)(s->start.len + 1 + 2 * width + l->rest.len));
-    buf_put_bytes(out, s->start);
-    if (s->wide) {
-        buf_put_u8(out, MAP32);
-        buf_put_u32(out, (uint32_t)(width + l->rest.len));
-        buf_put_u32(out, kept);
-    } else {
-        buf_put_u8(out, MAP8);
-        buf_put_u8(out, (uint8_t)(width + l->rest.len));
-        buf_put_u8(out, (uint8_t)kept);
-    }
-    buf_put_bytes(out, buf_bytes(&l->rest));
-}
-
-static int lift_section(struct lift *l, const struct wire_field *f, struct buf *out, struct err *e)
-{
-    bool annotations = bytes_equal_str(f->name, ANNOTATIONS);
+    struct buf *out = &l->others;
     struct section s;
     uint32_t kept;
-    if ((f->kind != 'S' && f->kind != 'x') ||
-        !read_section(f->value, annotations ? 0x72 : 0x74,
-                      annotations ? "amqp:message-annotations:map" : "amqp:application-properties:map", &s) ||
-        !divide_section(l, &s, &kept))
+    size_t start = out->len;
+    bool known = (f->kind == 'S' || f->kind == 'x') && read_section(f->value, t, &s);
+    wire_put_name(out, f->name);
+    size_t begin = wire_begin(out, f->kind);
+    buf_put_bytes(out, known ? s.start : f->value);
+    buf_put_u8(out, MAP32);
+    buf_put_u64(out, 0); /* size and count */
+    size_t items = out->len;
+    if (!known || !divide_section(l, &s, &kept))
         return err_set(
             e, ERR_REJECT,
             "%s: %zu bytes that are not %s of AMQP 1.0, so a delay in there cannot be known (allowed: "
             "one encoded section, with at most %d names for Postdate)",
-            annotations ? ANNOTATIONS : APP_PROPERTIES, f->value.len,
-            annotations ? "message annotations" : "application properties", LIFTED_MAX);
-    put_rest(l, f, &s, kept, out);
+            t->header, f->value.len, t->words, LIFTED_MAX);
+    if (out->failed)
+        return 0;
+    if (kept == 0 || kept == s.count) {
+        out->len = start;
+        buf_put_bytes(out, kept > 0 || s.count == 0 ? f->entry : (struct bytes){0});
+        return 0;
+    }
+    buf_set_u32(out, items - 8, (uint32_t)(out->len - items + 4));
+    buf_set_u32(out, items - 4, kept);
+    wire_end(out, begin);
     return 0;
 }
 
-static bool is_section(struct bytes name)
-{
-    return bytes_equal_str(name, ANNOTATIONS) || bytes_equal_str(name, APP_PROPERTIES);
-}
-
 /* Annotations win, wherever they stand. */
-static int lift_all(struct lift *l, struct buf *others, struct err *e)
+static int lift_all(struct lift *l, struct err *e)
 {
-    for (int round = 0; round < 2; round++) {
+    for (size_t round = 0; round < 3; round++) {
         struct wire_cursor c = wire_table(l->headers);
         struct wire_field f;
         while (wire_next(&c, &f) == 1) {
-            bool annotations = bytes_equal_str(f.name, ANNOTATIONS);
-            bool now = is_section(f.name) ? annotations == (round == 0) : round == 1;
-            if (!now)
-                continue;
-            if (!is_section(f.name))
-                buf_put_bytes(others, f.entry);
-            else if (lift_section(l, &f, others, e) != 0)
+            size_t t = 0;
+            while (t < 2 && !bytes_equal_str(f.name, section_types[t].header))
+                t++;
+            if (t == round && t == 2)
+                buf_put_bytes(&l->others, f.entry);
+            else if (t == round && lift_section(l, &section_types[t], &f, e) != 0)
                 return -1;
         }
     }
@@ -311,26 +240,18 @@ int amqp10_lift(struct bytes headers, struct arena *arena, struct bytes *out, st
 {
     struct wire_field f;
     *out = headers;
-    if (!wire_find(headers, ANNOTATIONS, &f) && !wire_find(headers, APP_PROPERTIES, &f))
+    if (!wire_find(headers, section_types[0].header, &f) && !wire_find(headers, section_types[1].header, &f))
         return 0;
     struct lift l = {.headers = headers};
-    struct buf others;
     /* A lifted string may take four bytes more for its length, a name one less. */
     buf_init(&l.lifted, 2 * headers.len);
-    buf_init(&l.rest, headers.len);
-    buf_init(&others, 3 * headers.len);
-    int rc = lift_all(&l, &others, e);
-    if (rc == 0) {
-        buf_put_bytes(&others, buf_bytes(&l.lifted));
-        if (!others.failed && !l.lifted.failed && !l.rest.failed)
-            *out = arena_copy(arena, buf_bytes(&others));
-        else
-            out->data = NULL;
-        if (!out->data && (others.len > 0 || others.failed || l.lifted.failed || l.rest.failed))
-            rc = err_set(e, ERR_BUG, "out of memory for %zu bytes of headers", headers.len);
-    }
-    buf_free(&others);
-    buf_free(&l.rest);
+    buf_init(&l.others, 3 * headers.len);
+    int rc = lift_all(&l, e);
+    buf_put_bytes(&l.others, buf_bytes(&l.lifted));
+    l.others.failed |= l.lifted.failed;
+    if (rc == 0)
+        rc = buf_move(&l.others, arena, out, e);
+    buf_free(&l.others);
     buf_free(&l.lifted);
     return rc;
 }

@@ -1,80 +1,77 @@
 #include "core/message/dead_letter.h"
 
+#include "core/base/hash.h"
 #include "core/base/names.h"
-#include "core/base/sha256.h"
 #include "core/message/delay.h"
-#include "core/message/last_hop.h"
-#include "core/message/request_headers.h"
+#include "core/message/headers.h"
+#include "core/message/publish_headers.h"
 #include "core/message/reserved.h"
+#include "core/message/x_death.h"
 
 #include <string.h>
 
-#define HEADER_ID "x-postdate-id"
 #define HEADER_ATTEMPT "x-postdate-attempt"
 #define HEADER_COPY "x-postdate-copy"
-#define HEADER_USER_ID "x-postdate-user-id"
 #define HEADER_RETRY_COUNT "retry-count"
 
 enum { ADDED_MAX = 1024 };
 
-/* The newest entry of x-death, a table; an empty view where there is none. */
-static struct bytes newest_death(struct bytes headers)
+/* Written anew with each return. x-opt-delivery-time was for the first delivery. */
+static const char *const renewed[] = {HEADER_ID,           HEADER_ATTEMPT,       HEADER_COPY,
+                                      RETURN_HEADER_QUEUE, DELIVERY_TIME_HEADER, NULL};
+
+/* The newest entry of x-death; false where there is none. */
+static bool newest_death(struct bytes headers, struct wire_field *entry)
 {
-    struct wire_field f, death;
-    if (!wire_find(headers, "x-death", &f) || f.kind != 'A')
-        return (struct bytes){0};
-    struct wire_cursor c = wire_array(f.value);
-    return wire_next(&c, &death) == 1 && death.kind == 'F' ? death.value : (struct bytes){0};
+    struct wire_cursor c = death_list(headers);
+    return wire_next(&c, entry) == 1 && entry->kind == 'F' && entry->value.len > 0;
 }
 
-/* The exchange that it was published to. What RabbitMQ itself let go came by way of postdate.last. */
-static int read_exchange(struct bytes death, struct bytes properties, struct dead_letter *out, struct err *e)
+static int check_name(struct bytes name, const char *what, struct err *e)
 {
-    wire_find_string(death, "exchange", &out->exchange);
-    if (bytes_equal_str(out->exchange, broker_names.last)) {
-        struct bytes exchange = last_hop_exchange(properties);
-        out->exchange = exchange.len > 0 ? exchange : out->exchange;
-    }
-    if (out->exchange.len > MESSAGE_NAME_MAX || !bytes_is_text(out->exchange))
-        return err_set(e, ERR_REJECT,
-                       "x-death: the exchange can't be kept (allowed: at most 255 bytes of UTF-8)");
-    return 0;
+    if (name.len <= MESSAGE_NAME_MAX && bytes_is_text(name))
+        return 0;
+    return err_set(e, ERR_REJECT, "%s can't be kept (allowed: at most 255 bytes of UTF-8)", what);
 }
 
-static int read_death(struct bytes death, struct dead_letter *out, struct err *e)
+static int read_death(const struct accept_input *in, const struct death *death, struct dead_letter *out,
+                      struct err *e)
 {
-    struct bytes reason;
-    struct wire_field keys, key;
     char shown[80];
-    if (!wire_find_string(death, "queue", &out->queue) || !wire_find_string(death, "reason", &reason) ||
-        !bytes_is_text(out->queue) || out->queue.len > MESSAGE_NAME_MAX)
+    if (!death->queue.data || !death->reason.data || !bytes_is_text(death->queue) ||
+        death->queue.len > MESSAGE_NAME_MAX)
         return err_set(e, ERR_REJECT, "x-death: it does not tell which queue gave the message up, and why");
-    out->reason = death_reason_parse(reason);
+    out->queue = death->queue;
+    out->reason = death_reason_parse(death->reason);
     if (out->reason == 0)
         return err_set(e, ERR_REJECT,
                        "x-death: the reason \"%s\" is unknown (allowed: rejected, delivery_limit, expired, "
                        "maxlen)",
-                       bytes_printable(reason, shown, sizeof shown));
-    if (!wire_find(death, "routing-keys", &keys) || keys.kind != 'A')
-        return 0;
-    /* A dead-letter routing key of the queue's has replaced the one of the delivery. */
-    struct wire_cursor c = wire_array(keys.value);
-    if (wire_next(&c, &key) == 1 && key.kind == 'S') {
-        out->routing_key = key.value;
-        out->cc = c.rest;
+                       bytes_printable(death->reason, shown, sizeof shown));
+    if (death->routing_key
+            .data) { /* a dead-letter routing key of the queue's has replaced the one of the delivery */
+        out->routing_key = death->routing_key;
+        out->cc = death->cc;
     }
-    return 0;
+    /* The exchange that it was published to. What RabbitMQ itself let go came by way of postdate.last. */
+    out->exchange = death->exchange;
+    if (bytes_equal_str(out->exchange, broker_names.last)) {
+        struct bytes exchange = last_hop_exchange(in->properties);
+        out->exchange = exchange.len > 0 ? exchange : out->exchange;
+    }
+    return check_name(out->exchange, "x-death: the exchange", e) ||
+                   check_name(out->routing_key, "routing key: it", e)
+               ? -1
+               : 0;
 }
 
 /* What RabbitMQ or we add or take off, which differs from one delivery of a message to the next. */
 static bool is_added(struct bytes name)
 {
-    return request_headers_is_of_delivery(name) || bytes_start_with_str(name, "x-death") ||
+    static const char *const more[] = {HEADER_USER_ID, HEADER_RETRY_COUNT, NULL};
+    return headers_is_of_delivery(name) || bytes_start_with_str(name, "x-death") ||
            bytes_start_with_str(name, "x-first-death-") || bytes_start_with_str(name, "x-last-death-") ||
-           bytes_equal_str(name, HEADER_ID) || bytes_equal_str(name, HEADER_ATTEMPT) ||
-           bytes_equal_str(name, HEADER_COPY) || bytes_equal_str(name, RETURN_HEADER_QUEUE) ||
-           bytes_equal_str(name, HEADER_USER_ID) || bytes_equal_str(name, HEADER_RETRY_COUNT) ||
-           bytes_equal_str(name, DELIVERY_TIME_HEADER);
+           bytes_find_word(name, renewed) >= 0 || bytes_find_word(name, more) >= 0;
 }
 
 static int hash_content(const struct accept_input *in, struct dead_letter *d, struct err *e)
@@ -83,23 +80,19 @@ static int hash_content(const struct accept_input *in, struct dead_letter *d, st
     struct wire_properties p = d->properties;
     struct wire_cursor c = wire_table(p.headers);
     struct wire_field f;
-    struct buf headers, all;
-    buf_init(&headers, p.headers.len + 1);
+    struct buf all;
     buf_init(&all, in->properties.len + d->routing_key.len + ADDED_MAX);
-    while (wire_next(&c, &f) == 1)
-        if (!is_added(f.name))
-            buf_put_bytes(&headers, f.entry);
-    p.headers = buf_bytes(&headers);
     p.flags &= (uint16_t) ~(WIRE_HEADERS | WIRE_EXPIRATION | WIRE_USER_ID);
     wire_properties_write(&p, &all);
-    buf_put_bytes(&all, p.headers);
+    while (wire_next(&c, &f) == 1)
+        if (!is_added(f.name))
+            buf_put_bytes(&all, f.entry);
     buf_put_u8(&all, 0);
     buf_put_bytes(&all, d->routing_key);
     bool failed = !sha256(in->body, sum);
     buf_put(&all, sum, sizeof sum);
-    failed = failed || headers.failed || all.failed || !sha256(buf_bytes(&all), sum);
+    failed = failed || all.failed || !sha256(buf_bytes(&all), sum);
     memcpy(d->hash, sum, sizeof d->hash);
-    buf_free(&headers);
     buf_free(&all);
     return failed ? err_set(e, ERR_BUG, "out of memory") : 0;
 }
@@ -124,27 +117,26 @@ static void read_lineage(struct dead_letter *d)
 }
 
 /* RabbitMQ delivers the same bytes again, so the newest entry of x-death is the same, with its time. */
-static int name_refusal(struct dead_letter *d, struct err *e)
+static int name_refusal(struct dead_letter *d, struct bytes death, struct err *e)
 {
-    struct bytes death = newest_death(d->properties.headers);
-    uint8_t sums[SHA256_SIZE + DEAD_LETTER_HASH_SIZE + sizeof d->lineage + 2], all[SHA256_SIZE];
-    uint8_t *at = sums;
-    bool failed = !sha256(death, at);
-    at += SHA256_SIZE;
-    memcpy(at, d->hash, sizeof d->hash);
-    at += sizeof d->hash;
-    memcpy(at, d->lineage.b, sizeof d->lineage);
-    at += sizeof d->lineage;
-    *at++ = (uint8_t)(d->attempt >> 8);
-    *at++ = (uint8_t)d->attempt;
-    if (failed || !sha256(bytes_of(sums, sizeof sums), all))
-        return err_set(e, ERR_BUG, "out of memory");
-    d->refusal = dead_letter_random_lineage(all);
-    return 0;
+    uint8_t sum[SHA256_SIZE];
+    struct buf all;
+    buf_init(&all, ADDED_MAX);
+    bool failed = !sha256(death, sum);
+    buf_put(&all, sum, sizeof sum);
+    buf_put(&all, d->hash, sizeof d->hash);
+    buf_put(&all, d->lineage.b, sizeof d->lineage);
+    buf_put_u16(&all, (uint16_t)d->attempt);
+    failed = failed || all.failed || !sha256(buf_bytes(&all), sum);
+    buf_free(&all);
+    d->refusal = dead_letter_random_lineage(sum);
+    return failed ? err_set(e, ERR_BUG, "out of memory") : 0;
 }
 
 int dead_letter_read(const struct accept_input *in, struct dead_letter *out, struct err *e)
 {
+    struct wire_field entry;
+    struct death death;
     *out = (struct dead_letter){.routing_key = in->routing_key};
     if (!bytes_equal_str(in->exchange, broker_names.retry))
         return err_set(
@@ -155,53 +147,41 @@ int dead_letter_read(const struct accept_input *in, struct dead_letter *out, str
     if (wire_properties_read(in->properties, &out->properties, e) != 0 ||
         reserved_check_properties(in->properties, e) != 0)
         return -1;
-    struct bytes death = newest_death(out->properties.headers);
-    if (death.len == 0)
+    if (!newest_death(out->properties.headers, &entry))
         return err_set(e, ERR_REJECT, "x-death: there is none, so the queue that gave it up is unknown");
-    if (read_death(death, out, e) != 0 || read_exchange(death, in->properties, out, e) != 0)
+    death_read(&entry, &death);
+    if (read_death(in, &death, out, e) != 0)
         return -1;
-    if (out->routing_key.len > MESSAGE_NAME_MAX || !bytes_is_text(out->routing_key))
-        return err_set(e, ERR_REJECT, "routing key: it can't be kept (allowed: at most 255 bytes of UTF-8)");
     read_lineage(out);
     out->is_named = out->has_lineage || out->properties.message_id.len > 0;
-    return hash_content(in, out, e) != 0 ? -1 : name_refusal(out, e);
-}
-
-/* One entry, with its count set. */
-static void put_counted(struct buf *out, struct bytes death, int failed)
-{
-    struct wire_cursor c = wire_table(death);
-    struct wire_field f;
-    while (wire_next(&c, &f) == 1)
-        if (!bytes_equal_str(f.name, "count"))
-            buf_put_bytes(out, f.entry);
-    buf_put_u8(out, sizeof "count" - 1);
-    buf_put_str(out, "count");
-    buf_put_u8(out, 'l');
-    buf_put_u64(out, (uint64_t)failed);
+    return hash_content(in, out, e) != 0 ? -1 : name_refusal(out, entry.value, e);
 }
 
 /* x-death with the newest entry's count; failed 0: without it. */
 static void put_deaths(struct buf *out, const struct wire_field *x_death, int failed)
 {
     struct wire_cursor c = wire_array(x_death->value);
-    struct wire_field death;
-    struct buf items, one;
-    buf_init(&items, x_death->value.len + ADDED_MAX);
-    buf_init(&one, x_death->value.len + ADDED_MAX);
+    struct wire_field death, f;
+    size_t start = out->len;
+    wire_put_name(out, x_death->name);
+    size_t items = wire_begin(out, 'A');
     for (bool newest = true; wire_next(&c, &death) == 1; newest = false) {
         if (!newest) {
-            buf_put_bytes(&items, death.entry);
+            buf_put_bytes(out, death.entry);
         } else if (failed > 0) {
-            put_counted(&one, death.value, failed);
-            wire_put_item(&items, 'F', buf_bytes(&one));
+            struct wire_cursor fields = wire_table(death.value);
+            size_t table = wire_begin(out, 'F');
+            while (wire_next(&fields, &f) == 1)
+                if (!bytes_equal_str(f.name, "count"))
+                    buf_put_bytes(out, f.entry);
+            wire_put_long(out, bytes_of_str("count"), failed);
+            wire_end(out, table);
         }
     }
-    if (items.len > 0)
-        wire_put_array(out, x_death->name, buf_bytes(&items));
-    out->failed = out->failed || items.failed || one.failed;
-    buf_free(&items);
-    buf_free(&one);
+    if (!out->failed && out->len == items)
+        out->len = start;
+    else
+        wire_end(out, items);
 }
 
 static void put_names(struct buf *out, const struct dead_letter *d, struct message_id lineage, int attempt)
@@ -220,10 +200,7 @@ static void put_headers(struct buf *out, const struct dead_letter *d, struct mes
     struct wire_field f;
     bool moves_user = d->properties.user_id.len > 0;
     while (wire_next(&c, &f) == 1) {
-        if (request_headers_is_of_delivery(f.name) || bytes_equal_str(f.name, HEADER_ID) ||
-            bytes_equal_str(f.name, HEADER_ATTEMPT) || bytes_equal_str(f.name, HEADER_COPY) ||
-            bytes_equal_str(f.name, RETURN_HEADER_QUEUE) ||
-            bytes_equal_str(f.name, DELIVERY_TIME_HEADER) || /* it was for the first delivery */
+        if (headers_is_of_delivery(f.name) || bytes_find_word(f.name, renewed) >= 0 ||
             (moves_user && bytes_equal_str(f.name, HEADER_USER_ID)))
             continue;
         if (bytes_equal_str(f.name, "x-death") && f.kind == 'A')
@@ -234,7 +211,7 @@ static void put_headers(struct buf *out, const struct dead_letter *d, struct mes
             buf_put_bytes(out, f.entry);
     }
     if (d->cc.len > 0 && !wire_has(d->properties.headers, bytes_of_str("CC")))
-        wire_put_array(out, bytes_of_str("CC"), d->cc);
+        wire_put_field(out, bytes_of_str("CC"), 'A', d->cc);
     if (moves_user)
         wire_put_string(out, bytes_of_str(HEADER_USER_ID), d->properties.user_id);
     put_names(out, d, lineage, attempt);
@@ -244,22 +221,21 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
                        struct arena *arena, struct bytes *out, struct err *e)
 {
     struct wire_properties p = d->properties;
+    struct wire_field entry;
+    struct death death;
     struct buf raw;
     buf_init(&raw, 2 * p.headers.len + 16 * ADDED_MAX); /* CC can be there once more, from x-death */
     p.flags |= WIRE_HEADERS;
     p.flags &= (uint16_t)~WIRE_USER_ID;
-    if (!(p.flags & WIRE_EXPIRATION) &&
-        wire_find_string(newest_death(d->properties.headers), "original-expiration", &p.expiration) &&
-        p.expiration.len <= MESSAGE_NAME_MAX)
+    if (!(p.flags & WIRE_EXPIRATION) && newest_death(d->properties.headers, &entry) &&
+        death_read(&entry, &death) && death.expiration.data && death.expiration.len <= MESSAGE_NAME_MAX) {
+        p.expiration = death.expiration;
         p.flags |= WIRE_EXPIRATION;
+    }
     size_t headers = wire_properties_begin(&p, &raw);
     put_headers(&raw, d, lineage, attempt);
     wire_properties_end(&p, headers, &raw);
-    *out = (struct bytes){0};
-    if (!raw.failed)
-        *out = arena_copy(arena, buf_bytes(&raw));
-    buf_free(&raw);
-    return out->data ? 0 : err_set(e, ERR_BUG, "out of memory while encoding headers");
+    return buf_move(&raw, arena, out, e);
 }
 
 struct message_id dead_letter_random_lineage(const uint8_t random[16])
@@ -291,17 +267,15 @@ static bool read_return(struct bytes properties, struct return_names *out)
 struct bytes dead_letter_return_queue(const struct message *m)
 {
     struct return_names n;
-    if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &n))
-        return (struct bytes){0};
-    return n.queue;
+    bool is = bytes_equal_str(m->exchange, RETURN_EXCHANGE) && read_return(m->properties, &n);
+    return is ? n.queue : (struct bytes){0};
 }
 
 struct bytes dead_letter_return_id(const struct message *m)
 {
     struct return_names n;
-    if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &n))
-        return (struct bytes){0};
-    return n.id;
+    bool is = bytes_equal_str(m->exchange, RETURN_EXCHANGE) && read_return(m->properties, &n);
+    return is ? n.id : (struct bytes){0};
 }
 
 bool dead_letter_is_same_return(struct bytes a, struct bytes b)

@@ -1,17 +1,16 @@
 #include "core/message/delay.h"
 #include "core/base/duration.h"
+#include "core/base/hash.h"
 #include "core/base/random.h"
-#include "core/base/sha256.h"
 #include "core/base/timestamp.h"
-#include "core/message/stamp.h"
+#include "core/message/headers.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define HEADER_DELAY "x-opt-delivery-delay"
-#define HEADER_X_DELAY "x-delay"
 
-enum { VALUE_TEXT_SIZE = 120, SECOND_REST_MS = 999, DATE_TEXT_MAX = 64 };
+enum { VALUE_TEXT_SIZE = 120, SECOND_REST_MS = 999, TEXT_MAX = 64 };
 
 static bool is_space(uint8_t c)
 {
@@ -79,9 +78,7 @@ static bool number_from_decimal(struct bytes raw, int64_t *out)
 {
     if (raw.len != 5 || raw.data[1] & 0x80)
         return false;
-    int64_t v = 0;
-    for (size_t i = 1; i < 5; i++)
-        v = v << 8 | raw.data[i];
+    int64_t v = (int64_t)wire_number(bytes_of(raw.data + 1, 4));
     for (unsigned scale = raw.data[0]; scale > 0 && v > 0; scale--)
         v /= 10;
     *out = v;
@@ -110,6 +107,21 @@ bool delay_number(const struct wire_field *f, int64_t *out)
     }
 }
 
+static const char *kind_name(char kind)
+{
+    static const struct {
+        char kind;
+        const char *name;
+    } table[] = {{'T', "an AMQP timestamp"}, {'L', "a number over 9223372036854775807"},
+                 {'t', "a boolean"},         {'D', "a decimal"},
+                 {'F', "a table"},           {'A', "an array"},
+                 {'x', "binary data"}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].kind == kind)
+            return table[i].name;
+    return "an empty value";
+}
+
 const char *delay_describe(const struct wire_field *f, char *out, size_t out_size)
 {
     char text[80];
@@ -119,24 +131,10 @@ const char *delay_describe(const struct wire_field *f, char *out, size_t out_siz
         snprintf(out, out_size, "\"%s\"", bytes_printable(f->value, text, sizeof(text)));
     else if (wire_field_double(f, &v))
         snprintf(out, out_size, "%.17g", v);
-    else if (f->kind == 'T')
-        snprintf(out, out_size, "an AMQP timestamp");
-    else if (wire_field_int(f, &n))
+    else if (f->kind != 'T' && wire_field_int(f, &n))
         snprintf(out, out_size, "%lld", (long long)n);
-    else if (f->kind == 'L')
-        snprintf(out, out_size, "a number over %lld", (long long)INT64_MAX);
-    else if (f->kind == 't')
-        snprintf(out, out_size, "a boolean");
-    else if (f->kind == 'D')
-        snprintf(out, out_size, "a decimal");
-    else if (f->kind == 'F')
-        snprintf(out, out_size, "a table");
-    else if (f->kind == 'A')
-        snprintf(out, out_size, "an array");
-    else if (f->kind == 'x')
-        snprintf(out, out_size, "binary data");
     else
-        snprintf(out, out_size, "an empty value");
+        snprintf(out, out_size, "%s", kind_name(f->kind));
     return out;
 }
 
@@ -160,14 +158,13 @@ static int64_t base_ms(struct bytes headers, const struct delay_clock *clock, bo
     return clock->now_ms;
 }
 
-static bool time_from_text(struct bytes s, int64_t *out_ms)
+/* Text as a string of C's: it may be a time or a duration. False: it is too long, or no text. */
+static bool copy_text(const struct wire_field *f, char out[TEXT_MAX + 1])
 {
-    char text[DATE_TEXT_MAX + 1];
-    if (s.len > DATE_TEXT_MAX || memchr(s.data, '\0', s.len))
+    if (f->kind != 'S' || f->value.len > TEXT_MAX || !bytes_is_text(f->value))
         return false;
-    memcpy(text, s.data, s.len);
-    text[s.len] = '\0';
-    return timestamp_parse(text, out_ms, NULL) == 0;
+    snprintf(out, TEXT_MAX + 1, "%.*s", (int)f->value.len, (const char *)f->value.data);
+    return true;
 }
 
 /* Saturated, as delay_number. */
@@ -179,8 +176,8 @@ static bool point_in_time(const struct wire_field *f, int64_t *out_ms)
             *out_ms = INT64_MAX;
         return true;
     }
-    return delay_number(f, out_ms) ||
-           (f->kind == 'S' && f->value.len > 0 && time_from_text(f->value, out_ms));
+    char text[TEXT_MAX + 1];
+    return delay_number(f, out_ms) || (copy_text(f, text) && timestamp_parse(text, out_ms, NULL) == 0);
 }
 
 static int read_time(const struct wire_field *f, const char *name, const struct delay_clock *clock,
@@ -240,13 +237,10 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
     out->later = has_time;
     if (has_time)
         return read_time(&time_field, has_at ? AT_HEADER : DELIVERY_TIME_HEADER, clock, &out->due_ms, e);
-    if (has_delay) {
-        if (read_delay(&delay_field, HEADER_DELAY, clock->max_delay_ms, &delay_ms, e) != 0)
-            return -1;
-    } else if (has_x) {
-        if (read_delay(&x_field, HEADER_X_DELAY, clock->max_delay_ms, &delay_ms, e) != 0)
-            return -1;
-    }
+    if ((has_delay || has_x) &&
+        read_delay(has_delay ? &delay_field : &x_field, has_delay ? HEADER_DELAY : HEADER_X_DELAY,
+                   clock->max_delay_ms, &delay_ms, e) != 0)
+        return -1;
     /* Not earlier than it came: a consumer that publishes again what it received sends x-delay: -86400000. */
     int64_t due_ms = base_ms(headers, clock, &out->from_now);
     out->later = (has_delay || has_x) && delay_ms > 0;
@@ -257,7 +251,6 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
 }
 
 /* --- spread */
-#define SPREAD_TEXT_MAX 64 /* of a duration */
 #define NAME_SIZE 520
 
 static uint64_t random_part(void)
@@ -270,26 +263,18 @@ static uint64_t random_part(void)
  * its length. */
 static uint64_t part_of(const struct spread_name *name)
 {
-    uint8_t text[NAME_SIZE], hash[SHA256_SIZE];
-    size_t len = 0;
-    uint64_t part = 0;
-    const struct bytes all[] = {name->key.len > 0 ? name->exchange : (struct bytes){0},
-                                name->key.len > 0 ? name->key : name->message_id};
-    memcpy(text, name->key.len > 0 ? "key\n" : "id\n\n", 4);
-    len = 4;
-    for (size_t i = 0; i < 2; i++) {
-        if (all[i].len > 255)
-            return random_part();
-        text[len++] = (uint8_t)all[i].len;
-        if (all[i].len > 0)
-            memcpy(text + len, all[i].data, all[i].len);
-        len += all[i].len;
-    }
-    if (!sha256(bytes_of(text, len), hash))
-        return random_part();
-    for (size_t i = 0; i < 8; i++)
-        part = part << 8 | hash[i];
-    return part;
+    uint8_t hash[SHA256_SIZE];
+    struct buf text;
+    bool has_key = name->key.len > 0;
+    struct bytes exchange = has_key ? name->exchange : (struct bytes){0},
+                 last = has_key ? name->key : name->message_id;
+    buf_init(&text, NAME_SIZE);
+    buf_put_str(&text, has_key ? "key\n" : "id\n\n");
+    wire_put_name(&text, exchange);
+    wire_put_name(&text, last);
+    bool failed = text.failed || !sha256(buf_bytes(&text), hash);
+    buf_free(&text);
+    return failed ? random_part() : wire_number(bytes_of(hash, 8));
 }
 
 int64_t spread_draw(const struct spread_name *name, int64_t spread_ms)
@@ -317,20 +302,99 @@ int spread_check(const char *what, int64_t spread_ms, int64_t ahead_ms, int64_t 
 int spread_read(struct bytes headers, int64_t max_ms, int64_t *out_ms, struct err *e)
 {
     struct wire_field f;
-    char value[VALUE_TEXT_SIZE], text[SPREAD_TEXT_MAX + 1], longest[48];
-    struct err ignored = {0};
+    char value[VALUE_TEXT_SIZE], text[TEXT_MAX + 1], longest[48];
     *out_ms = 0;
     if (!wire_find(headers, SPREAD_HEADER, &f))
         return 0;
-    bool known = delay_number(&f, out_ms);
-    if (!known && f.kind == 'S' && f.value.len <= SPREAD_TEXT_MAX && bytes_is_text(f.value)) {
-        memcpy(text, f.value.data, f.value.len);
-        text[f.value.len] = '\0';
-        known = duration_parse(text, out_ms, &ignored) == 0;
-    }
+    bool known = delay_number(&f, out_ms) || (copy_text(&f, text) && duration_parse(text, out_ms, NULL) == 0);
     if (known && *out_ms >= 0 && *out_ms <= max_ms)
         return 0;
     return err_set(e, ERR_REJECT, "%s: %s is not allowed (allowed: 0 to %s, in milliseconds or as \"10m\")",
                    SPREAD_HEADER, delay_describe(&f, value, sizeof value),
                    duration_format(max_ms, longest, sizeof longest));
+}
+
+/* --- deadline */
+#define DEADLINE_ALLOWED "allowed: milliseconds since 1970 as integer, float or numeric string"
+
+/* False: no point in time that can be kept. */
+static bool read_deadline(const struct wire_field *f, int64_t *out_ms)
+{
+    int64_t ms;
+    if (f->kind == 'T') { /* whole seconds: what was cut off is not guessed, for that could be too late */
+        if (!wire_field_int(f, &ms) || __builtin_mul_overflow(ms, 1000, &ms))
+            return false;
+    } else if (!delay_number(f, &ms)) {
+        return false;
+    }
+    if (ms < TIMESTAMP_MIN_MS || ms > TIMESTAMP_MAX_MS)
+        return false;
+    *out_ms = ms;
+    return true;
+}
+
+int deadline_check(const char *what, int64_t deadline_ms, int64_t due_ms, struct err *e)
+{
+    char deadline[40], due[40];
+    if (deadline_ms >= due_ms)
+        return 0;
+    return err_set(e, ERR_REJECT, "%s: %s lies before the due time %s (allowed: the due time or later)", what,
+                   timestamp_format(deadline_ms, deadline, sizeof deadline),
+                   timestamp_format(due_ms, due, sizeof due));
+}
+
+int deadline_read(struct bytes headers, int64_t due_ms, int64_t *out_ms, struct err *e)
+{
+    struct wire_field f;
+    char value[VALUE_TEXT_SIZE], due[40];
+    *out_ms = 0;
+    if (!wire_find(headers, DEADLINE_HEADER, &f))
+        return 0;
+    if (!read_deadline(&f, out_ms))
+        return err_set(e, ERR_REJECT, "%s: %s is not a point in time (" DEADLINE_ALLOWED ")", DEADLINE_HEADER,
+                       delay_describe(&f, value, sizeof value));
+    if (*out_ms < due_ms)
+        return err_set(e, ERR_REJECT,
+                       "%s: %s lies before the due time, %s (" DEADLINE_ALLOWED ", not before the due time)",
+                       DEADLINE_HEADER, delay_describe(&f, value, sizeof value),
+                       timestamp_format(due_ms, due, sizeof due));
+    return 0;
+}
+
+int64_t deadline_of(struct bytes headers)
+{
+    struct wire_field f;
+    int64_t ms;
+    return wire_find(headers, DEADLINE_HEADER, &f) && read_deadline(&f, &ms) ? ms : 0;
+}
+
+/* --- the broker's time stamps */
+#define FORGED_MS 1
+
+void stamp_put_probe(struct buf *properties)
+{
+    const struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_DELIVERY_MODE, .delivery_mode = 1};
+    size_t headers = wire_properties_begin(&p, properties);
+    wire_put_int64(properties, bytes_of_str(STAMP_HEADER), FORGED_MS);
+    wire_properties_end(&p, headers, properties);
+}
+
+struct stamp_finding stamp_judge(struct bytes properties, int64_t sent_ms, int64_t received_ms)
+{
+    const struct stamp_finding none = {.verdict = STAMP_NONE};
+    struct wire_properties p;
+    struct wire_field f;
+    int64_t stamp_ms;
+
+    if (wire_properties_read(properties, &p, NULL) != 0 || !(p.flags & WIRE_HEADERS) ||
+        !wire_find(p.headers, STAMP_HEADER, &f) || f.kind == 'T' || !wire_field_int(&f, &stamp_ms) ||
+        stamp_ms <= FORGED_MS || sent_ms > received_ms)
+        return none;
+    if (__builtin_sub_overflow(received_ms, stamp_ms, &(int64_t){0}))
+        return none;
+    int64_t behind_ms = received_ms - stamp_ms;
+    /* With clocks that agree the stamp lies between sent and received. */
+    if (stamp_ms < sent_ms - STAMP_SKEW_MAX_MS || stamp_ms > received_ms + STAMP_SKEW_MAX_MS)
+        return (struct stamp_finding){STAMP_SKEWED, behind_ms};
+    return (struct stamp_finding){STAMP_TRUSTED, behind_ms};
 }

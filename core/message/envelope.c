@@ -1,11 +1,9 @@
 #include "core/message/envelope.h"
 
+#include "core/message/headers.h"
 #include "core/message/publish_headers.h"
 #include "core/message/wire.h"
 
-#define HEADER_ID "x-postdate-id"
-#define HEADER_EXCHANGE "x-postdate-exchange"
-#define HEADER_ROUTING_KEY "x-postdate-routing-key"
 #define HEADER_PROOF "x-postdate-delivered"
 
 static size_t content_of(const struct message *m)

@@ -1,4 +1,5 @@
 #include "core/message/message_id.h"
+#include "core/base/random.h"
 #include "core/base/timestamp.h"
 #include <string.h>
 
@@ -14,6 +15,13 @@ struct message_id message_id_make(int64_t due_ms, const uint8_t random[10])
     id.b[6] = (uint8_t)(0x80 | (id.b[6] & 0x0F)); /* version 8 */
     id.b[8] = (uint8_t)(0x80 | (id.b[8] & 0x3F)); /* variant 10 */
     return id;
+}
+
+struct message_id message_id_new(int64_t due_ms)
+{
+    uint8_t random[10];
+    random_fill(random, sizeof random);
+    return message_id_make(due_ms, random);
 }
 
 struct message_id message_id_move(struct message_id id, int64_t due_ms)
@@ -80,17 +88,6 @@ const char *message_id_format(struct message_id id, char out[MESSAGE_ID_TEXT_SIZ
     return out;
 }
 
-static int hex_value(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 bool message_id_parse(struct bytes text, struct message_id *out)
 {
     if (text.len != MESSAGE_ID_TEXT_SIZE - 1)
@@ -98,7 +95,7 @@ bool message_id_parse(struct bytes text, struct message_id *out)
     struct message_id id;
     const uint8_t *p = text.data;
     for (int i = 0; i < 16; i++) {
-        int high = hex_value(p[0]), low = hex_value(p[1]);
+        int high = hex_digit(p[0]), low = hex_digit(p[1]);
         if (high < 0 || low < 0)
             return false;
         id.b[i] = (uint8_t)(high << 4 | low);

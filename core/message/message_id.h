@@ -16,6 +16,8 @@ struct message_id {
 
 /* due_ms: 0..TIMESTAMP_MAX_MS; random: 10 bytes from a good source (getrandom(2)). */
 struct message_id message_id_make(int64_t due_ms, const uint8_t random[10]);
+/* A new one, from random_fill. */
+struct message_id message_id_new(int64_t due_ms);
 /* The same random bits with another due time. */
 struct message_id message_id_move(struct message_id id, int64_t due_ms);
 /* The first id of a due time, as a bound. */

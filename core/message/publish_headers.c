@@ -1,19 +1,9 @@
 #include "core/message/publish_headers.h"
+#include "core/base/names.h"
 #include "core/message/dead_letter.h"
-#include "core/message/deadline.h"
+#include "core/message/delay.h"
+#include "core/message/headers.h"
 #include "core/message/wire.h"
-
-#define HEADER_ID "x-postdate-id"
-#define HEADER_DUE "x-postdate-due"
-
-static void put_time(struct buf *out, const char *header, int64_t ms)
-{
-    struct bytes name = bytes_of_str(header);
-    buf_put_u8(out, (uint8_t)name.len);
-    buf_put_bytes(out, name);
-    buf_put_u8(out, 'l'); /* always 64 bits: a consumer should not see the type change with the value */
-    buf_put_u64(out, (uint64_t)ms);
-}
 
 /* The stored headers without what an earlier life may have left there and what extra replaces, then extra,
  * then ours. */
@@ -29,9 +19,10 @@ static void put_headers(struct buf *out, struct bytes stored, struct bytes extra
     }
     buf_put_bytes(out, extra);
     wire_put_string(out, bytes_of_str(HEADER_ID), id);
-    put_time(out, HEADER_DUE, m->due_ms);
+    wire_put_long(out, bytes_of_str(HEADER_DUE), m->due_ms); /* always 64 bits: a consumer should not see the
+                                                               type change with the value */
     if (m->deadline_ms > 0)
-        put_time(out, DEADLINE_HEADER, m->deadline_ms);
+        wire_put_long(out, bytes_of_str(DEADLINE_HEADER), m->deadline_ms);
 }
 
 int publish_headers_build(const struct message *m, struct buf *out, struct err *e)
@@ -72,4 +63,59 @@ bool publish_headers_id(struct bytes properties, struct message_id *out)
     struct bytes id;
     return wire_properties_read(properties, &p, NULL) == 0 && wire_find_string(p.headers, HEADER_ID, &id) &&
            message_id_parse(id, out);
+}
+
+/* --- what RabbitMQ itself delivers */
+
+/* Each of a ladder's steps adds an entry to x-death that repeats routing key and CC, and no consumer can read
+ * a header frame that has grown beyond 128 KiB: seven levels, the exit queue, and the properties themselves.
+ */
+#define PROPERTIES_MAX (12u * 1024)
+/* From RabbitMQ 4.0 on, a quorum queue gives what is above it, and what is not, in turns. So a ping would
+ * come before receipts that were there before it (gateway/relay/relay_rescue.h). */
+#define PRIORITY_MAX 4
+
+static const char *const queues[LAST_HOP_QUEUES] = {broker_names.exit_broker, broker_names.exit_broker_2};
+
+const char *last_hop_queue(int number)
+{
+    return queues[number - 1];
+}
+
+bool last_hop_owns_queue(struct bytes name)
+{
+    return bytes_equal_str(name, queues[0]) || bytes_equal_str(name, queues[1]);
+}
+
+bool last_hop_takes(const struct message *m)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    if (m->exchange.len == 0 || m->properties.len > PROPERTIES_MAX ||
+        wire_properties_read(m->properties, &p, NULL) != 0)
+        return false;
+    bool overtakes = (p.flags & WIRE_PRIORITY) && p.priority > PRIORITY_MAX;
+    return !overtakes && !(p.flags & WIRE_EXPIRATION) && !wire_find(p.headers, "x-death", &f);
+}
+
+int last_hop_write(const struct message *m, struct bytes steering, struct buf *out, struct err *e)
+{
+    struct buf extra;
+    buf_init(&extra, steering.len + m->exchange.len + 128);
+    buf_put_bytes(&extra, steering);
+    wire_put_string(&extra, bytes_of_str(LAST_HOP_HEADER), bytes_of_str(LAST_HOP_BROKER));
+    wire_put_string(&extra, bytes_of_str(LAST_HOP_EXCHANGE_HEADER), m->exchange);
+    int rc = extra.failed ? err_set(e, ERR_BUG, "out of memory")
+                          : publish_headers_build_with(m, buf_bytes(&extra), out, e);
+    buf_free(&extra);
+    return rc;
+}
+
+struct bytes last_hop_exchange(struct bytes properties)
+{
+    struct wire_properties p;
+    struct bytes exchange = {0};
+    if (wire_properties_read(properties, &p, NULL) == 0)
+        wire_find_string(p.headers, LAST_HOP_EXCHANGE_HEADER, &exchange);
+    return exchange;
 }

@@ -5,6 +5,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/message/message.h"
+#include <stdbool.h>
 
 /* Appends the final AMQP property list to out: the stored one plus headers x-postdate-id (string) and
  * x-postdate-due (ms, 'l'), and x-postdate-deadline (the same) where it has one; message_id is set to the id
@@ -17,5 +18,35 @@ int publish_headers_build_with(const struct message *m, struct bytes extra, stru
  * absent.
  */
 bool publish_headers_id(struct bytes properties, struct message_id *out);
+
+/* --- last hop */
+/* A message that RabbitMQ itself delivers (handover.last_hop = broker): it waits with the properties that it
+ * is to be delivered with, and with two headers by which RabbitMQ finds the way.
+ *
+ *   the wait is over ── x-postdate-last ─▶ postdate.exit.broker ── dead-lettered ─▶ postdate.last
+ *   postdate.last ─┬─ x-postdate-exchange ─▶ the delivery exchange
+ *                  └─ all ─▶ postdate.receipts
+ */
+#define LAST_HOP_HEADER "x-postdate-last" /* its value says who does the last hop … */
+#define LAST_HOP_BROKER "broker"          /* … and there is but one */
+#define LAST_HOP_EXCHANGE_HEADER "x-postdate-exchange"
+#define LAST_HOP_QUEUES 2 /* exit queues: one is in use, the other takes over when that stands still */
+
+/* The name of an exit queue, 1 to LAST_HOP_QUEUES. */
+const char *last_hop_queue(int number);
+bool last_hop_owns_queue(struct bytes name);
+
+/* Can RabbitMQ deliver m as it is to be? Not to the default exchange, to which nothing can be bound; not with
+ * `expiration`, which dead-lettering removes; not with an x-death of its own, of which a queue could make a
+ * cycle; not with a priority above 4, whose receipt pings would overtake; and not with many properties, for
+ * each step of a ladder adds to x-death. */
+bool last_hop_takes(const struct message *m);
+
+/* Appends m's final AMQP properties to out, with steering (table entries, each name once), which says how
+ * long to wait and replaces headers of the same names. ERR_BUG: malformed, or no memory. */
+int last_hop_write(const struct message *m, struct bytes steering, struct buf *out, struct err *e);
+
+/* The delivery exchange in the properties of what RabbitMQ delivered: a view; len 0: it says none. */
+struct bytes last_hop_exchange(struct bytes properties);
 
 #endif

@@ -1,34 +1,20 @@
 /* The properties of a refused message. */
 #include "core/message/accept.h"
 #include "core/message/delay.h"
+#include "core/message/headers.h"
 #include "core/message/wire.h"
-#include <string.h>
 
 #define HEADER_ERROR "x-postdate-error"
 #define HEADER_EXPIRATION "x-postdate-expiration"
-#define HEADER_USER_ID "x-postdate-user-id"
 #define HEADER_INTAKE "x-postdate-intake"
-#define HEADER_ROUTING_KEY "x-postdate-routing-key"
 #define HEADER_CC "x-postdate-cc"
 #define HEADER_BCC "x-postdate-bcc"
 
 /* What RabbitMQ would obey. CC and BCC: further routing keys, queues that the publisher may not write to, but
  * the gateway, which parks by the default exchange, may. x-opt-delivery-time: from 4.4 on the message would
  * be hidden in the queue until then; x-postdate-at says the same when the message is published again. */
-static bool put_renamed(const struct wire_field *f, struct buf *headers)
-{
-    const char *name = bytes_equal_str(f->name, "CC")                   ? HEADER_CC
-                       : bytes_equal_str(f->name, "BCC")                ? HEADER_BCC
-                       : bytes_equal_str(f->name, DELIVERY_TIME_HEADER) ? AT_HEADER
-                                                                        : NULL;
-    if (name == NULL)
-        return false;
-    struct bytes n = bytes_of_str(name);
-    buf_put_u8(headers, (uint8_t)n.len);
-    buf_put_bytes(headers, n);
-    wire_put_item(headers, f->kind, f->value);
-    return true;
-}
+static const char *const obeyed[] = {"CC", "BCC", DELIVERY_TIME_HEADER, NULL};
+static const char *const renamed[] = {HEADER_CC, HEADER_BCC, AT_HEADER};
 
 static bool is_replaced(const struct wire_properties *p, struct bytes name)
 {
@@ -59,8 +45,9 @@ static void put_with_reason(const struct accept_input *in, struct wire_propertie
     rest.flags &= (uint16_t) ~(WIRE_EXPIRATION | WIRE_USER_ID);
     size_t headers = wire_properties_begin(&rest, out);
     while (wire_next(&c, &f) == 1) {
-        if (!is_replaced(&p, f.name) && !put_renamed(&f, out))
-            buf_put_bytes(out, f.entry);
+        int i = bytes_find_word(f.name, obeyed);
+        if (!is_replaced(&p, f.name))
+            wire_put_field(out, i < 0 ? f.name : bytes_of_str(renamed[i]), f.kind, f.value);
     }
     wire_put_string(out, bytes_of_str(HEADER_ERROR), bytes_of_str(reason));
     put_origin(in, out);
@@ -87,29 +74,17 @@ void reject_headers_build(const struct accept_input *in, const char *reason, str
     put_with_reason(in, (struct wire_properties){0}, reason, out);
 }
 
-static const char *former_name(const struct wire_field *f)
-{
-    return bytes_equal_str(f->name, HEADER_CC) ? "CC" : bytes_equal_str(f->name, HEADER_BCC) ? "BCC" : NULL;
-}
-
 static void put_former(const struct wire_field *f, struct buf *headers)
 {
     /* Without its former id it begins anew, and has not come back (x_death.h). */
-    static const char *const ours[] = {HEADER_ERROR,       HEADER_INTAKE,          HEADER_ROUTING_KEY,
-                                       HEADER_EXPIRATION,  HEADER_USER_ID,         "x-delivery-count",
-                                       "x-acquired-count", "x-postdate-id",        "x-postdate-due",
-                                       "x-postdate-hops",  "x-postdate-hops-since"};
-    const char *name = former_name(f);
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-        if (bytes_equal_str(f->name, ours[i]))
-            return;
-    if (!name) {
-        buf_put_bytes(headers, f->entry);
-        return;
-    }
-    buf_put_u8(headers, (uint8_t)strlen(name));
-    buf_put_bytes(headers, bytes_of_str(name));
-    wire_put_item(headers, f->kind, f->value);
+    static const char *const ours[] = {
+        HEADER_ERROR,   HEADER_INTAKE,      HEADER_ROUTING_KEY,      HEADER_EXPIRATION,
+        HEADER_USER_ID, "x-delivery-count", "x-acquired-count",      HEADER_ID,
+        HEADER_DUE,     "x-postdate-hops",  "x-postdate-hops-since", NULL};
+    static const char *const former[] = {HEADER_CC, HEADER_BCC, NULL};
+    int i = bytes_find_word(f->name, former);
+    if (bytes_find_word(f->name, ours) < 0)
+        wire_put_field(headers, i < 0 ? f->name : bytes_of_str(obeyed[i]), f->kind, f->value);
 }
 
 int reject_headers_undo(struct bytes properties, struct buf *out, struct err *e)

@@ -3,7 +3,6 @@
 #include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include "core/message/wire.h"
-#include <string.h>
 
 #define DIRECT_REPLY_TO "amq.rabbitmq.reply-to"
 
@@ -32,59 +31,40 @@ bool reserved_exchange(struct bytes name, const struct accept_rules *rules)
     return (own && !is_delivery_exchange(name, rules)) || bytes_equal_str(name, RETURN_EXCHANGE);
 }
 
-/* The first reserved name in an array of names (CC, BCC), or an empty view. */
-static struct bytes find_in_list(const struct wire_field *list, const char *intake_queue)
+static bool is_cc(struct bytes name)
 {
-    struct wire_cursor c = wire_array(list->value);
-    struct wire_field item;
-    while (list->kind == 'A' && wire_next(&c, &item) == 1)
-        if (reserved_queue(item.value, intake_queue))
-            return item.value;
+    return bytes_equal_str(name, "CC") || bytes_equal_str(name, "BCC");
+}
+
+/* The first reserved name in an array of names, or an empty view. Every header with these names is looked at:
+ * which of two the broker reads is not ours to guess. */
+static struct bytes find_in_headers(struct bytes headers, const char *intake_queue)
+{
+    struct wire_cursor c = wire_table(headers);
+    struct wire_field f, item;
+    while (wire_next(&c, &f) == 1) {
+        struct wire_cursor items = wire_array(f.value);
+        while (is_cc(f.name) && f.kind == 'A' && wire_next(&items, &item) == 1)
+            if (reserved_queue(item.value, intake_queue))
+                return item.value;
+    }
     return (struct bytes){0};
 }
 
-/* Of every header with these names: which of two the broker reads is not ours to guess. */
-static struct bytes find_in_headers(const struct message *m, const char *intake_queue)
-{
-    struct wire_properties p;
-    struct wire_field f;
-    struct bytes found = {0};
-    if (m->properties.len == 0 || wire_properties_read(m->properties, &p, NULL) != 0)
-        return found;
-    struct wire_cursor c = wire_table(p.headers);
-    while (found.len == 0 && wire_next(&c, &f) == 1)
-        if (bytes_equal_str(f.name, "CC") || bytes_equal_str(f.name, "BCC"))
-            found = find_in_list(&f, intake_queue);
-    return found;
-}
-
-/* For each message that is published: only what has these bytes anywhere is read. */
-static bool asks_for_direct_reply(const struct message *m)
-{
-    struct wire_properties p;
-    return m->properties.len > 0 &&
-           memmem(m->properties.data, m->properties.len, DIRECT_REPLY_TO, strlen(DIRECT_REPLY_TO)) != NULL &&
-           wire_properties_read(m->properties, &p, NULL) == 0 && bytes_equal_str(p.reply_to, DIRECT_REPLY_TO);
-}
-
 /* As RabbitMQ writes it. From anything else its own dead-lettering dies, for a whole node. */
-static bool has_odd_deaths(const struct message *m)
+static bool has_odd_deaths(struct bytes headers)
 {
-    struct wire_properties p;
+    struct wire_cursor c = wire_table(headers);
     struct wire_field f, death;
-    if (m->properties.len == 0 || memmem(m->properties.data, m->properties.len, "x-death", 7) == NULL ||
-        wire_properties_read(m->properties, &p, NULL) != 0)
-        return false;
-    struct wire_cursor c = wire_table(p.headers);
     while (wire_next(&c, &f) == 1) {
         if (!bytes_equal_str(f.name, "x-death"))
             continue;
-        if (f.kind != 'A')
-            return true;
         struct wire_cursor deaths = wire_array(f.value);
-        while (wire_next(&deaths, &death) == 1)
-            if (death.kind != 'F')
-                return true;
+        bool odd = f.kind != 'A';
+        while (!odd && wire_next(&deaths, &death) == 1)
+            odd = death.kind != 'F';
+        if (odd)
+            return true;
     }
     return false;
 }
@@ -104,23 +84,18 @@ static bool is_expiration(struct bytes text)
     return fits;
 }
 
-int reserved_check_properties(struct bytes properties, struct err *e)
+static int check_properties(const struct wire_properties *p, struct err *e)
 {
-    struct wire_properties p;
+    struct wire_cursor c = wire_table(p->headers);
     struct wire_field f;
     char shown[60];
-    if (properties.len == 0 || wire_properties_read(properties, &p, NULL) != 0)
-        return 0;
-    if ((p.flags & WIRE_EXPIRATION) && !is_expiration(p.expiration))
+    if ((p->flags & WIRE_EXPIRATION) && !is_expiration(p->expiration))
         return err_set(
             e, ERR_REJECT,
             "expiration: \"%s\" is no number of milliseconds that RabbitMQ takes (allowed: 0 to %lld)",
-            bytes_printable(p.expiration, shown, sizeof(shown)), (long long)EXPIRATION_MAX_MS);
-    if (p.headers.len == 0 || memmem(p.headers.data, p.headers.len, "CC", 2) == NULL)
-        return 0;
-    struct wire_cursor c = wire_table(p.headers);
+            bytes_printable(p->expiration, shown, sizeof(shown)), (long long)EXPIRATION_MAX_MS);
     while (wire_next(&c, &f) == 1)
-        if ((bytes_equal_str(f.name, "CC") || bytes_equal_str(f.name, "BCC")) && f.kind != 'A')
+        if (is_cc(f.name) && f.kind != 'A')
             return err_set(
                 e, ERR_REJECT,
                 "headers: \"%s\" is no array of routing keys, and RabbitMQ takes nothing else there",
@@ -128,19 +103,28 @@ int reserved_check_properties(struct bytes properties, struct err *e)
     return 0;
 }
 
+int reserved_check_properties(struct bytes properties, struct err *e)
+{
+    struct wire_properties p;
+    return wire_properties_read(properties, &p, NULL) != 0 ? 0 : check_properties(&p, e);
+}
+
 int reserved_check(const struct message *m, const struct accept_rules *rules, struct err *e)
 {
     const char *intake_queue = rules->intake_queue;
     char shown[120];
     struct bytes name = m->routing_key;
-    if (asks_for_direct_reply(m))
+    struct wire_properties p;
+    if (wire_properties_read(m->properties, &p, NULL) != 0)
+        p = (struct wire_properties){0};
+    if (bytes_equal_str(p.reply_to, DIRECT_REPLY_TO))
         return err_set(e, ERR_REJECT,
                        "reply_to: \"" DIRECT_REPLY_TO
                        "\" can be used only by who publishes the request itself, and "
                        "the gateway publishes this one (allowed: the name of a queue)");
-    if (reserved_check_properties(m->properties, e))
+    if (check_properties(&p, e))
         return -1;
-    if (has_odd_deaths(m))
+    if (has_odd_deaths(p.headers))
         return err_set(
             e, ERR_REJECT,
             "headers: \"x-death\" is no array of tables, and RabbitMQ's dead-lettering fails over that "
@@ -154,7 +138,7 @@ int reserved_check(const struct message *m, const struct accept_rules *rules, st
                        bytes_printable(m->exchange, shown, sizeof(shown)), broker_names.own,
                        rules->delivery_exchange[0] ? rules->delivery_exchange : "postdate.delivery");
     if (!reserved_queue(name, intake_queue))
-        name = find_in_headers(m, intake_queue);
+        name = find_in_headers(p.headers, intake_queue);
     if (name.len == 0)
         return 0;
     return err_set(e, ERR_REJECT,

@@ -1,5 +1,6 @@
 #include "core/message/retry_policy.h"
-#include "core/base/glob.h"
+
+#include "core/base/rate.h"
 
 #include <string.h>
 
@@ -126,22 +127,12 @@ int retry_policy_parse_on(struct bytes text, unsigned *out, struct err *e)
 
 int retry_policy_parse_rate(struct bytes text, int64_t *out_interval_us, struct err *e)
 {
-    static const struct {
-        uint8_t letter;
-        int64_t us;
-    } units[] = {{'s', 1000000}, {'m', INT64_C(60000000)}, {'h', INT64_C(3600000000)}};
     char shown[80];
-    int64_t n = 0;
-    size_t i = 0;
-    for (; i < text.len && text.data[i] >= '0' && text.data[i] <= '9' && n <= RETRY_RATE_MAX; i++)
-        n = n * 10 + (text.data[i] - '0');
-    for (size_t u = 0; u < sizeof units / sizeof units[0] && text.len == i + 2; u++)
-        if (n >= 1 && n <= RETRY_RATE_MAX && text.data[i] == '/' && text.data[i + 1] == units[u].letter) {
-            *out_interval_us = (units[u].us + n - 1) / n;
-            return 0;
-        }
-    return err_set(e, ERR_REJECT,
-                   "rate: \"%s\" is none (allowed: 1 to %d for each second, minute or hour, such as 50/s, "
-                   "600/m, 100/h)",
-                   bytes_printable(text, shown, sizeof shown), RETRY_RATE_MAX);
+    double per_second;
+    if (rate_parse(text, &per_second, NULL) != 0 || per_second == 0)
+        return err_set(e, ERR_REJECT,
+                       "rate: \"%s\" is none (allowed: such as 50/s, 600/m, 100/h, up to 1000000 a second)",
+                       bytes_printable(text, shown, sizeof shown));
+    *out_interval_us = (int64_t)(1000000 / per_second + 0.999); /* rounded up, but for what floats add */
+    return 0;
 }

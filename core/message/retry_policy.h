@@ -50,10 +50,9 @@ int retry_policy_check(const struct retry_policy *p, struct err *e);
 
 /* "rejected,delivery_limit" to a sum. ERR_REJECT names the word and what is allowed. */
 int retry_policy_parse_on(struct bytes text, unsigned *out, struct err *e);
-/* How fast dead letters go back: "50/s", "600/m", "100/h" to the time between two of them. ERR_REJECT names
- * the text and what is allowed. */
+/* How fast dead letters go back: a rate (core/base/rate.h), which is not 0, to the time between two of them.
+ * ERR_REJECT names the text and what is allowed. */
 int retry_policy_parse_rate(struct bytes text, int64_t *out_interval_us, struct err *e);
-#define RETRY_RATE_MAX 1000000
 
 /* "rejected", "delivery_limit", "expired", "maxlen"; NULL for another number. */
 const char *death_reason_name(unsigned reason);

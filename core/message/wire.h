@@ -88,16 +88,17 @@ bool wire_field_int(const struct wire_field *f, int64_t *out);
 /* f or d as double. */
 bool wire_field_double(const struct wire_field *f, double *out);
 
-/* Writers of one table entry. Names are at most 255 bytes, else out->failed. */
+/* Writers of one table entry. Names are at most 255 bytes, else out->failed. kind and the raw bytes of a
+ * value as in struct wire_field. */
+void wire_put_field(struct buf *out, struct bytes name, char kind, struct bytes value);
 void wire_put_string(struct buf *out, struct bytes name, struct bytes value);
 void wire_put_int64(struct buf *out, struct bytes name, int64_t value); /* 'I' where it fits, else 'l' */
-void wire_put_double(struct buf *out, struct bytes name, double value);
-void wire_put_bool(struct buf *out, struct bytes name, bool value);
-void wire_put_void(struct buf *out, struct bytes name);
-void wire_put_table(struct buf *out, struct bytes name, struct bytes entries);
-void wire_put_array(struct buf *out, struct bytes name, struct bytes items);
-/* One array item: the same as a table entry without a name. kind and raw value bytes as in struct wire_field.
- */
+void wire_put_long(struct buf *out, struct bytes name, int64_t value);  /* always 'l' */
+/* Its two parts. A value alone is an item of an array. */
+void wire_put_name(struct buf *out, struct bytes name);
 void wire_put_item(struct buf *out, char kind, struct bytes value);
+/* A value (S, x, F, A) whose content is written in between: begin returns where that begins. */
+size_t wire_begin(struct buf *out, char kind);
+void wire_end(struct buf *out, size_t begin);
 
 #endif

@@ -1,39 +1,54 @@
 #include "core/message/x_death.h"
 #include "core/base/names.h"
-#include "core/message/last_hop.h"
+#include "core/message/headers.h"
 #include "core/message/message_id.h"
+#include "core/message/publish_headers.h"
 #include "core/message/ttl_ladder.h"
 #include <string.h>
 
-#define HEADER_ID "x-postdate-id"
-#define HEADER_DUE "x-postdate-due"
 #define HEADER_HOPS "x-postdate-hops"
 #define HEADER_SINCE "x-postdate-hops-since"
 
-/* One of several intake queues: "<intake queue>.2". */
-static bool is_number(struct bytes text)
+struct wire_cursor death_list(struct bytes headers)
 {
-    bool is = text.len >= 1 && text.len <= 2 && text.data[0] != '0';
-    for (size_t i = 0; is && i < text.len; i++)
-        is = text.data[i] >= '0' && text.data[i] <= '9';
-    return is;
+    struct wire_field f;
+    bool there = wire_find(headers, "x-death", &f) && f.kind == 'A';
+    return wire_array(there ? f.value : (struct bytes){0});
 }
 
-/* The intake queue, one of those beside it, or the one for what has x-opt-delivery-time. */
+bool death_read(const struct wire_field *entry, struct death *out)
+{
+    struct wire_field keys, key;
+    *out = (struct death){0};
+    if (entry->kind != 'F' || !wire_find_string(entry->value, "queue", &out->queue))
+        return false;
+    wire_find_string(entry->value, "reason", &out->reason);
+    wire_find_string(entry->value, "exchange", &out->exchange);
+    wire_find_string(entry->value, "original-expiration", &out->expiration);
+    if (!wire_find(entry->value, "routing-keys", &keys) || keys.kind != 'A')
+        return true;
+    struct wire_cursor c = wire_array(keys.value);
+    if (wire_next(&c, &key) == 1 && key.kind == 'S') {
+        out->routing_key = key.value;
+        out->cc = c.rest;
+    }
+    return true;
+}
+
+/* The intake queue, one of those beside it ("<intake queue>.2"), or the one for what has x-opt-delivery-time.
+ */
 static bool is_intake(struct bytes name, const char *queue)
 {
     size_t len = strlen(queue);
     if (!bytes_start_with_str(name, queue))
         return false;
     struct bytes rest = bytes_of(name.data + len, name.len - len);
-    return rest.len == 0 || bytes_equal_str(rest, ".timed") ||
-           (rest.data[0] == '.' && is_number(bytes_of(rest.data + 1, rest.len - 1)));
-}
-
-static bool is_of_queue(const struct wire_field *death, const char *queue)
-{
-    struct bytes name;
-    return death->kind == 'F' && wire_find_string(death->value, "queue", &name) && is_intake(name, queue);
+    if (rest.len == 0 || bytes_equal_str(rest, ".timed"))
+        return true;
+    bool is_number = rest.len >= 2 && rest.len <= 3 && rest.data[0] == '.' && rest.data[1] != '0';
+    for (size_t i = 1; is_number && i < rest.len; i++)
+        is_number = rest.data[i] >= '0' && rest.data[i] <= '9';
+    return is_number;
 }
 
 /* Made by us: in the intake queue, or where the broker waits. */
@@ -43,42 +58,20 @@ static bool is_ours(struct bytes queue_name, const char *queue)
            last_hop_owns_queue(queue_name);
 }
 
-static bool is_our_death(const struct wire_field *death, const char *queue)
+static bool names_ours(struct bytes headers, const char *header, const char *queue)
 {
     struct bytes name;
-    return death->kind == 'F' && wire_find_string(death->value, "queue", &name) && is_ours(name, queue);
-}
-
-static void read_death(struct bytes death, struct x_death *out)
-{
-    struct wire_field keys, key;
-    out->found = true;
-    out->has_exchange = wire_find_string(death, "exchange", &out->exchange);
-    out->has_expiration = wire_find_string(death, "original-expiration", &out->expiration);
-    if (!wire_find(death, "routing-keys", &keys) || keys.kind != 'A')
-        return;
-    struct wire_cursor c = wire_array(keys.value);
-    if (wire_next(&c, &key) == 1 && key.kind == 'S') {
-        out->has_routing_key = true;
-        out->routing_key = key.value;
-        out->cc = c.rest;
-    }
+    return wire_find_string(headers, header, &name) && is_ours(name, queue);
 }
 
 void x_death_read(struct bytes headers, const char *queue, struct x_death *out)
 {
-    struct wire_field f, death;
-    struct bytes name;
-    *out = (struct x_death){0};
-    out->strip_first = wire_find_string(headers, "x-first-death-queue", &name) && is_ours(name, queue);
-    out->strip_last = wire_find_string(headers, "x-last-death-queue", &name) && is_ours(name, queue);
-    if (!wire_find(headers, "x-death", &f) || f.kind != 'A')
-        return;
-    struct wire_cursor c = wire_array(f.value);
-    while (!out->found && wire_next(&c, &death) == 1) { /* the newest comes first */
-        if (is_of_queue(&death, queue))
-            read_death(death.value, out);
-    }
+    struct wire_field entry;
+    struct wire_cursor c = death_list(headers);
+    *out = (struct x_death){.strip_first = names_ours(headers, "x-first-death-queue", queue),
+                            .strip_last = names_ours(headers, "x-last-death-queue", queue)};
+    while (!out->found && wire_next(&c, &entry) == 1) /* the newest comes first */
+        out->found = death_read(&entry, &out->death) && is_intake(out->death.queue, queue);
 }
 
 bool x_death_drops(const struct x_death *d, struct bytes name)
@@ -94,22 +87,18 @@ void x_death_put_rest(const struct wire_field *x_death, const char *queue, struc
         return;
     }
     struct wire_cursor c = wire_array(x_death->value);
-    struct wire_field death;
-    size_t kept = 0, start = out->len;
-    wire_put_array(out, x_death->name, (struct bytes){0});
-    size_t items = out->len;
-    while (wire_next(&c, &death) == 1) {
-        if (!is_our_death(&death, queue)) {
-            buf_put_bytes(out, death.entry);
-            kept++;
-        }
-    }
-    if (out->failed)
-        return;
-    if (kept == 0 && x_death->value.len > 0)
+    struct wire_field entry;
+    struct death death;
+    size_t start = out->len;
+    wire_put_name(out, x_death->name);
+    size_t items = wire_begin(out, 'A');
+    while (wire_next(&c, &entry) == 1)
+        if (!death_read(&entry, &death) || !is_ours(death.queue, queue))
+            buf_put_bytes(out, entry.entry);
+    if (!out->failed && out->len == items && x_death->value.len > 0)
         out->len = start;
     else
-        buf_set_u32(out, items - 4, (uint32_t)(out->len - items));
+        wire_end(out, items);
 }
 
 /* --- circles */
@@ -117,12 +106,12 @@ void x_death_put_rest(const struct wire_field *x_death, const char *queue, struc
 /* The queue of the newest entry that is not ours, nor of the ladder's; false: there is none. */
 static bool newest_foreign_queue(struct bytes headers, const char *queue, struct bytes *out)
 {
-    struct wire_field f, death;
-    if (!wire_find(headers, "x-death", &f) || f.kind != 'A')
-        return false;
-    struct wire_cursor c = wire_array(f.value);
-    while (wire_next(&c, &death) == 1) {
-        if (death.kind == 'F' && wire_find_string(death.value, "queue", out) && !is_ours(*out, queue))
+    struct wire_cursor c = death_list(headers);
+    struct wire_field entry;
+    struct death death;
+    while (wire_next(&c, &entry) == 1) {
+        *out = death_read(&entry, &death) ? death.queue : (struct bytes){0};
+        if (out->data && !is_ours(*out, queue))
             return true;
     }
     return false;

@@ -11,16 +11,26 @@
 #include "core/message/wire.h"
 #include <stdbool.h>
 
-/* Views point into the headers they were read from. */
-struct x_death {
-    bool found;       /* x-death names our queue */
-    bool strip_first; /* x-first-death-* are about our queue */
-    bool strip_last;  /* x-last-death-* likewise */
-    bool has_exchange, has_routing_key, has_expiration;
+/* An entry of x-death. Views into it; data NULL: it does not say. */
+struct death {
+    struct bytes queue, reason;
     struct bytes exchange;    /* that it was published to */
     struct bytes routing_key; /* that it was published with */
     struct bytes cc; /* array items: the further routing keys, which a dead-letter routing key displaces */
     struct bytes expiration;
+};
+
+/* The entries, the newest first; none where there is no such header. headers: a checked table
+ * (wire_properties_read). */
+struct wire_cursor death_list(struct bytes headers);
+/* False: it names no queue. */
+bool death_read(const struct wire_field *entry, struct death *out);
+
+struct x_death {
+    bool found;         /* x-death names our queue … */
+    struct death death; /* … and this is the newest such entry */
+    bool strip_first;   /* x-first-death-* are about our queue */
+    bool strip_last;    /* x-last-death-* likewise */
 };
 
 /* headers: a checked table (wire_properties_read). */

@@ -2,7 +2,7 @@
 #ifndef POSTDATE_GATEWAY_API_API_INTERNAL_H
 #define POSTDATE_GATEWAY_API_API_INTERNAL_H
 
-#include "core/base/siphash.h"
+#include "core/base/hash.h"
 #include "gateway/api/api.h"
 #include "gateway/json/json_memory.h"
 #include "gateway/json/json_message_internal.h"

@@ -4,7 +4,7 @@
  * so that it is of no use for another list, and a changed one is refused. It is encrypted, too: a page may
  * end at a message that the caller does not have. */
 #include "core/base/base64.h"
-#include "core/base/siphash.h"
+#include "core/base/hash.h"
 #include "gateway/api/api_internal.h"
 
 #include <string.h>

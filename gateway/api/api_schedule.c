@@ -14,7 +14,6 @@
 struct api_scheduler {
     struct json_parser parser;
     struct arena arena;
-    struct random_pool random;
     struct store_item items[ITEMS_MAX];
     size_t count, bytes;
 };
@@ -86,7 +85,6 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
     struct store_item *item = &s->items[s->count];
     struct err e = {0};
     char text[200];
-    uint8_t random[10];
     *item = (struct store_item){0};
     *entry = (struct api_entry){.problem = API_OK};
     if (json_message_read(&s->parser, value, &s->arena, &item->message, &e) != 0) {
@@ -102,8 +100,7 @@ static int add_message(struct api_scheduler *s, const struct api_scope *scope, c
         refuse_entry(s, entry, API_INVALID_MESSAGE, e.text);
         return 0;
     }
-    random_take(&s->random, random, sizeof random);
-    m->id = message_id_make(m->due_ms, random);
+    m->id = message_id_new(m->due_ms);
     entry->item = s->count++;
     s->bytes += message_size(m);
     return 0;

@@ -1,7 +1,7 @@
 /* Workers: look-ups and operations on stored messages, one request at a time each. What meets a lock is
  * parked (executor_park.h), so nobody else waits for it. Operations by filter may take minutes, so they have
  * threads of their own: nobody's look-up or cancel waits for them. */
-#include "core/base/siphash.h"
+#include "core/base/hash.h"
 #include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"

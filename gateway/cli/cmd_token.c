@@ -71,9 +71,8 @@ static int check_name(const struct cli *cli, const char *name)
 /* "pdt_" and 32 characters of base64url. */
 static int make_token(struct buf *out)
 {
-    static struct random_pool random;
     uint8_t bytes[TOKEN_RANDOM_BYTES];
-    random_take(&random, bytes, sizeof bytes);
+    random_fill(bytes, sizeof bytes);
     buf_put_str(out, PREFIX);
     base64_encode(bytes_of(bytes, sizeof bytes), out);
     for (size_t i = 0; i < out->len; i++)

@@ -343,14 +343,6 @@ static void take_head(struct framing *f, struct bytes *in, struct buf *out)
 
 /* --- chunks */
 
-static int hex_digit(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static void take_chunk_size(struct framing *f, struct bytes *in, struct buf *out)
 {
     bool whole = take_line(f, in, out);

@@ -4,15 +4,6 @@
 
 #include <string.h>
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* In place. False: malformed, or a NUL. */
 static bool decode_percent(char *text, size_t len, bool plus_is_blank, struct bytes *out)
 {
@@ -22,7 +13,8 @@ static bool decode_percent(char *text, size_t len, bool plus_is_blank, struct by
             text[n++] = ' ';
         } else if (text[i] == '%') {
             bool whole = len - i > 2;
-            int high = whole ? hex_digit(text[i + 1]) : -1, low = whole ? hex_digit(text[i + 2]) : -1;
+            int high = whole ? hex_digit((uint8_t)text[i + 1]) : -1,
+                low = whole ? hex_digit((uint8_t)text[i + 2]) : -1;
             if (high < 0 || low < 0 || high * 16 + low == 0)
                 return false;
             text[n++] = (char)(high * 16 + low);

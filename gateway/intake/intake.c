@@ -76,7 +76,7 @@ static int connect_broker(struct intake *in, struct err *e)
     reopened_begin(&in->reopened);
     /* A session's own: what it stored last can come back, whatever later ones of this gateway store. */
     in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
-    random_take(&in->random, &in->session.name, sizeof in->session.name);
+    random_fill(&in->session.name, sizeof in->session.name);
     if (startup_keep_vhost(in->runtime, in->broker, e) != 0 ||
         startup_declare(in->runtime, in->broker, in->pg, false, &in->found, e) != 0 ||
         startup_keep_cell(in->runtime, in->broker, in->pg, e) != 0 || intake_find_stamps(in, e) != 0 ||

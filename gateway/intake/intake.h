@@ -14,7 +14,7 @@
 #include "core/base/names.h"
 #include "core/base/random.h"
 #include "core/message/accept.h"
-#include "core/message/stamp.h"
+#include "core/message/delay.h"
 #include "gateway/pipeline/handover.h"
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
@@ -72,7 +72,6 @@ struct intake {
     bool delays_said;
     struct store_session session;
     struct store_locks locks;
-    struct random_pool random;
     struct arena arena;
     struct intake_delivery deliveries[INTAKE_BATCH_MAX];
     struct store_item items[INTAKE_BATCH_MAX];

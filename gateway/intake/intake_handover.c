@@ -13,7 +13,7 @@ struct store_handover *intake_offer(struct intake *in)
         pipeline_is_half_full(in->pipeline))
         return NULL;
     in->offer.most = (size_t)handover_take_room(in->handover, (int64_t)in->item_count);
-    random_take(&in->random, in->offer.handing.b, sizeof in->offer.handing.b);
+    random_fill(in->offer.handing.b, sizeof in->offer.handing.b);
     return &in->offer;
 }
 

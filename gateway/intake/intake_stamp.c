@@ -1,4 +1,4 @@
-/* Does this broker stamp what it takes (core/message/stamp.h)? Asked with a probe and a queue that only its
+/* Does this broker stamp what it takes (core/message/delay.h)? Asked with a probe and a queue that only its
  * connection sees: at each connect, through the intake's own connection, for another broker may have
  * answered, or another setting.
  *
@@ -9,7 +9,7 @@
  * nothing to do: without it delays count from when the gateway reads. */
 #include "core/base/clock.h"
 #include "core/base/names.h"
-#include "core/message/stamp.h"
+#include "core/message/delay.h"
 #include "core/message/wire.h"
 #include "gateway/intake/intake.h"
 #include "gateway/runtime/log.h"
@@ -63,7 +63,7 @@ static int probe(struct intake *in, struct broker *b, char queue[NAMES_SIZE], st
                  struct err *e)
 {
     names_random(broker_names.probe, queue);
-    return broker_declare_exclusive_queue(b, queue, NULL, 0, e) != 0 ||
+    return broker_declare_exclusive_queue(b, queue, NULL, e) != 0 ||
                    broker_consume(b, queue, TAG, 1, e) != 0 || exchange_probe(in, b, queue, out, e) != 0 ||
                    broker_cancel_consume(b, TAG, e) != 0
                ? -1

@@ -50,9 +50,7 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
         d->verdict = INTAKE_DEFERRED; /* behind the one that waits for the same key: their order counts */
         return 0;
     }
-    uint8_t random[10];
-    random_take(&in->random, random, sizeof random);
-    m->id = message_id_make(m->due_ms, random);
+    m->id = message_id_new(m->due_ms);
     item->message_id = message_id_of(d->input.properties);
     in->item_delivery[in->item_count++] = i;
     return 0;

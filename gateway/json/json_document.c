@@ -89,14 +89,6 @@ bool json_raw_next(struct bytes *rest, struct bytes *name, struct bytes *value)
     return next_value(rest, value);
 }
 
-static int hex_digit(uint8_t c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 bool json_raw_is(struct bytes name, const char *word)
 {
     size_t at = 1, end = name.len > 0 ? name.len - 1 : 0;

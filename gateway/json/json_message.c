@@ -1,7 +1,6 @@
 #include "core/base/base64.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
-#include "core/message/deadline.h"
 #include "core/message/delay.h"
 #include "core/message/reserved.h"
 #include "core/message/wire.h"

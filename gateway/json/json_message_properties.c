@@ -1,7 +1,7 @@
 /* "properties" and "headers" of the message object to AMQP bytes. */
 #include "core/base/base64.h"
 #include "core/base/timestamp.h"
-#include "core/message/request_headers.h"
+#include "core/message/headers.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_message_internal.h"
 #include <stdio.h>
@@ -154,7 +154,7 @@ static int check_header_names(const json_t *headers, struct err *e)
     for (void *i = json_object_iter((json_t *)(uintptr_t)headers); i != NULL;
          i = json_object_iter_next((json_t *)(uintptr_t)headers, i)) {
         const char *name = json_object_iter_key(i);
-        if (request_headers_is_ours(bytes_of_str(name)))
+        if (headers_is_ours(bytes_of_str(name)))
             return err_set(
                 e, ERR_REJECT,
                 "headers: %s is reserved: write the fields exchange, key, on_conflict, hold, deadline and "

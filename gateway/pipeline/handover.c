@@ -1,5 +1,5 @@
 #include "gateway/pipeline/handover.h"
-#include "amqp/topology/last_hop.h"
+#include "amqp/topology/transport.h"
 #include "gateway/runtime/sessions.h"
 
 #define MARK_VALID_MS 10000 /* what the marks in the database say, only who has asked lately knows */

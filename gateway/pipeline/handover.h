@@ -56,7 +56,7 @@ int64_t handover_ping_ms(struct handover *handover);
 void handover_know_exit(struct handover *handover, int queues, int bound);
 /* How the transport is used. */
 struct transport_options handover_transport_options(struct handover *handover);
-/* What RabbitMQ's last hop needs (amqp/topology/last_hop.h), on a connection of its own. For the hand-over
+/* What RabbitMQ's last hop needs (amqp/topology/transport.h), on a connection of its own. For the hand-over
  * publisher, and where there is none, for the relay, which has pings go that way as long as RabbitMQ may hold
  * something. */
 int handover_declare_last_hop(struct handover *handover, struct err *e);

@@ -1,6 +1,6 @@
 #include "gateway/pipeline/last_hop_routes.h"
 
-#include "amqp/topology/last_hop.h"
+#include "amqp/topology/transport.h"
 #include "core/base/clock.h"
 #include "gateway/runtime/sessions.h"
 #include <pthread.h>

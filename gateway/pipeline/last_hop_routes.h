@@ -1,4 +1,4 @@
-/* Which delivery exchanges RabbitMQ's last hop leads to (amqp/topology/last_hop.h).
+/* Which delivery exchanges RabbitMQ's last hop leads to (amqp/topology/transport.h).
  *
  * A delivery exchange is bound when the first message for it is handed over, and again now and then: somebody
  * may delete it, and its binding goes with it. Whoever believes a receipt asks first, for a receipt comes

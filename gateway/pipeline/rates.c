@@ -1,7 +1,6 @@
 #include "gateway/pipeline/rates.h"
 
 #include "core/base/clock.h"
-#include "core/base/glob.h"
 
 #define REFRESH_MS 1000
 #define RATES_BYTES_MAX ((size_t)8 * 1024 * 1024)

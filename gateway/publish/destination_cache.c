@@ -1,7 +1,7 @@
 #include "gateway/publish/destination_cache.h"
 
+#include "core/base/hash.h"
 #include "core/base/random.h"
-#include "core/base/siphash.h"
 #include "core/message/dead_letter.h"
 #include "gateway/pipeline/inflight.h"
 #include <limits.h>

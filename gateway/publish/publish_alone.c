@@ -1,5 +1,5 @@
 /* The serial and the patient publisher (publisher.h). */
-#include "amqp/topology/topology_retry.h"
+#include "amqp/topology/topology.h"
 #include "core/message/dead_letter.h"
 #include "gateway/publish/publish_internal.h"
 

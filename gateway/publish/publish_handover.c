@@ -1,7 +1,7 @@
 /* The hand-over publisher's part: what makes the broker wait. */
-#include "amqp/topology/last_hop.h"
+#include "amqp/topology/transport.h"
 #include "core/message/envelope.h"
-#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
@@ -50,7 +50,7 @@ static int declare_with(struct publisher *p, struct broker *b, bool fresh, struc
     p->declared_ms = clock_monotonic_ms();
     bool declared = (o.last_hop_queue == 0 || handover_declare_last_hop(p->handover, e) == 0) &&
                     (fresh ? startup_declare_transport(p->runtime, p->runtime->transport, b, &o, e)
-                           : p->runtime->transport->declare(b, &o, e)) == 0;
+                           : transport_declare(p->runtime->transport, b, &o, e)) == 0;
     atomic_store(&p->handover->binds_directly, false);
     if (declared) {
         if (p->warned)
@@ -141,7 +141,7 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
     struct transport_wait wait = {.now_ms = now_ms,
                                   .until_ms = h->message.due_ms -
                                               (by_broker ? 0 : p->runtime->config->delivery.lead_ms)};
-    int rc = p->runtime->transport->address(&o, &wait, &to->exchange, &extra, e);
+    int rc = transport_address(p->runtime->transport, &o, &wait, &to->exchange, &extra, e);
     if (rc == 0)
         rc = by_broker ? last_hop_write(&h->message, buf_bytes(&extra), &p->properties, e)
                        : envelope_write(&h->message, buf_bytes(&extra), &p->properties, e);

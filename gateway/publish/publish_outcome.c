@@ -1,6 +1,5 @@
 /* What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one came).
  */
-#include "core/base/backoff.h"
 #include "core/base/names.h"
 #include "core/base/random.h"
 #include "core/message/dead_letter.h"

@@ -1,6 +1,6 @@
 #include "gateway/publish/refusals.h"
 
-#include "core/base/siphash.h"
+#include "core/base/hash.h"
 #include "core/message/dead_letter.h"
 #include "gateway/pipeline/inflight.h"
 #include <stdio.h>

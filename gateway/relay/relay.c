@@ -3,8 +3,8 @@
  * What is taken and not published yet is bounded by bytes: beyond that reading stops, and when that takes
  * long, content is dropped and read from the database later. How much RabbitMQ sends ahead:
  * relay_consumers.c. */
-#include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/transport.h"
 #include "core/base/names.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"

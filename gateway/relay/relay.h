@@ -7,7 +7,7 @@
 #ifndef POSTDATE_GATEWAY_RELAY_RELAY_H
 #define POSTDATE_GATEWAY_RELAY_RELAY_H
 
-#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
 #include "gateway/pipeline/handover.h"
 #include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/pipeline/lease.h"

@@ -5,8 +5,8 @@
  * small ones come, a second round joins. While the database is away, what was delivered and what is to be
  * looked up stays unacknowledged, and further ones join when most of what one queue may send is used by that;
  * it may all have come by that one. The queues share what one alone would get. */
-#include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/transport.h"
 #include "core/base/names.h"
 #include "gateway/relay/relay_internal.h"
 

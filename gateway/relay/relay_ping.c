@@ -1,7 +1,7 @@
 /* Pings: small messages that a gateway sends through a queue that gateways read. What was there before one
  * that came has been taken by somebody. */
-#include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/transport.h"
 #include "core/message/wire.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/relay/relay_rescue.h"

@@ -4,7 +4,7 @@
  * the delivery exchange is gone: then the message is looked up, and this gateway publishes it, which fails
  * where everybody sees it. Whether the exchange is there, the thread of relay_proof.c asks, for RabbitMQ may
  * not answer for seconds; until it is known, the receipt waits, and all others go on. */
-#include "amqp/topology/last_hop.h"
+#include "amqp/topology/transport.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "core/message/publish_headers.h"

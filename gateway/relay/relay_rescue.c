@@ -1,7 +1,7 @@
 #include "gateway/relay/relay_rescue.h"
 
-#include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/transport.h"
 #include "core/base/names.h"
 #include "core/message/wire.h"
 #include "gateway/runtime/log.h"

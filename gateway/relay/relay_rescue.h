@@ -14,7 +14,7 @@
 
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
-#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
 #include "gateway/relay/relay.h"
 #include "sql/connection/pg.h"
 #include "sql/pipeline/relay.h"

@@ -1,6 +1,6 @@
 #include "gateway/retry/retry.h"
 
-#include "amqp/topology/topology_retry.h"
+#include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "gateway/runtime/sessions.h"
 

@@ -69,7 +69,6 @@ struct retry {
     int64_t opened_ms; /* by the database: before its consumer was there */
     struct broker *broker;
     struct store_locks locks;
-    struct random_pool random;
     struct arena arena;
     struct retry_delivery deliveries[RETRY_BATCH_MAX];
     struct lineage lineages[2 * RETRY_BATCH_MAX];

@@ -1,7 +1,7 @@
 /* What becomes of each refusal. */
 #include "gateway/retry/retry.h"
 
-#include "core/message/deadline.h"
+#include "core/message/delay.h"
 
 #include <stdio.h>
 
@@ -53,7 +53,6 @@ static int add_item(struct retry *r, size_t i, int failed, int64_t now_ms, struc
     struct retry_delivery *d = &r->deliveries[i];
     struct store_item *item = &r->items[r->item_count];
     struct message *m = &item->message;
-    uint8_t random[10];
     *item = (struct store_item){.redelivered = d->redelivered};
     *m = (struct message){.due_ms = now_ms + d->wait_ms,
                           .counted_from_ms = now_ms,
@@ -64,8 +63,7 @@ static int add_item(struct retry *r, size_t i, int failed, int64_t now_ms, struc
                           .hold = HOLD_GATEWAY};
     if (dead_letter_return(&d->letter, d->lineage, failed + 1, &r->arena, &m->properties, e) != 0)
         return -1;
-    random_take(&r->random, random, sizeof random);
-    m->id = message_id_make(m->due_ms, random);
+    m->id = message_id_new(m->due_ms);
     r->item_count++;
     return 0;
 }

@@ -60,7 +60,7 @@ static struct message_id new_lineage(struct retry *r, const struct retry_deliver
     uint8_t random[16];
     if (d->own && !d->own->found && !find_failure(r, d->letter.refusal, d->letter.queue))
         return d->letter.refusal;
-    random_take(&r->random, random, sizeof random);
+    random_fill(random, sizeof random);
     return dead_letter_random_lineage(random);
 }
 

@@ -1,7 +1,7 @@
 #include "gateway/runtime/once.h"
 #include "core/base/clock.h"
 
-#include "amqp/topology/topology_front.h"
+#include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"

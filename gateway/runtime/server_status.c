@@ -1,6 +1,5 @@
 #include "gateway/runtime/server_status.h"
 
-#include "core/base/backoff.h"
 #include "core/base/clock.h"
 #include "core/base/duration.h"
 #include "core/base/random.h"

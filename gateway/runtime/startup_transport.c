@@ -4,8 +4,8 @@
  * the login declare none of them, the gateway itself. A transport that is named is taken or the gateway does
  * not start. Declared here once before the threads start, so that a refusal is said at the start and not by a
  * gateway that never gets ready. */
-#include "amqp/topology/last_hop.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/transport.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
@@ -29,7 +29,7 @@ static int is_empty(void *ctx, struct err *e)
 static int declare_there(void *ctx, struct err *e)
 {
     struct emptied *v = ctx;
-    return v->transport->declare(v->broker, v->options, e);
+    return transport_declare(v->transport, v->broker, v->options, e);
 }
 
 /* The vhost is new, or was made anew: nobody has declared a transport before. The plugin, where RabbitMQ has
@@ -58,7 +58,7 @@ int startup_declare_transport(struct runtime *rt, const struct transport *t, str
     int there = transport_is_anything_there(t, b, e);
     if (there < 0)
         return -1;
-    return there ? t->declare(b, o, e) : give_back(rt, &v, e);
+    return there ? transport_declare(t, b, o, e) : give_back(rt, &v, e);
 }
 
 /* A refusal ends the connection, so each try has one of its own. 0: it is declared, or will be: while a node

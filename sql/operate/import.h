@@ -4,7 +4,7 @@
 #define POSTDATE_SQL_OPERATE_IMPORT_H
 
 #include "core/base/arena.h"
-#include "core/base/sha256.h"
+#include "core/base/hash.h"
 #include "core/message/message.h"
 #include "sql/connection/pg.h"
 #include <stddef.h>

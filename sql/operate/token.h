@@ -5,7 +5,7 @@
 #include "core/base/arena.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
-#include "core/base/sha256.h"
+#include "core/base/hash.h"
 #include "sql/connection/pg.h"
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,6 @@
 #include "core/message/delay.h"
 #include "core/message/message_id.h"
 #include "core/message/publish_headers.h"
-#include "core/message/stamp.h"
 #include "core/message/wire.h"
 #include "tests/fuzz/fuzz.h"
 

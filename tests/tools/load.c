@@ -76,11 +76,11 @@ static int command_raw(struct options *o)
     struct err e = {0};
     struct counter c;
     pthread_t thread;
-    struct broker_arg quorum = {.name = "x-queue-type", .text = "quorum"};
+    const struct broker_arg *quorum = o->quorum ? BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum")) : NULL;
     struct broker *b = connect_broker(o, "load raw", now_ns(CLOCK_MONOTONIC));
     if (o->queue == NULL)
         o->queue = o->quorum ? "load.raw.quorum" : "load.raw";
-    if (broker_declare_queue(b, o->queue, &quorum, o->quorum ? 1 : 0, &e) != 0)
+    if (broker_declare_queue(b, o->queue, quorum, &e) != 0)
         die("declare", &e);
     broker_close(b);
     o->exchange = "";

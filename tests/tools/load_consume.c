@@ -25,11 +25,11 @@ static int consume_several(struct counter *c, struct err *e)
 static int counter_connect_once(struct counter *c, struct err *e)
 {
     const struct options *o = c->o;
-    struct broker_arg quorum = {.name = "x-queue-type", .text = "quorum"};
+    const struct broker_arg *quorum = o->quorum ? BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum")) : NULL;
     const struct broker_binding x = {.to = o->queue, .from = o->exchange, .key = o->bind};
     if (o->queues > 0)
         return consume_several(c, e);
-    if (broker_declare_queue(c->b, o->queue, &quorum, o->quorum ? 1 : 0, e) != 0)
+    if (broker_declare_queue(c->b, o->queue, quorum, e) != 0)
         return -1;
     if (o->bind != NULL && broker_bind_queue(c->b, &x, e) != 0)
         return -1;

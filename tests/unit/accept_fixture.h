@@ -124,7 +124,7 @@ static inline void put_death(struct buf *items, const char *queue, const char *e
     sample_put_text(&death, "queue", queue);
     sample_put(&death, "time", 'T', bytes_of("\0\0\0\0\0\0\0\1", 8));
     sample_put_text(&death, "exchange", exchange);
-    wire_put_array(&death, bytes_of_str("routing-keys"), buf_bytes(&names));
+    wire_put_field(&death, bytes_of_str("routing-keys"), 'A', buf_bytes(&names));
     sample_put_text(&death, "original-expiration", "250");
     wire_put_item(items, 'F', buf_bytes(&death));
     buf_free(&death);

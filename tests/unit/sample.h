@@ -8,10 +8,7 @@
 /* One table entry of any kind from the raw bytes of its value. */
 static inline void sample_put(struct buf *out, const char *name, char kind, struct bytes value)
 {
-    struct bytes n = bytes_of_str(name);
-    buf_put_u8(out, (uint8_t)n.len);
-    buf_put_bytes(out, n);
-    wire_put_item(out, kind, value);
+    wire_put_field(out, bytes_of_str(name), kind, value);
 }
 
 static inline void sample_put_text(struct buf *out, const char *name, const char *value)
@@ -43,8 +40,8 @@ static inline void sample_put_every_type(struct buf *out)
     wire_put_item(&items, 'S', bytes_of_str("in an array"));
     wire_put_item(&items, 'A', (struct bytes){0});
     wire_put_item(&items, 'V', (struct bytes){0});
-    wire_put_table(out, bytes_of_str("F"), buf_bytes(&inner));
-    wire_put_array(out, bytes_of_str("A"), buf_bytes(&items));
+    wire_put_field(out, bytes_of_str("F"), 'F', buf_bytes(&inner));
+    wire_put_field(out, bytes_of_str("A"), 'A', buf_bytes(&items));
     buf_free(&inner);
     buf_free(&items);
 }

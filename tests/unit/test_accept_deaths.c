@@ -9,7 +9,7 @@ static void test_expired_in_intake(void **state)
     buf_init(&items, 4096);
     put_death(&items, INTAKE, "orders.delayed", death_keys, 3);
     wire_put_int64(&f->headers, bytes_of_str("x-delay"), 5000);
-    wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     put_first_and_last_death(&f->headers, INTAKE, INTAKE);
     assert_int_equal(try_with(f, &rules, "", INTAKE ".expired"), 0);
     assert_true(bytes_equal_str(f->message.exchange, "orders"));
@@ -40,9 +40,9 @@ static void test_other_deaths_stay(void **state)
     put_death(&others, "later", "jobs", death_keys, 1);
     put_death(&items, INTAKE, "postdate", death_keys, 1);
     buf_put_bytes(&items, buf_bytes(&others));
-    wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     put_first_and_last_death(&f->headers, "work", INTAKE);
-    wire_put_array(&f->headers, bytes_of_str("CC"), (struct bytes){0});
+    wire_put_field(&f->headers, bytes_of_str("CC"), 'A', (struct bytes){0});
     assert_int_equal(try_with(f, &rules, "", INTAKE ".expired"), 0);
     assert_true(wire_find(f->stored.headers, "x-death", &field));
     assert_true(bytes_equal(field.value, buf_bytes(&others)));
@@ -53,7 +53,7 @@ static void test_other_deaths_stay(void **state)
     /* Without a mark of ours nothing is touched: a consumer may look at these. */
     struct buf before;
     buf_init(&before, 8192);
-    wire_put_array(&before, bytes_of_str("x-death"), buf_bytes(&others));
+    wire_put_field(&before, bytes_of_str("x-death"), 'A', buf_bytes(&others));
     put_first_and_last_death(&before, "work", "work");
     buf_put_bytes(&f->headers, buf_bytes(&before));
     assert_int_equal(try_accept(f), 0);
@@ -78,7 +78,7 @@ static void test_deaths_in_other_intake_queues_are_removed(void **state)
         buf_init(&items, 4096);
         buf_reset(&f->headers);
         put_death(&items, queues[i].queue, "postdate", death_keys, 1);
-        wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+        wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
         assert_int_equal(try_with(f, &rules, "", INTAKE ".expired"), 0);
         assert_int_equal(has_header(f, "x-death"), !queues[i].ours);
         buf_free(&items);
@@ -94,7 +94,7 @@ static void test_deaths_on_the_ladder_are_removed(void **state)
     struct wire_field field;
     buf_init(&items, 4096);
     put_death(&items, "postdate.ttl.r16g100.l0.d5", "postdate.ttl.r16g100.l0", death_keys, 1);
-    wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     put_first_and_last_death(&f->headers, "postdate.ttl.r16g100.l1.d2", "postdate.ttl.r16g100.l0.d5");
     assert_int_equal(try_accept(f), 0);
     assert_false(has_header(f, "x-death"));
@@ -104,7 +104,7 @@ static void test_deaths_on_the_ladder_are_removed(void **state)
 
     put_death(&items, "work", "jobs", death_keys, 1); /* its own history stays */
     buf_reset(&f->headers);
-    wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     assert_int_equal(try_accept(f), 0);
     assert_true(wire_find(f->stored.headers, "x-death", &field));
     assert_int_equal(f->message.hold, HOLD_BROKER);
@@ -122,7 +122,7 @@ static void test_forged_death_chooses_nothing(void **state)
         struct buf items;
         buf_init(&items, 4096);
         put_death(&items, INTAKE, "secret.delayed", death_keys, 3);
-        wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+        wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
         assert_int_equal(try_with(f, &rules, ways[i].exchange, ways[i].key), 0);
         assert_true(bytes_equal_str(f->message.exchange, "postdate.delivery"));
         assert_true(bytes_equal_str(f->message.routing_key, ways[i].key));

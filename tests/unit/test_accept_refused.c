@@ -9,7 +9,7 @@ static void make_full(struct fixture *f)
     struct buf items;
     buf_init(&items, 4096);
     put_death(&items, INTAKE, "postdate", death_keys, 2);
-    wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     put_first_and_last_death(&f->headers, INTAKE, INTAKE);
     sample_put_text(&f->headers, "x-delay", "1500");
     sample_put_text(&f->headers, "x-postdate-key", "k");
@@ -70,8 +70,8 @@ static void test_parked(void **state)
     struct buf names;
     buf_init(&names, 100);
     wire_put_item(&names, 'S', bytes_of_str("postdate.control"));
-    wire_put_array(&f->headers, bytes_of_str("CC"), buf_bytes(&names));
-    wire_put_array(&f->headers, bytes_of_str("BCC"), buf_bytes(&names));
+    wire_put_field(&f->headers, bytes_of_str("CC"), 'A', buf_bytes(&names));
+    wire_put_field(&f->headers, bytes_of_str("BCC"), 'A', buf_bytes(&names));
     buf_free(&names);
     p.headers = buf_bytes(&f->headers);
     p.expiration = bytes_of_str("250");

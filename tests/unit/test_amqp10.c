@@ -91,7 +91,8 @@ static void test_both_sections(void **state)
     assert_field(f, "other", 'S', bytes_of_str("o"));
     assert_field(f, "x-delay", 'L', BYTES("\0\0\0\0\0\0\x13\x88"));
     assert_field(f, "x-postdate-key", 'S', bytes_of_str("k"));
-    assert_field(f, ANNOTATIONS, 'S', BYTES("\0\x53\x72\xc1\x10\4\xa3\5x-foo\xa1\3bar\x53\7\x41"));
+    assert_field(f, ANNOTATIONS, 'S',
+                 BYTES("\0\x53\x72\xd1\0\0\0\x13\0\0\0\4\xa3\5x-foo\xa1\3bar\x53\7\x41"));
 }
 
 static void test_a_header_that_is_there_wins(void **state)

@@ -1,4 +1,4 @@
-#include "core/base/backoff.h"
+#include "core/base/random.h"
 #include "tests/unit/unit.h"
 #include <limits.h>
 

@@ -27,7 +27,7 @@ static void put_x_death(struct fixture *f)
     buf_init(&items, 4096);
     put_death(&items, INTAKE, "postdate", keys, 1); /* ours is the newest */
     put_death(&items, "work", "orders", keys, 1);
-    wire_put_array(&f->headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     buf_free(&items);
 }
 

@@ -24,14 +24,14 @@ static void put_death(struct buf *headers, const char *queue, const char *reason
     sample_put_text(&one, "queue", queue);
     sample_put_text(&one, "exchange", shop);
     wire_put_item(&keys, 'S', bytes_of_str("order.new"));
-    wire_put_array(&one, bytes_of_str("routing-keys"), buf_bytes(&keys));
+    wire_put_field(&one, bytes_of_str("routing-keys"), 'A', buf_bytes(&keys));
     if (expiration)
         sample_put_text(&one, "original-expiration", expiration);
     wire_put_item(&items, 'F', buf_bytes(&one));
     buf_reset(&one);
     sample_put_text(&one, "queue", "an earlier one");
     wire_put_item(&items, 'F', buf_bytes(&one));
-    wire_put_array(headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     buf_free(&one);
     buf_free(&items);
     buf_free(&keys);

@@ -1,5 +1,5 @@
 #include "core/base/timestamp.h"
-#include "core/message/deadline.h"
+#include "core/message/delay.h"
 #include "core/message/wire.h"
 #include "tests/unit/sample.h"
 #include "tests/unit/unit.h"

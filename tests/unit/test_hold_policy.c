@@ -1,4 +1,4 @@
-#include "core/message/hold_policy.h"
+#include "core/message/message.h"
 #include "tests/unit/unit.h"
 
 static enum message_hold decide(enum hold_policy p, bool is_named, bool has_key)

@@ -319,7 +319,7 @@ static void test_other_wire_kinds(void **state)
     buf_init(&table, 1000);
     buf_init(&properties, 1000);
     wire_put_string(&table, bytes_of_str("bad"), bytes_of("\xff", 1));
-    wire_put_double(&table, bytes_of_str("nan"), strtod("nan", NULL));
+    wire_put_field(&table, bytes_of_str("nan"), 'd', bytes_of("\x7f\xf8\0\0\0\0\0\0", 8));
     static const uint8_t other[] = "\x01TT\0\0\0\0\0\0\0\x05" /* T: 5 */
                                    "\x01"
                                    "DD\x02\0\0\0\x7b"                       /* D: 1.23 */

@@ -1,4 +1,3 @@
-#include "core/message/last_hop.h"
 #include "core/message/publish_headers.h"
 #include "core/message/wire.h"
 #include "core/message/x_death.h"
@@ -47,7 +46,7 @@ static void test_takes_what_rabbitmq_can_deliver_as_it_is(void **state)
         m = make_message("orders", write_properties(&properties, p, bytes_of_str("")));
         assert_int_equal(last_hop_takes(&m), priority == 4);
     }
-    wire_put_array(&headers, bytes_of_str("x-death"), (struct bytes){0});
+    wire_put_field(&headers, bytes_of_str("x-death"), 'A', (struct bytes){0});
     m = make_message("orders",
                      write_properties(&properties, (struct wire_properties){0}, buf_bytes(&headers)));
     assert_false(last_hop_takes(&m));

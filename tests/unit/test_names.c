@@ -1,7 +1,7 @@
 #include "core/base/names.h"
 
 #include "core/base/buf.h"
-#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
 #include "core/message/reserved.h"
 #include "core/message/ttl_ladder.h"
 #include "tests/unit/unit.h"

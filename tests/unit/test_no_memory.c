@@ -43,7 +43,7 @@ static void put_dead_letter_mark(struct buf *headers)
     buf_reset(&entry);
     sample_put_text(&entry, "queue", "somebody else's");
     wire_put_item(&items, 'F', buf_bytes(&entry));
-    wire_put_array(headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     buf_free(&entry);
     buf_free(&items);
 }

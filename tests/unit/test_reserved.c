@@ -70,7 +70,7 @@ static void test_what_came_by_another_protocol(void **state)
     assert_non_null(strstr(e.text, "\"BCC\" is no array"));
     buf_reset(&headers);
     wire_put_string(&headers, bytes_of_str("ACCESS"), bytes_of_str("elsewhere"));
-    wire_put_array(&headers, bytes_of_str("CC"), (struct bytes){0});
+    wire_put_field(&headers, bytes_of_str("CC"), 'A', (struct bytes){0});
     assert_int_equal(check("orders", "k", buf_bytes(&headers)), 0);
     for (size_t i = 0; i < sizeof expirations / sizeof expirations[0]; i++) {
         buf_reset(&raw);
@@ -89,15 +89,15 @@ static void test_deaths(void **state)
     (void)state;
     buf_init(&headers, 4096);
     buf_init(&items, 4096);
-    wire_put_array(&headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     assert_int_equal(check("orders", "k", buf_bytes(&headers)), 0);
     wire_put_item(&items, 'F', bytes_of("", 0));
     buf_reset(&headers);
-    wire_put_array(&headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     assert_int_equal(check("orders", "k", buf_bytes(&headers)), 0);
     wire_put_item(&items, 'S', bytes_of_str("a"));
     buf_reset(&headers);
-    wire_put_array(&headers, bytes_of_str("x-death"), buf_bytes(&items));
+    wire_put_field(&headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     assert_int_equal(check("orders", "k", buf_bytes(&headers)), -1);
     assert_non_null(strstr(e.text, "x-death"));
     buf_reset(&headers);
@@ -157,8 +157,8 @@ static int check_list(const char *header, const char *name, char kind)
     wire_put_item(&harmless, 'S', bytes_of_str("a"));
     wire_put_item(&items, 'S', bytes_of_str("b"));
     wire_put_item(&items, kind, bytes_of_str(name));
-    wire_put_array(&headers, bytes_of_str(header), buf_bytes(&harmless));
-    wire_put_array(&headers, bytes_of_str(header), buf_bytes(&items));
+    wire_put_field(&headers, bytes_of_str(header), 'A', buf_bytes(&harmless));
+    wire_put_field(&headers, bytes_of_str(header), 'A', buf_bytes(&items));
     int rc = check("", "work", buf_bytes(&headers));
     buf_free(&harmless);
     buf_free(&items);

@@ -14,9 +14,9 @@ enum { WAYS = 3, SOURCES = 3, QUEUES = 5, GATEWAYS = 3, ROUNDS = 20000 };
 #define FIRST "in"
 
 static const struct shards_way ways[WAYS] = {
-    {"a", "x.a", "x-random", "plugin_a", NULL, 0},
-    {"b", "x.b", "x-random", "plugin_b", NULL, 0},
-    {"c", "x.c", "x-consistent-hash", "plugin_c", NULL, 0},
+    {"a", "x.a", "x-random", "plugin_a", NULL},
+    {"b", "x.b", "x-random", "plugin_b", NULL},
+    {"c", "x.c", "x-consistent-hash", "plugin_c", NULL},
 };
 static const char *const names[SOURCES] = {"s0", "s1", "s2"};
 

@@ -1,4 +1,4 @@
-#include "core/base/siphash.h"
+#include "core/base/hash.h"
 #include "tests/unit/unit.h"
 
 /* Source: the reference implementation's vectors, key 00..0f, text 00, 0001, … */

@@ -1,4 +1,4 @@
-#include "core/message/stamp.h"
+#include "core/message/delay.h"
 #include "core/message/wire.h"
 #include "tests/unit/unit.h"
 

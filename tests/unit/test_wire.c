@@ -164,9 +164,9 @@ static void nest(struct buf *out, int levels, char kind)
     for (int i = 1; i < levels; i++) {
         buf_reset(&b);
         if (kind == 'F')
-            wire_put_table(&b, bytes_of_str("n"), buf_bytes(&a));
+            wire_put_field(&b, bytes_of_str("n"), 'F', buf_bytes(&a));
         else if (i == levels - 1)
-            wire_put_array(&b, bytes_of_str("n"), buf_bytes(&a));
+            wire_put_field(&b, bytes_of_str("n"), 'A', buf_bytes(&a));
         else
             wire_put_item(&b, 'A', buf_bytes(&a));
         struct buf swap = a;
@@ -284,19 +284,19 @@ static void test_writers(void **state)
         assert_true(v == ints[i].value);
     }
     buf_reset(&b);
-    wire_put_double(&b, name, -2.5);
+    wire_put_field(&b, name, 'd', bytes_of("\xc0\4\0\0\0\0\0\0", 8));
     assert_true(wire_find(buf_bytes(&b), "n", &f) && wire_field_double(&f, &d));
     assert_true(d <= -2.5 && d >= -2.5);
     buf_reset(&b);
-    wire_put_bool(&b, name, true);
-    wire_put_void(&b, bytes_of_str("v"));
+    wire_put_field(&b, name, 't', bytes_of("\1", 1));
+    wire_put_field(&b, bytes_of_str("v"), 'V', (struct bytes){0});
     assert_true(wire_find(buf_bytes(&b), "n", &f) && f.kind == 't' && f.value.data[0] == 1);
     assert_true(wire_find(buf_bytes(&b), "v", &f) && f.kind == 'V' && f.value.len == 0);
 
     char large[300] = {0};
-    wire_put_void(&b, bytes_of(large, 255));
+    wire_put_field(&b, bytes_of(large, 255), 'V', (struct bytes){0});
     assert_false(b.failed);
-    wire_put_void(&b, bytes_of(large, 256));
+    wire_put_field(&b, bytes_of(large, 256), 'V', (struct bytes){0});
     assert_true(b.failed);
     buf_reset(&b);
     struct wire_properties p = {.flags = WIRE_TYPE, .type = bytes_of(large, 256)};

@@ -7,7 +7,7 @@
  * What did not fit comes first the next time. In turns with the groups, a parked request is tried alone: what
  * meets a lock costs those who meet none no more than that. */
 #include "core/base/clock.h"
-#include "core/base/siphash.h"
+#include "core/base/hash.h"
 #include "gateway/api/api_internal.h"
 #include "gateway/api/group/group_commit.h"
 #include "gateway/runtime/startup.h"

@@ -1,6 +1,5 @@
 /* Rates. They hold back whoever publishes to an exchange: so who changes one needs a token for all exchanges.
  * Others see those that count for their exchanges. */
-#include "core/base/glob.h"
 #include "gateway/api/api_internal.h"
 #include "gateway/json/json_rate.h"
 #include "sql/operate/rate.h"

@@ -1,6 +1,6 @@
 /* Recurring schedules. What they are and do is SQL (sql/operate/recur.h); here is what a request may have,
  * and what a token may name. */
-#include "core/base/siphash.h"
+#include "core/base/hash.h"
 #include "core/message/reserved.h"
 #include "gateway/api/api_internal.h"
 #include "gateway/api/recur/recur_request.h"

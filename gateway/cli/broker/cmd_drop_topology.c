@@ -1,7 +1,6 @@
 /* postdate drop-topology: what gateways have declared in RabbitMQ goes, when Postdate is to be removed. */
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
-#include "amqp/topology/topology_front.h"
 #include "amqp/topology/transport.h"
 #include "core/base/names.h"
 #include "core/message/dead_letter.h"
@@ -73,7 +72,7 @@ static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
             return -1;
     }
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
-        for (size_t i = 0; transport_all[t]->queue(i, name); i++)
+        for (size_t i = 0; transport_all[t]->queue && transport_all[t]->queue(i, name); i++)
             if (visit(r, name, e) != 0)
                 return -1;
     return 0;
@@ -99,7 +98,6 @@ static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e
     static const char *const names[] = {broker_names.last,    broker_names.last_unrouted, broker_names.retry,
                                         broker_names.returns, broker_names.owner,         broker_names.sort,
                                         broker_names.plain,   broker_names.exit_shards};
-    const char *name;
     for (size_t i = 0; i < TOPOLOGY_WAYS; i++)
         if (visit(r, topology_intake_ways[i].exchange, e) != 0)
             return -1;
@@ -107,8 +105,8 @@ static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e
         if (visit(r, names[i], e) != 0)
             return -1;
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
-        for (size_t i = 0; (name = transport_all[t]->exchange(i)) != NULL; i++)
-            if (visit(r, name, e) != 0)
+        for (size_t i = 0; transport_all[t]->exchanges[i] != NULL; i++)
+            if (visit(r, transport_all[t]->exchanges[i], e) != 0)
                 return -1;
     return 0;
 }

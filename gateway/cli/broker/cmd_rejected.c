@@ -1,5 +1,4 @@
 /* postdate rejected: what was refused on its way in, without the management plugin. */
-#include "core/base/glob.h"
 #include "core/message/wire.h"
 #include "gateway/cli/broker/rejected_queue.h"
 #include "gateway/cli/command.h"

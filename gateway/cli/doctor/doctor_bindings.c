@@ -1,6 +1,5 @@
 /* What leads into Postdate and out of it, past what the gateway declares. */
 #include "amqp/topology/topology.h"
-#include "amqp/topology/topology_front.h"
 #include "core/base/names.h"
 #include "gateway/cli/doctor/doctor_admin.h"
 

@@ -232,7 +232,7 @@ void doctor_check_permissions(struct doctor *d)
 static void report_misfit(struct doctor *d, const char *name, struct err *why)
 {
     struct err e;
-    if (inspect_reopen(d->broker, &e) != 0 || why->kind != ERR_CONFIG) {
+    if (broker_reopen(d->broker, &e) != 0 || why->kind != ERR_CONFIG) {
         doctor_error(d, "broker.topology", why);
         return;
     }
@@ -256,7 +256,7 @@ static int fit_exchange(struct doctor *d, const char *name, const char *type)
     }
     if (!exists || broker_declare_exchange(d->broker, name, type, &e) == 0)
         return exists;
-    if (e.kind == ERR_PERMISSION && inspect_reopen(d->broker, &e) == 0)
+    if (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0)
         return 1; /* the permission check has told */
     report_misfit(d, name, &e);
     return -1;
@@ -272,7 +272,7 @@ static int fit_queue(struct doctor *d, const char *name)
     }
     if (!q.exists || topology_declare_queue(d->broker, d->config->intake.queue, name, &e) == 0)
         return q.exists;
-    if (e.kind == ERR_PERMISSION && inspect_reopen(d->broker, &e) == 0)
+    if (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0)
         return 1;
     report_misfit(d, name, &e);
     return -1;

@@ -2,7 +2,7 @@
  * whether something holds it up. */
 #include "core/base/duration.h"
 #include "core/base/names.h"
-#include "core/message/last_hop.h"
+#include "core/message/publish_headers.h"
 #include "gateway/cli/doctor/doctor.h"
 #include "gateway/cli/doctor/doctor_rabbit.h"
 #include "sql/pipeline/relay.h"

@@ -1,6 +1,6 @@
 /* How the work goes: gateways, what is late, what failed, and what RabbitMQ waits with. */
 #include "amqp/topology/owner.h"
-#include "amqp/topology/topology_front.h"
+#include "amqp/topology/topology.h"
 #include "amqp/topology/transport.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"
@@ -234,10 +234,9 @@ static void report_handed_overdue(struct doctor *d, int64_t count)
 /* Held by the broker by our books, and by its own: less there means that it lost some. */
 static void compare_ladder(struct doctor *d, const struct health_handed *h)
 {
-    const struct transport_options o = {.window_ms = d->config->handover.window_ms};
     int64_t waiting;
     struct err e;
-    if (transport_ttl.count(d->broker, &o, &waiting, &e) != 0) {
+    if (transport_ttl_count(d->broker, d->config->handover.window_ms, &waiting, &e) != 0) {
         if (!inspect_is_missing(&e))
             doctor_error(d, "handover.messages", &e);
         else if (h->waiting == 0)

@@ -74,9 +74,8 @@ static int check_targets(struct import_run *run, struct err *e)
 
 static void make_run(struct import_run *run)
 {
-    struct random_pool pool = {0};
     uint8_t bytes[(IMPORT_RUN_SIZE - 1) / 2];
-    random_take(&pool, bytes, sizeof bytes);
+    random_fill(bytes, sizeof bytes);
     for (size_t i = 0; i < sizeof bytes; i++)
         snprintf(run->run + 2 * i, 3, "%02x", bytes[i]);
 }

@@ -2,7 +2,7 @@
 #include "core/base/base64.h"
 #include "core/base/duration.h"
 #include "core/message/delay.h"
-#include "core/message/request_headers.h"
+#include "core/message/headers.h"
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
 #include "gateway/cli/import/import_internal.h"
@@ -63,7 +63,7 @@ static void put_bcc(struct bytes headers, const struct keys *keys, struct buf *o
         if (!is_in_cc(headers, keys->key[i]))
             wire_put_item(&items, 'S', keys->key[i]);
     if (items.len > 0)
-        wire_put_array(out, bytes_of_str("BCC"), buf_bytes(&items));
+        wire_put_field(out, bytes_of_str("BCC"), 'A', buf_bytes(&items));
     out->failed |= items.failed;
     buf_free(&items);
 }
@@ -72,7 +72,7 @@ static void put_bcc(struct bytes headers, const struct keys *keys, struct buf *o
 static bool is_removed(struct bytes name)
 {
     return bytes_start_with_str(name, "x-postdate-") || bytes_start_with_str(name, "x-opt-delivery-") ||
-           request_headers_is_of_delivery(name);
+           headers_is_of_delivery(name);
 }
 
 /* x-delay as the plugin means to write it on delivery: negative, so that no other one delays it again. */

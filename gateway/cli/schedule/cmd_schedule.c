@@ -1,6 +1,5 @@
 #include "core/base/arena.h"
 #include "core/base/duration.h"
-#include "core/base/random.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/fields.h"
 #include "gateway/cli/schedule/schedule.h"
@@ -81,12 +80,9 @@ static int report_result(const struct store_item *item)
 
 static int store_message(struct cli *cli, struct store_item *item, int64_t now_ms)
 {
-    struct random_pool pool = {0};
-    uint8_t random[10];
     struct err e;
     bool soon = item->message.due_ms <= now_ms + SCHEDULE_WAKE_MS;
-    random_take(&pool, random, sizeof random);
-    item->message.id = message_id_make(item->message.due_ms, random);
+    item->message.id = message_id_new(item->message.due_ms);
     if (schedule_store(cli, item, 1, &e) != 0)
         return cli_fail(&e);
     if (item->result == STORE_ACCEPTED && soon && store_wake(cli->pg, &e) != 0)

@@ -3,7 +3,6 @@
  *
  * What was said to be stored is stored: a chunk counts after its commit. Whatever stops the run, the last
  * words name the line up to which everything is stored or was reported as refused. */
-#include "core/base/random.h"
 #include "gateway/cli/fields.h"
 #include "gateway/cli/progress.h"
 #include "gateway/cli/schedule/line_reader.h"
@@ -28,7 +27,6 @@ struct batch {
     struct pg *clock; /* the other connection stores */
     struct line_reader reader;
     struct json_parser parser;
-    struct random_pool random;
     struct progress progress;
     struct chunk chunks[2];
     struct chunk *reading, *storing; /* storing: NULL when nothing is */
@@ -65,7 +63,6 @@ static void take_line(struct batch *b, struct bytes line)
 {
     struct chunk *c = b->reading;
     struct store_item *item = &c->items[c->count];
-    uint8_t random[10];
     struct err e;
     if (is_blank(line))
         return;
@@ -74,8 +71,7 @@ static void take_line(struct batch *b, struct bytes line)
         refuse_line(b, b->reader.lines, e.text);
         return;
     }
-    random_take(&b->random, random, sizeof random);
-    item->message.id = message_id_make(item->message.due_ms, random);
+    item->message.id = message_id_new(item->message.due_ms);
     c->wake = c->wake || item->message.due_ms <= b->parser.now_ms + SCHEDULE_WAKE_MS;
     c->lines[c->count++] = b->reader.lines;
 }

@@ -1,4 +1,5 @@
 #include "core/message/wire.h"
+#include <stddef.h>
 #include <string.h>
 
 #define KNOWN_FLAGS 0xFFFC /* bit 0 announces another flag word, bit 1 is unused: class basic has neither */
@@ -42,35 +43,14 @@ static bool take_prefixed(struct bytes *rest, size_t width, struct bytes *out)
 /* Bytes of a fixed-width kind, -1 for kinds with a length prefix, -2 for unknown ones. */
 static int value_width(char kind)
 {
-    switch (kind) {
-    case 'V':
-        return 0;
-    case 't':
-    case 'b':
-    case 'B':
-        return 1;
-    case 's':
-    case 'u':
-        return 2;
-    case 'I':
-    case 'i':
-    case 'f':
-        return 4;
-    case 'D':
-        return 5;
-    case 'l':
-    case 'L':
-    case 'd':
-    case 'T':
-        return 8;
-    case 'S':
-    case 'x':
-    case 'A':
-    case 'F':
-        return -1;
-    default:
-        return -2;
-    }
+    static const struct {
+        const char *kinds;
+        int width;
+    } table[] = {{"V", 0}, {"tbB", 1}, {"su", 2}, {"Iif", 4}, {"D", 5}, {"lLdT", 8}, {"SxAF", -1}};
+    for (size_t i = 0; kind != '\0' && i < sizeof(table) / sizeof(table[0]); i++)
+        if (strchr(table[i].kinds, kind))
+            return table[i].width;
+    return -2;
 }
 
 struct wire_cursor wire_table(struct bytes entries)
@@ -165,39 +145,48 @@ static int check_fields(struct wire_cursor c, int depth, struct err *e)
     return rc == 0 ? 0 : reject_malformed(e, "a field is cut off or of an unknown type", last);
 }
 
-static bool take_short(struct bytes *rest, uint16_t flags, int bit, struct bytes *out)
-{
-    return !(flags & bit) || take_prefixed(rest, 1, out);
-}
-
-static bool take_number(struct bytes *rest, uint16_t flags, int bit, size_t width, uint64_t *out)
-{
-    return !(flags & bit) || wire_take_number(rest, width, out);
-}
+/* What a property list may have, in its order. */
+static const struct property {
+    int flag;
+    size_t at;    /* in struct wire_properties */
+    size_t width; /* of a number; 0: a string, or the table of headers */
+} properties[] = {
+#define AT(member) offsetof(struct wire_properties, member)
+    {WIRE_CONTENT_TYPE, AT(content_type), 0},
+    {WIRE_CONTENT_ENCODING, AT(content_encoding), 0},
+    {WIRE_HEADERS, AT(headers), 0},
+    {WIRE_DELIVERY_MODE, AT(delivery_mode), 1},
+    {WIRE_PRIORITY, AT(priority), 1},
+    {WIRE_CORRELATION_ID, AT(correlation_id), 0},
+    {WIRE_REPLY_TO, AT(reply_to), 0},
+    {WIRE_EXPIRATION, AT(expiration), 0},
+    {WIRE_MESSAGE_ID, AT(message_id), 0},
+    {WIRE_TIMESTAMP, AT(timestamp), 8},
+    {WIRE_TYPE, AT(type), 0},
+    {WIRE_USER_ID, AT(user_id), 0},
+    {WIRE_APP_ID, AT(app_id), 0},
+    {WIRE_CLUSTER_ID, AT(cluster_id), 0},
+#undef AT
+};
 
 static bool read_values(struct bytes *rest, struct wire_properties *p)
 {
-    uint16_t flags = p->flags;
-    uint64_t mode = 0, priority = 0;
-    if (!take_short(rest, flags, WIRE_CONTENT_TYPE, &p->content_type) ||
-        !take_short(rest, flags, WIRE_CONTENT_ENCODING, &p->content_encoding))
-        return false;
-    if ((flags & WIRE_HEADERS) && !take_prefixed(rest, 4, &p->headers))
-        return false;
-    if (!take_number(rest, flags, WIRE_DELIVERY_MODE, 1, &mode) ||
-        !take_number(rest, flags, WIRE_PRIORITY, 1, &priority))
-        return false;
-    p->delivery_mode = (uint8_t)mode;
-    p->priority = (uint8_t)priority;
-    return take_short(rest, flags, WIRE_CORRELATION_ID, &p->correlation_id) &&
-           take_short(rest, flags, WIRE_REPLY_TO, &p->reply_to) &&
-           take_short(rest, flags, WIRE_EXPIRATION, &p->expiration) &&
-           take_short(rest, flags, WIRE_MESSAGE_ID, &p->message_id) &&
-           take_number(rest, flags, WIRE_TIMESTAMP, 8, &p->timestamp) &&
-           take_short(rest, flags, WIRE_TYPE, &p->type) &&
-           take_short(rest, flags, WIRE_USER_ID, &p->user_id) &&
-           take_short(rest, flags, WIRE_APP_ID, &p->app_id) &&
-           take_short(rest, flags, WIRE_CLUSTER_ID, &p->cluster_id);
+    for (size_t i = 0; i < sizeof(properties) / sizeof(properties[0]); i++) {
+        const struct property *x = &properties[i];
+        uint8_t *at = (uint8_t *)p + x->at;
+        struct bytes text;
+        uint64_t n;
+        if (!(p->flags & x->flag))
+            continue;
+        if (x->width ? !wire_take_number(rest, x->width, &n)
+                     : !take_prefixed(rest, x->flag == WIRE_HEADERS ? 4 : 1, &text))
+            return false;
+        if (x->width == 1)
+            *at = (uint8_t)n;
+        else
+            memcpy(at, x->width ? (void *)&n : (void *)&text, x->width ? sizeof n : sizeof text);
+    }
+    return true;
 }
 
 int wire_properties_read(struct bytes raw, struct wire_properties *out, struct err *e)
@@ -240,33 +229,144 @@ bool wire_field_int(const struct wire_field *f, int64_t *out)
     case 'l':
         *out = (int64_t)v;
         return true;
-    case 'B':
-    case 'u':
-    case 'i':
-    case 'L':
-    case 'T':
-        if (v > INT64_MAX)
-            return false;
-        *out = (int64_t)v;
-        return true;
     default:
-        return false;
+        *out = (int64_t)v;
+        return strchr("BuiLT", f->kind) && v <= INT64_MAX;
     }
 }
 
 bool wire_field_double(const struct wire_field *f, double *out)
 {
-    if (f->kind == 'f' && f->value.len == 4) {
-        uint32_t bits = (uint32_t)wire_number(f->value);
-        float v;
-        memcpy(&v, &bits, sizeof(v));
+    uint64_t bits = f->kind == 'f' || f->kind == 'd' ? wire_number(f->value) : 0;
+    uint32_t few = (uint32_t)bits;
+    float v;
+    if (f->kind == 'f') {
+        memcpy(&v, &few, sizeof(v));
         *out = (double)v;
-        return true;
-    }
-    if (f->kind == 'd' && f->value.len == 8) {
-        uint64_t bits = wire_number(f->value);
+    } else if (f->kind == 'd') {
         memcpy(out, &bits, sizeof(bits));
-        return true;
     }
-    return false;
+    return f->kind == 'f' || f->kind == 'd';
+}
+
+/* --- writing */
+
+/* A string with a length prefix of `width` bytes. */
+static void put_prefixed(struct buf *out, size_t width, struct bytes v)
+{
+    if (v.len > (width == 1 ? UINT8_MAX : UINT32_MAX)) {
+        out->failed = true;
+        return;
+    }
+    if (width == 1)
+        buf_put_u8(out, (uint8_t)v.len);
+    else
+        buf_put_u32(out, (uint32_t)v.len);
+    buf_put_bytes(out, v);
+}
+
+/* Those of the given flags that p has, but for the headers. */
+static void put_values(const struct wire_properties *p, int flags, struct buf *out)
+{
+    for (size_t i = 0; i < sizeof(properties) / sizeof(properties[0]); i++) {
+        const struct property *x = &properties[i];
+        const uint8_t *at = (const uint8_t *)p + x->at;
+        struct bytes text;
+        uint64_t n;
+        if (!(p->flags & flags & x->flag) || x->flag == WIRE_HEADERS)
+            continue;
+        if (x->width == 1) {
+            buf_put_u8(out, *at);
+        } else if (x->width) {
+            memcpy(&n, at, sizeof n);
+            buf_put_u64(out, n);
+        } else {
+            memcpy(&text, at, sizeof text);
+            put_prefixed(out, 1, text);
+        }
+    }
+}
+
+#define BEFORE_HEADERS (WIRE_CONTENT_TYPE | WIRE_CONTENT_ENCODING)
+
+size_t wire_properties_begin(const struct wire_properties *p, struct buf *out)
+{
+    buf_put_u16(out, p->flags & KNOWN_FLAGS);
+    put_values(p, BEFORE_HEADERS, out);
+    if (p->flags & WIRE_HEADERS)
+        buf_put_u32(out, 0);
+    return out->len;
+}
+
+void wire_properties_end(const struct wire_properties *p, size_t headers, struct buf *out)
+{
+    if (p->flags & WIRE_HEADERS)
+        wire_end(out, headers);
+    put_values(p, KNOWN_FLAGS & ~BEFORE_HEADERS, out);
+}
+
+void wire_properties_write(const struct wire_properties *p, struct buf *out)
+{
+    size_t headers = wire_properties_begin(p, out);
+    if (p->flags & WIRE_HEADERS)
+        buf_put_bytes(out, p->headers);
+    wire_properties_end(p, headers, out);
+}
+
+size_t wire_begin(struct buf *out, char kind)
+{
+    buf_put_u8(out, (uint8_t)kind);
+    buf_put_u32(out, 0);
+    return out->len;
+}
+
+void wire_end(struct buf *out, size_t begin)
+{
+    if (out->len - begin > UINT32_MAX)
+        out->failed = true;
+    if (!out->failed)
+        buf_set_u32(out, begin - 4, (uint32_t)(out->len - begin));
+}
+
+void wire_put_name(struct buf *out, struct bytes name)
+{
+    put_prefixed(out, 1, name);
+}
+
+void wire_put_item(struct buf *out, char kind, struct bytes value)
+{
+    buf_put_u8(out, (uint8_t)kind);
+    if (value_width(kind) == -1)
+        put_prefixed(out, 4, value);
+    else
+        buf_put_bytes(out, value);
+}
+
+void wire_put_field(struct buf *out, struct bytes name, char kind, struct bytes value)
+{
+    wire_put_name(out, name);
+    wire_put_item(out, kind, value);
+}
+
+void wire_put_string(struct buf *out, struct bytes name, struct bytes value)
+{
+    wire_put_field(out, name, 'S', value);
+}
+
+void wire_put_int64(struct buf *out, struct bytes name, int64_t value)
+{
+    if (value < INT32_MIN || value > INT32_MAX) {
+        wire_put_long(out, name, value);
+    } else {
+        wire_put_name(out, name);
+        buf_put_u8(out, 'I');
+        buf_put_u32(out, (uint32_t)value);
+    }
+}
+
+void wire_put_long(struct buf *out, struct bytes name, int64_t value)
+{
+    wire_put_name(out, name);
+    buf_put_u8(out, 'l');
+    buf_put_u64(out, (uint64_t)value);
 }

@@ -1,0 +1,29 @@
+/* Headers that mean something to Postdate, and to RabbitMQ. Pure. */
+#ifndef POSTDATE_CORE_MESSAGE_HEADERS_H
+#define POSTDATE_CORE_MESSAGE_HEADERS_H
+
+#include "core/base/arena.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
+#include <stdbool.h>
+
+#define HEADER_ID "x-postdate-id"
+#define HEADER_DUE "x-postdate-due"
+#define HEADER_EXCHANGE "x-postdate-exchange"
+#define HEADER_ROUTING_KEY "x-postdate-routing-key"
+#define HEADER_USER_ID "x-postdate-user-id"
+#define HEADER_X_DELAY "x-delay"
+
+/* What RabbitMQ tells about one delivery: how often the queue gave the message away (x-delivery-count, 4.3
+ * also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). It is no part of the message, and the
+ * next delivery of the same one has others. */
+bool headers_is_of_delivery(struct bytes name);
+
+/* x-delay, x-opt-delivery-* and x-postdate-*, in any case: AMQP tells X-Delay from x-delay, people do not. */
+bool headers_is_ours(struct bytes name);
+
+/* headers: a checked table. out: headers itself where all of ours are lower case, else a table in the arena
+ * in which they are. ERR_BUG: no memory. */
+int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, struct err *e);
+
+#endif
