@@ -60,7 +60,7 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
 
 int intake_connect_database(struct intake *in, struct err *e)
 {
-    return sessions_open_store(in->runtime, &in->pg, "postdate intake", e);
+    return sessions_open_database(in->runtime, &in->pg, "postdate intake", store_prepare_session, e);
 }
 
 static struct store_options store_options(struct intake *in)

@@ -224,7 +224,7 @@ void *retry_thread(void *arg)
     arena_init(&r->arena, 8 * RETRY_BATCH_BYTES + 2 * (size_t)RETRY_BODY_MAX);
     while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
         err_clear(&e);
-        if (sessions_open_store(r->runtime, &r->pg, "postdate retry", &e) == 0 &&
+        if (sessions_open_database(r->runtime, &r->pg, "postdate retry", store_prepare_session, &e) == 0 &&
             connect_broker(r, &reopened, &e) == 0) {
             attempt = 0;
             run_connected(r, &e);
