@@ -2,6 +2,7 @@
 
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
+#include "gateway/runtime/guard.h"
 #include "gateway/runtime/log.h"
 #include "sql/admin/partition.h"
 
@@ -55,9 +56,8 @@ static int read_days(struct locks *l, struct pg *pg, struct err *e)
         return -1;
     say(l, l->read_ms);
     if (l->speaks) {
-        pthread_mutex_lock(&l->runtime->locked_lock);
+        GUARD(&l->runtime->locked_lock);
         l->runtime->locked = l->days;
-        pthread_mutex_unlock(&l->runtime->locked_lock);
     }
     return 0;
 }
@@ -84,9 +84,8 @@ int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err
 
 void locks_shown(struct runtime *rt, struct locked_days *out)
 {
-    pthread_mutex_lock(&rt->locked_lock);
+    GUARD(&rt->locked_lock);
     *out = rt->locked;
-    pthread_mutex_unlock(&rt->locked_lock);
 }
 
 void locks_print(struct runtime *rt, struct buf *out)
