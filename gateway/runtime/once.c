@@ -181,9 +181,12 @@ static int end_stuck(struct once *o)
     return 75;
 }
 
-static void *once_thread(void *arg)
+void *once_thread(void *arg)
 {
     struct once *o = arg;
+    const struct config *c = o->runtime->config;
+    o->rule.lead_ms = c->delivery.lead_ms;
+    o->rule.least_ahead_ms = c->handover.transport == TRANSPORT_TIMER ? 0 : config_least_ahead_ms(c);
     enum once_verdict v = ONCE_GO_ON;
     while (!runtime_stopping(o->runtime, STOP_INTAKE)) {
         struct once_facts f;
@@ -204,20 +207,4 @@ static void *once_thread(void *arg)
     atomic_store(&o->over, true);
     kill(getpid(), SIGTERM);
     return NULL;
-}
-
-int once_start(struct once *o)
-{
-    if (!o->on)
-        return 0;
-    const struct config *c = o->runtime->config;
-    o->rule.lead_ms = c->delivery.lead_ms;
-    o->rule.least_ahead_ms = c->handover.transport == TRANSPORT_TIMER ? 0 : config_least_ahead_ms(c);
-    return pthread_create(&o->thread, NULL, once_thread, o) == 0 ? 0 : -1;
-}
-
-void once_join(struct once *o)
-{
-    if (o->on)
-        pthread_join(o->thread, NULL);
 }

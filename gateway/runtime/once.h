@@ -10,9 +10,7 @@
 #include "sql/pipeline/claim.h"
 
 struct once {
-    bool on;          /* the gateway is to end by itself */
     atomic_bool over; /* it was told to */
-    pthread_t thread;
     struct runtime *runtime;
     struct pipeline *pipeline;
     struct lease *lease;
@@ -28,9 +26,7 @@ struct once {
     struct err why; /* the servers did not answer the last look */
 };
 
-/* Before the servers are waited for. 0; -1: there is no thread to be had. Without o->on nothing happens. */
-int once_start(struct once *o);
-/* The gateway is stopping. */
-void once_join(struct once *o);
+/* Before the servers are waited for, until the gateway stops. */
+void *once_thread(void *once);
 
 #endif

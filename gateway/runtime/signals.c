@@ -1,5 +1,7 @@
 #include "gateway/runtime/signals.h"
 
+#include "gateway/config/config_load.h"
+#include "gateway/config/secrets.h"
 #include "gateway/runtime/log.h"
 
 #include <errno.h>
@@ -40,6 +42,20 @@ static int wait_signal(const sigset_t *set, bool stopping)
     return sig;
 }
 
+static void reload_log_settings(const struct signals *s)
+{
+    struct config c;
+    struct err e = {0};
+    if (config_load(&c, s->config_path, NULL, &e) != 0) {
+        log_error("SIGHUP: configuration unchanged: %s", e.text);
+        return;
+    }
+    log_setup(c.log.level, c.log.json, c.log.audit);
+    secrets_allow_dumps(c.log.core_dumps);
+    config_free(&c);
+    log_info("SIGHUP: log settings read again; all other options need a restart");
+}
+
 static void *signals_thread(void *arg)
 {
     struct signals *s = arg;
@@ -50,10 +66,11 @@ static void *signals_thread(void *arg)
         int sig = wait_signal(&set, stops > 0);
         if (sig < 0) {
             log_warning("a server does not answer: claimed messages are left to the next gateway");
-            _exit(s->stuck_code(s->ctx));
+            int code = atomic_load(&s->runtime->code);
+            _exit(code != 0 ? code : 1);
         }
         if (sig == SIGHUP)
-            s->reload(s->ctx);
+            reload_log_settings(s);
         if (sig != SIGTERM && sig != SIGINT)
             continue;
         if (++stops > 1)

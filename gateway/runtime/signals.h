@@ -3,14 +3,12 @@
 #ifndef POSTDATE_GATEWAY_RUNTIME_SIGNALS_H
 #define POSTDATE_GATEWAY_RUNTIME_SIGNALS_H
 
-#include <pthread.h>
-#include <stdatomic.h>
+#include "gateway/runtime/runtime.h"
 
-/* What is done about them, in the signals' thread. */
 struct signals {
+    struct runtime *runtime; /* what the program ends with when a stop takes too long, if not with 1 */
+    const char *config_path; /* SIGHUP reads the log settings again */
     void (*stop)(void *ctx, int sig); /* the first SIGTERM or SIGINT; a second one ends the process */
-    void (*reload)(void *ctx);        /* SIGHUP */
-    int (*stuck_code)(void *ctx);     /* the exit code when a stop takes too long */
     void *ctx;
     atomic_bool ending;
     pthread_t thread;
