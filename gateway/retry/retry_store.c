@@ -5,7 +5,8 @@
 static int write_failures(void *ctx, struct pg *c, struct err *e)
 {
     struct retry *r = ctx;
-    struct lineage_failure *some = arena_alloc(&r->arena, (r->write_until - r->write_from) * sizeof *some);
+    struct lineage_failure *some =
+        arena_alloc(&r->inbox.arena, (r->write_until - r->write_from) * sizeof *some);
     size_t n = 0;
     if (!some)
         return err_set(e, ERR_BUG, "out of memory");
@@ -21,9 +22,9 @@ static int store_some(struct retry *r, struct store_item *items, size_t count, s
 {
     const struct store_extra extra = {.after = write_failures, .ctx = r};
     const struct store_options o = {.extra = &extra, .locks = &r->locks};
-    if (store_accept(r->pg, &o, items, count, e) != 0)
+    if (store_accept(r->inbox.pg, &o, items, count, e) != 0)
         return -1;
-    runtime_ring_claimer(r->runtime, items, count, store_begun_ms(r->pg));
+    runtime_ring_claimer(r->runtime, items, count, store_begun_ms(r->inbox.pg));
     return 0;
 }
 
@@ -32,7 +33,7 @@ static void give_verdict(struct retry *r, const struct retry_failure *f)
     bool stored = !f->item || f->item->result == STORE_ACCEPTED;
     if (stored)
         metrics_add(&r->runtime->metrics, f->item ? METRIC_SENT_BACK : METRIC_DEAD, 1);
-    r->deliveries[f->delivery].verdict = stored ? RETRY_DONE : RETRY_AGAIN;
+    r->inbox.deliveries[f->delivery].verdict = stored ? INBOX_DONE : INBOX_LATER;
 }
 
 /* PostgreSQL refuses something in the batch, and would each time: the guilty one goes to postdate.rejected.
@@ -41,7 +42,6 @@ static int store_singly(struct retry *r, struct err *e)
 {
     for (size_t i = 0; i < r->failure_count; i++) {
         const struct retry_failure *f = &r->failures[i];
-        struct retry_delivery *d = &r->deliveries[f->delivery];
         r->write_from = i;
         r->write_until = i + 1;
         if (store_some(r, f->item, f->item ? 1 : 0, e) == 0) {
@@ -50,9 +50,7 @@ static int store_singly(struct retry *r, struct err *e)
         }
         if (e->kind != ERR_REJECT)
             return -1;
-        d->verdict = RETRY_REFUSE;
-        d->reason = arena_copy(&r->arena, bytes_of_str(e->text));
-        metrics_add(&r->runtime->metrics, METRIC_REJECTED_DATABASE, 1);
+        inbox_refuse(&r->inbox, &r->inbox.deliveries[f->delivery], e->text, METRIC_REJECTED_DATABASE);
         err_clear(e);
     }
     return 0;
