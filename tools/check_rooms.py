@@ -85,7 +85,6 @@ SHORT = {
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor
     'gateway/json/json_text.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
     # a structure that several threads or stages share
-    'gateway/pipeline/claimed_row.c',
     'gateway/runtime/notifier.c',
 }
 LONG = set()

@@ -69,17 +69,21 @@ int locks_look(struct locks *l, struct pg *pg, struct err *e)
     return read_days(l, pg, e);
 }
 
-int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err *e)
+bool locks_go_around(struct locks *l, struct pg *pg, struct due_range due, struct err *e)
 {
     struct err e_read = {0};
+    if (!pg_is_locked_out(pg))
+        return false;
     if (read_days(l, pg, &e_read) != 0) {
         *e = e_read;
-        return -1;
+        return false;
     }
+    bool any = l->days.all;
     for (int i = 0; i < l->days.count; i++)
-        if (l->days.day[i].from_ms < due.to_ms && l->days.day[i].to_ms > due.from_ms)
-            return 1;
-    return l->days.all;
+        any = any || (l->days.day[i].from_ms < due.to_ms && l->days.day[i].to_ms > due.from_ms);
+    if (any)
+        err_clear(e);
+    return any;
 }
 
 void locks_shown(struct runtime *rt, struct locked_days *out)

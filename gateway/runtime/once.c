@@ -5,7 +5,7 @@
 #include "amqp/topology/topology_shards.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"
-#include "gateway/pipeline/claimed_row.h"
+#include "gateway/pipeline/claim_loop.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/admin/health.h"
