@@ -77,7 +77,7 @@ SHORT = {
     'core/base/backoff.c', 'core/base/glob.c', 'core/base/random.c', 'core/base/sha256.c', 'core/base/siphash.c',
     # a rule about messages, tested alone
     'core/message/hold_policy.c', 'core/message/message.c', 'core/message/stamp.c',
-    'gateway/runtime/once_rule.c', 'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
+    'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
     # a queue and its exchange; what is left of any; the row that the SQL functions read; the counts of an objective
     'amqp/topology/topology_retry.c', 'sql/operate/slo.c',
     # a security boundary: what a token may name, what must not leak, who did it

@@ -33,6 +33,66 @@ static void disconnect_retry(struct inbox *box)
     retry_of(box)->aside_count = 0;
 }
 
+/* What lies on a day that somebody has locked is not stored now, so it is not counted either. */
+static int write_failures(void *ctx, struct pg *c, struct err *e)
+{
+    struct retry *r = ctx;
+    struct lineage_failure *some =
+        arena_alloc(&r->inbox.arena, (r->write_until - r->write_from) * sizeof *some);
+    size_t n = 0;
+    if (!some)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = r->write_from; i < r->write_until; i++) {
+        const struct store_item *item = r->failures[i].item;
+        if (!item || item->result == STORE_ACCEPTED)
+            some[n++] = r->failures[i].failure;
+    }
+    return lineage_write(c, some, n, e);
+}
+
+static int store_some(struct retry *r, struct store_item *items, size_t count, struct err *e)
+{
+    const struct store_extra extra = {.after = write_failures, .ctx = r};
+    const struct store_options o = {.extra = &extra, .locks = &r->locks};
+    if (store_accept(r->inbox.pg, &o, items, count, e) != 0)
+        return -1;
+    runtime_ring_claimer(r->runtime, items, count, store_begun_ms(r->inbox.pg));
+    return 0;
+}
+
+static void give_verdict(struct retry *r, const struct retry_failure *f)
+{
+    bool stored = !f->item || f->item->result == STORE_ACCEPTED;
+    if (stored)
+        metrics_add(&r->runtime->metrics, f->item ? METRIC_SENT_BACK : METRIC_DEAD, 1);
+    r->inbox.deliveries[f->delivery].verdict = stored ? INBOX_DONE : INBOX_LATER;
+}
+
+/* One transaction for what waits and for what is counted. What PostgreSQL refuses, it would refuse each time:
+ * then they are stored one by one, and the guilty one is refused. -1: nothing is sure. */
+static int store_failures(struct retry *r, size_t from, size_t until, struct err *e)
+{
+    struct store_item *items = r->failures[from].item;
+    bool one = until - from == 1;
+    r->write_from = from;
+    r->write_until = until;
+    if (store_some(r, one ? items : r->items, one ? items != NULL : r->item_count, e) == 0) {
+        for (size_t i = from; i < until; i++)
+            give_verdict(r, &r->failures[i]);
+        return 0;
+    }
+    if (e->kind != ERR_REJECT)
+        return -1;
+    if (one)
+        inbox_refuse(&r->inbox, &r->inbox.deliveries[r->failures[from].delivery], e->text,
+                     METRIC_REJECTED_DATABASE);
+    err_clear(e);
+    for (size_t i = from; i < until && !one; i++)
+        if (store_failures(r, i, i + 1, e) != 0)
+            return -1;
+    return 0;
+}
+
 /* What consumers see; what was published past Postdate has it from its first return on. */
 static struct message_id id_of(const struct retry_delivery *d)
 {
@@ -131,7 +191,7 @@ static int work_retry(struct inbox *box, struct err *e)
         return -1;
     if (box->count == 0)
         return inbox_check_consumers(box, e);
-    if (retry_decide(r, e) != 0 || retry_store(r, e) != 0)
+    if (retry_decide(r, e) != 0 || (r->failure_count > 0 && store_failures(r, 0, r->failure_count, e) != 0))
         return -1;
     say_dead(r);
     inbox_reject(box);

@@ -74,8 +74,4 @@ int retry_read_lineages(struct retry *r, struct err *e);
  * before. -1: the batch counts another refusal of its lineage; offer it again. */
 int retry_count_failures(struct retry *r, size_t i);
 
-/* retry_store.c: one transaction for what waits and for what is counted. Those stored become INBOX_DONE, or
- * INBOX_LATER; what PostgreSQL refuses INBOX_REFUSED. -1: nothing is sure. */
-int retry_store(struct retry *r, struct err *e);
-
 #endif

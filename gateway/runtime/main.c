@@ -2,9 +2,8 @@
 #include "core/base/names.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
+#include "gateway/runtime/daemon.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/service.h"
-#include "gateway/runtime/signals.h"
 #include "gateway/runtime/supervisor.h"
 #include "sql/connection/pg.h"
 

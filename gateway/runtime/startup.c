@@ -2,8 +2,8 @@
 
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
+#include "gateway/runtime/daemon.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/service.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/admin/migrate.h"
 #include "sql/admin/partition.h"

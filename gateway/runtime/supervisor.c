@@ -13,10 +13,9 @@
 #include "gateway/publish/publisher.h"
 #include "gateway/relay/relay.h"
 #include "gateway/retry/retry.h"
+#include "gateway/runtime/daemon.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/once.h"
-#include "gateway/runtime/service.h"
-#include "gateway/runtime/signals.h"
 #include "gateway/runtime/startup.h"
 #include "gateway/settle/settler.h"
 
