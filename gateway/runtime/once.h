@@ -1,5 +1,5 @@
 /* postdated --once: watches a gateway from a thread of its own, and stops it, as SIGTERM does, when it has
- * done what there is to do now (once_rule.h). It asks the servers over connections of its own. */
+ * done what there is to do now (once_rule_judge). It asks the servers over connections of its own. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_ONCE_H
 #define POSTDATE_GATEWAY_RUNTIME_ONCE_H
 
