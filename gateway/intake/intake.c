@@ -113,21 +113,17 @@ static int process(struct intake *in, struct err *e)
 static int retry_deferred(struct intake *in, struct err *e)
 {
     in->inbox.count = in->inbox.bytes = 0;
-    struct intake_deferred *taken = intake_deferred_take(in);
-    if (!taken)
+    struct intake_deferred_list taken, rest;
+    if (!intake_deferred_take(in, &taken, &rest))
         return 0;
     arena_reset(&in->inbox.arena);
     for (size_t i = 0; i < in->inbox.count; i++)
         in->inbox.deliveries[i].verdict = in->inbox.deliveries[i].reason.len ? INBOX_REFUSED : INBOX_OPEN;
-    /* Those taken come before the rest, also when they are deferred again. */
-    struct intake_deferred *rest = in->deferred;
-    in->deferred = NULL;
-    in->deferred_end = &in->deferred;
     in->retrying = true;
     int rc = process(in, e);
     in->retrying = false;
-    intake_deferred_append(in, rest);
-    intake_deferred_free(taken);
+    STAILQ_CONCAT(&in->deferred, &rest);
+    intake_deferred_free(&taken);
     return rc;
 }
 
@@ -156,7 +152,7 @@ void *intake_thread(void *arg)
                                            .work = work_intake};
     struct intake *in = arg;
     in->inbox.runtime = in->runtime;
-    in->deferred_end = &in->deferred;
+    STAILQ_INIT(&in->deferred);
     in->rules = config_accept_rules(in->runtime->config);
     inbox_run(&in->inbox, &kind);
     return NULL;

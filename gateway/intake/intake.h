@@ -18,17 +18,19 @@
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/inbox.h"
 #include "sql/pipeline/store.h"
+#include <sys/queue.h>
 
 #define INTAKE_QUEUES (SHARDS_MAX + 2) /* intake.queues of them; what expired; what has a time */
 #define INTAKE_DEFERRED_MAX 2000
 
 /* A delivery that waits, with a copy of its bytes. */
 struct intake_deferred {
-    struct intake_deferred *next;
+    STAILQ_ENTRY(intake_deferred) next;
     struct inbox_delivery delivery;
     size_t size;
     uint8_t data[];
 };
+STAILQ_HEAD(intake_deferred_list, intake_deferred);
 
 struct intake {
     struct runtime *runtime;
@@ -49,7 +51,7 @@ struct intake {
     struct store_handover offer;           /* what of this batch RabbitMQ may wait for */
     size_t item_delivery[INBOX_BATCH_MAX]; /* which delivery an item came from */
     size_t item_count;
-    struct intake_deferred *deferred, **deferred_end;
+    struct intake_deferred_list deferred;
     size_t deferred_count, deferred_bytes;
     char probe_queue[NAMES_SIZE]; /* of this connection's probe; "": none was sent */
     enum stamp_verdict stamps;    /* what the last probe said */
@@ -98,11 +100,12 @@ int64_t intake_unacknowledged_max(const struct config *c);
 bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, struct bytes key);
 /* Keeps a copy. -1: there is no room for more: drop the connection, everything unacknowledged comes back. */
 int intake_deferred_add(struct intake *in, const struct inbox_delivery *d, struct err *e);
-/* Moves some of those deferred into the (empty) batch, all of a few keys in order. Their blocks are returned
- * as a list to be freed with intake_deferred_free after the batch; NULL when it is not time yet. */
-struct intake_deferred *intake_deferred_take(struct intake *in);
-void intake_deferred_append(struct intake *in, struct intake_deferred *list);
-void intake_deferred_free(struct intake_deferred *list);
+/* Moves some of those deferred into the (empty) batch, all of a few keys in order, and all others to *rest:
+ * who is deferred again comes before these. Their blocks are to be freed with intake_deferred_free after the
+ * batch. False: it is not time yet. */
+bool intake_deferred_take(struct intake *in, struct intake_deferred_list *taken,
+                          struct intake_deferred_list *rest);
+void intake_deferred_free(struct intake_deferred_list *list);
 void intake_deferred_clear(struct intake *in);
 
 #endif

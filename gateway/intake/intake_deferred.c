@@ -16,7 +16,7 @@ static bool same_key(const struct inbox_delivery *d, struct bytes exchange, stru
 
 bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, struct bytes key)
 {
-    for (const struct intake_deferred *a = in->deferred; a; a = a->next)
+    for (const struct intake_deferred *a = STAILQ_FIRST(&in->deferred); a; a = STAILQ_NEXT(a, next))
         if (same_key(&a->delivery, exchange, key))
             return true;
     return false;
@@ -47,8 +47,7 @@ int intake_deferred_add(struct intake *in, const struct inbox_delivery *d, struc
     a->delivery.key = bytes_copy(&at, d->key);
     if (d->reason.len > 0) /* nobody waits behind one that is refused */
         a->delivery.key.len = 0;
-    *in->deferred_end = a;
-    in->deferred_end = &a->next;
+    STAILQ_INSERT_TAIL(&in->deferred, a, next);
     in->deferred_count++;
     in->deferred_bytes += size;
     if (in->deferred_retry_ms == 0)
@@ -67,55 +66,41 @@ static bool belongs(const struct intake *in, const struct intake_deferred *a, si
     return (*keys)++ < KEYS_PER_TRY;
 }
 
-struct intake_deferred *intake_deferred_take(struct intake *in)
+bool intake_deferred_take(struct intake *in, struct intake_deferred_list *taken,
+                          struct intake_deferred_list *rest)
 {
     int64_t now_ms = clock_monotonic_ms();
-    struct intake_deferred *taken = NULL, **taken_end = &taken;
     size_t keys = 0;
-    if (!in->deferred || now_ms < in->deferred_retry_ms)
-        return NULL;
+    if (STAILQ_EMPTY(&in->deferred) || now_ms < in->deferred_retry_ms)
+        return false;
     in->deferred_retry_ms = now_ms + RETRY_MS;
-    for (struct intake_deferred **at = &in->deferred; *at && in->inbox.count < TRY_MAX;) {
-        struct intake_deferred *a = *at;
-        if (!belongs(in, a, &keys)) {
-            at = &a->next;
+    STAILQ_INIT(taken);
+    STAILQ_INIT(rest);
+    for (struct intake_deferred *a; (a = STAILQ_FIRST(&in->deferred)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&in->deferred, next);
+        if (in->inbox.count == TRY_MAX || !belongs(in, a, &keys)) {
+            STAILQ_INSERT_TAIL(rest, a, next);
             continue;
         }
-        *at = a->next;
-        a->next = NULL;
-        *taken_end = a;
-        taken_end = &a->next;
+        STAILQ_INSERT_TAIL(taken, a, next);
         in->inbox.deliveries[in->inbox.count++] = a->delivery;
         in->deferred_count--;
         in->deferred_bytes -= a->size;
     }
-    in->deferred_end = &in->deferred;
-    intake_deferred_append(in, NULL);
-    return taken;
+    return true;
 }
 
-void intake_deferred_append(struct intake *in, struct intake_deferred *list)
+void intake_deferred_free(struct intake_deferred_list *list)
 {
-    while (*in->deferred_end)
-        in->deferred_end = &(*in->deferred_end)->next;
-    *in->deferred_end = list;
-    while (*in->deferred_end)
-        in->deferred_end = &(*in->deferred_end)->next;
-}
-
-void intake_deferred_free(struct intake_deferred *list)
-{
-    for (struct intake_deferred *next; list; list = next) {
-        next = list->next;
-        free(list);
+    for (struct intake_deferred *a; (a = STAILQ_FIRST(list)) != NULL;) {
+        STAILQ_REMOVE_HEAD(list, next);
+        free(a);
     }
 }
 
 void intake_deferred_clear(struct intake *in)
 {
-    intake_deferred_free(in->deferred);
-    in->deferred = NULL;
-    in->deferred_end = &in->deferred;
+    intake_deferred_free(&in->deferred);
     in->deferred_count = in->deferred_bytes = 0;
     in->deferred_retry_ms = 0;
 }
