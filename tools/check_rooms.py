@@ -76,7 +76,7 @@ SHORT = {
     # an algorithm
     'core/base/base64.c', 'core/base/random.c',
     # a rule tested alone
-    'gateway/runtime/once_rule.c', 'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
+    'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
     # the counts of an objective; a transport that RabbitMQ's plugin does
     'sql/operate/slo.c', 'amqp/topology/transport_plugin.c',
     # a security boundary: what a token may name, what must not leak, who did it
@@ -84,7 +84,6 @@ SHORT = {
     # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor
     'gateway/json/json_text.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
     # a structure that several threads or stages share
-    'gateway/pipeline/claimed_row.c',
     'gateway/runtime/notifier.c',
 }
 LONG = set()

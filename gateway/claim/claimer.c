@@ -32,9 +32,9 @@
 #define LOCK_LEAST_MS 10
 #define LOCK_MOST_MS 100
 
-static int sample_clock(struct claim_loop *l, struct err *e)
+static int sample_clock(struct claimer *c, struct err *e)
 {
-    struct claimer *c = l->own;
+    struct claim_loop *l = &c->loop;
     int64_t now_ms = clock_monotonic_ms();
     if (c->sampled_ms && now_ms - c->sampled_ms < CLOCK_EVERY_MS)
         return 0;
@@ -117,13 +117,8 @@ static enum looked look_sweep(struct claimer *c, struct claim_request *q, struct
     int64_t from_ms = q->due.from_ms;
     enum looked l = claim_within_limits(&c->loop, q, e);
     s->took_ms += clock_monotonic_ms() - began_ms;
-    if (l == LOOKED_ERROR && pg_is_locked_out(c->loop.pg) &&
-        locks_found(&c->loop.locks, c->loop.pg, q->due, e) > 0) {
-        err_clear(e);
-        return LOOKED_MORE; /* the same again, around them */
-    }
-    if (l == LOOKED_ERROR)
-        return l;
+    if (l == LOOKED_ERROR) /* perhaps the same again, around them */
+        return locks_go_around(&c->loop.locks, c->loop.pg, q->due, e) ? LOOKED_MORE : l;
     s->left.from_ms = l == LOOKED_DONE ? rest.from_ms : from_ms;
     s->floor_ms = l == LOOKED_DONE ? 0 : l == LOOKED_MORE ? c->loop.next_at_ms - FLOOR_BELOW_MS : s->floor_ms;
     if (s->left.from_ms >= s->left.to_ms)
@@ -173,13 +168,11 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
                    ? LOOKED_MORE
                    : LOOKED_DONE;
     const struct due_range days = {TIMESTAMP_MIN_MS, q->horizon_ms + 1};
-    if (!pg_is_locked_out(l->pg) || locks_found(&l->locks, l->pg, days, e) <= 0) {
-        if (claimed.unclear)
-            lease_end_instance(l->lease, l->instance);
-        return LOOKED_ERROR;
-    }
-    err_clear(e);
-    return LOOKED_MORE; /* the same again, around them */
+    if (locks_go_around(&l->locks, l->pg, days, e))
+        return LOOKED_MORE; /* the same again, around them */
+    if (claimed.unclear)
+        lease_end_instance(l->lease, l->instance);
+    return LOOKED_ERROR;
 }
 
 /* What failed harms no claim, unless the connection is gone. -1: it is. */
@@ -252,12 +245,6 @@ static enum looked look_once(struct claimer *c, struct err *e)
     return sweep != LOOKED_DONE ? sweep : hot;
 }
 
-static int64_t claimer_nap_ms(const struct config *config)
-{
-    int64_t ms = config->delivery.lead_ms / 2;
-    return ms < CLOCK_EVERY_MS ? ms : CLOCK_EVERY_MS;
-}
-
 /* A claim has left something to look after, for a moment. */
 static bool expects_late(const struct claimer *c)
 {
@@ -266,7 +253,9 @@ static bool expects_late(const struct claimer *c)
 
 static int64_t claimer_look(struct claim_loop *l, struct err *e)
 {
-    int64_t nap_ms = claimer_nap_ms(l->runtime->config);
+    int64_t nap_ms = l->nap_ms;
+    if (sample_clock(l->own, e) != 0)
+        return -1;
     switch (look_once(l->own, e)) {
     case LOOKED_ERROR:
         return -1;
@@ -280,12 +269,6 @@ static int64_t claimer_look(struct claim_loop *l, struct err *e)
     if (rate_look_is_busy(&((struct claimer *)l->own)->rates) && nap_ms > RATE_LOOK_NAP_MS)
         nap_ms = RATE_LOOK_NAP_MS;
     return expects_late(l->own) && nap_ms > LATE_EVERY_MS ? LATE_EVERY_MS : nap_ms;
-}
-
-static int64_t claimer_lock_timeout_ms(const struct config *config)
-{
-    int64_t ms = config->delivery.lead_ms / LOCK_SHARE;
-    return ms < LOCK_LEAST_MS ? LOCK_LEAST_MS : ms < LOCK_MOST_MS ? ms : LOCK_MOST_MS;
 }
 
 static void begin_connection(struct claim_loop *l)
@@ -305,18 +288,19 @@ static int push_fast(struct claim_loop *l, struct inflight *h)
 void *claimer_thread(void *arg)
 {
     static const struct claim_horizon lead = {
-        .name = "claimer",
-        .session = "postdate claimer",
+        .name = "postdate claimer",
         .listens = true,
-        .lock_timeout_ms = claimer_lock_timeout_ms,
-        .nap_ms = claimer_nap_ms,
         .begin = begin_connection,
-        .prepare = sample_clock,
         .look = claimer_look,
         .claim = claim_within_limits,
         .take = push_fast,
     };
     struct claimer *c = arg;
+    int64_t lead_ms = c->loop.runtime->config->delivery.lead_ms, lock_ms = lead_ms / LOCK_SHARE;
+    c->loop.nap_ms = lead_ms / 2 < CLOCK_EVERY_MS ? lead_ms / 2 : CLOCK_EVERY_MS;
+    c->loop.lock_timeout_ms = lock_ms < LOCK_LEAST_MS  ? LOCK_LEAST_MS
+                              : lock_ms < LOCK_MOST_MS ? lock_ms
+                                                       : LOCK_MOST_MS;
     c->loop.horizon = &lead;
     c->loop.notifier = &c->loop.runtime->claimer_notifier;
     c->loop.own = c;

@@ -61,10 +61,7 @@ int rate_look(struct rate_look *look, struct claim_loop *l, const struct claim_r
         }
         if (given >= 0)
             continue;
-        if (!pg_is_locked_out(l->pg) || locks_found(&l->locks, l->pg, days.due, e) <= 0)
-            return -1;
-        err_clear(e); /* the next look goes around them */
-        return 0;
+        return locks_go_around(&l->locks, l->pg, days.due, e) ? 0 : -1; /* the next look does */
     }
     int64_t took_ms = clock_monotonic_ms() - began_ms, rest_ms = took_ms * SWEEP_SHARE;
     if (days.sweep)

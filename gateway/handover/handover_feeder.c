@@ -6,7 +6,6 @@
  * whatever reason, is held by the gateway: the claimer takes everything that comes within its lead. */
 #include "gateway/handover/handover_feeder.h"
 #include "core/message/envelope.h"
-#include "gateway/pipeline/claimed_row.h"
 #include "sql/pipeline/handing.h"
 
 #define CLAIM_BYTES (4 * 1024 * 1024)
@@ -98,18 +97,6 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
     return looked == LOOKED_ERROR ? -1 : looked == LOOKED_MORE ? 0 : NAP_MS;
 }
 
-static int64_t feeder_nap_ms(const struct config *config)
-{
-    (void)config;
-    return NAP_MS;
-}
-
-static int64_t feeder_lock_timeout_ms(const struct config *config)
-{
-    (void)config;
-    return LOCK_TIMEOUT_MS;
-}
-
 static void begin_connection(struct claim_loop *l)
 {
     struct handover_feeder *feeder = l->own;
@@ -119,11 +106,8 @@ static void begin_connection(struct claim_loop *l)
 void *handover_feeder_thread(void *arg)
 {
     static const struct claim_horizon window = {
-        .name = "handover feeder",
-        .session = "postdate handover feeder",
+        .name = "postdate handover feeder",
         .one_piece = true,
-        .lock_timeout_ms = feeder_lock_timeout_ms,
-        .nap_ms = feeder_nap_ms,
         .begin = begin_connection,
         .look = feeder_look,
         .claim = claim_handover,
@@ -133,6 +117,8 @@ void *handover_feeder_thread(void *arg)
     feeder->loop.horizon = &window;
     feeder->loop.notifier = &feeder->loop.runtime->handover_feeder_notifier;
     feeder->loop.own = feeder;
+    feeder->loop.lock_timeout_ms = LOCK_TIMEOUT_MS;
+    feeder->loop.nap_ms = NAP_MS;
     feeder->loop.locks.runtime = feeder->loop.runtime;
     claim_loop_run(&feeder->loop);
     return NULL;

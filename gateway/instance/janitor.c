@@ -1,8 +1,9 @@
 /* Keeps the tables in order: makes partitions ahead of need, drops settled ones, forgets what is of no use
  * any more. On a session of its own, for it may take long; nothing waits for it. Each duty by itself: one
  * that fails is said once, tried again sooner, and keeps none of the others. */
-#include "gateway/instance/janitor.h"
+#include "gateway/instance/instance.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
 #include "sql/admin/bury.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/prune.h"
@@ -60,45 +61,24 @@ static int forget_keys(struct janitor *j, struct err *e)
     return prune_keys(j->pg, j->runtime->config->keys.key_memory_ms, e);
 }
 
-static int forget_moved(struct janitor *j, struct err *e)
+static int count_buried(struct janitor *j, int rc, int64_t buried)
 {
-    return prune_moved(j->pg, e);
-}
-
-static int forget_rates(struct janitor *j, struct err *e)
-{
-    return prune_rates(j->pg, e);
-}
-
-static int forget_requests(struct janitor *j, struct err *e)
-{
-    return idempotency_prune(j->pg, e);
+    metrics_add(&j->runtime->metrics, METRIC_DEAD, (uint64_t)buried);
+    return rc;
 }
 
 static int bury_lost_returns(struct janitor *j, struct err *e)
 {
     int64_t n;
     int rc = bury_recent(j->pg, &n, e);
-    metrics_add(&j->runtime->metrics, METRIC_DEAD, (uint64_t)n);
-    return rc;
+    return count_buried(j, rc, n);
 }
 
 static int bury_old_returns(struct janitor *j, struct err *e)
 {
     int64_t n;
     int rc = bury_old(j->pg, &n, e);
-    metrics_add(&j->runtime->metrics, METRIC_DEAD, (uint64_t)n);
-    return rc;
-}
-
-static int forget_lineages(struct janitor *j, struct err *e)
-{
-    return prune_lineage(j->pg, e);
-}
-
-static int forget_schedules(struct janitor *j, struct err *e)
-{
-    return recur_forget(j->pg, e);
+    return count_buried(j, rc, n);
 }
 
 static int fold_slo(struct janitor *j, struct err *e)
@@ -143,15 +123,16 @@ static int look_at_zones(struct janitor *j, struct err *e)
 struct duty {
     const char *name;
     int (*run)(struct janitor *j, struct err *e);
-    int64_t every_ms, at_ms; /* boottime: the next time */
-    bool failing;            /* it has been said */
+    int (*forget)(struct pg *c, struct err *e); /* in its place, where that is all */
+    int64_t every_ms, at_ms;                    /* boottime: the next time */
+    bool failing;                               /* it has been said */
 };
 
 static void run_duty(struct janitor *j, struct duty *d)
 {
     struct err e = {0};
     j->unfinished = false;
-    int rc = d->run(j, &e);
+    int rc = d->forget ? d->forget(j->pg, &e) : d->run(j, &e);
     d->at_ms = clock_boottime_ms() + (rc != 0 || j->unfinished ? AGAIN_MS : d->every_ms);
     if (rc != 0 && !d->failing && !pg_is_broken(j->pg))
         log_warning("%s: %s; trying again until it works", d->name, e.text);
@@ -159,19 +140,6 @@ static void run_duty(struct janitor *j, struct duty *d)
         log_info("%s: it works again", d->name);
     if (!pg_is_broken(j->pg))
         d->failing = rc != 0;
-}
-
-static void open_session(struct janitor *j)
-{
-    struct err e = {0};
-    if (j->pg && !pg_is_broken(j->pg))
-        return;
-    pg_close(j->pg);
-    j->pg = pg_open(j->runtime->config->postgres.url, "postdate janitor", &e);
-    if (j->pg)
-        server_status_succeeded(&j->runtime->postgres);
-    else
-        server_status_failed(&j->runtime->postgres, &e);
 }
 
 void *janitor_thread(void *arg)
@@ -182,22 +150,23 @@ void *janitor_thread(void *arg)
         {.name = "looking for time zones that changed", .run = look_at_zones, .every_ms = HOUR_MS},
         {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
         {.name = "keeping what could not go back long ago", .run = bury_old_returns, .every_ms = HOUR_MS},
-        {.name = "forgetting dead letters", .run = forget_lineages, .every_ms = 60000},
+        {.name = "forgetting dead letters", .forget = prune_lineage, .every_ms = 60000},
         {.name = "dividing months", .run = divide_months, .every_ms = HOUR_MS},
         {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},
         {.name = "dropping settled partitions", .run = drop_partitions, .every_ms = HOUR_MS},
-        {.name = "forgetting what happened to schedules", .run = forget_schedules, .every_ms = HOUR_MS},
+        {.name = "forgetting what happened to schedules", .forget = recur_forget, .every_ms = HOUR_MS},
         {.name = "forgetting keys", .run = forget_keys, .every_ms = HOUR_MS},
-        {.name = "forgetting ids of moved messages", .run = forget_moved, .every_ms = HOUR_MS},
+        {.name = "forgetting ids of moved messages", .forget = prune_moved, .every_ms = HOUR_MS},
         {.name = "counting what will be due", .run = count_forecast, .every_ms = TICK_MS},
         {.name = "adding up lateness", .run = fold_slo, .every_ms = HOUR_MS},
-        {.name = "forgetting removed rates", .run = forget_rates, .every_ms = HOUR_MS},
-        {.name = "forgetting Idempotency-Keys", .run = forget_requests, .every_ms = HOUR_MS},
+        {.name = "forgetting removed rates", .forget = prune_rates, .every_ms = HOUR_MS},
+        {.name = "forgetting Idempotency-Keys", .forget = idempotency_prune, .every_ms = HOUR_MS},
     };
     struct janitor *j = arg;
     j->started_ms = clock_boottime_ms();
     while (!runtime_stopping(j->runtime, STOP_INTAKE)) {
-        open_session(j);
+        struct err e = {0};
+        sessions_open_database(j->runtime, &j->pg, "postdate janitor", NULL, &e);
         for (size_t i = 0; i < sizeof duties / sizeof duties[0]; i++)
             if (j->pg && !pg_is_broken(j->pg) && clock_boottime_ms() >= duties[i].at_ms &&
                 !runtime_stopping(j->runtime, STOP_INTAKE))

@@ -8,9 +8,7 @@
 #ifndef POSTDATE_GATEWAY_INTAKE_INTAKE_H
 #define POSTDATE_GATEWAY_INTAKE_INTAKE_H
 
-#include "amqp/connection/broker.h"
 #include "amqp/topology/topology.h"
-#include "core/base/arena.h"
 #include "core/base/names.h"
 #include "core/base/random.h"
 #include "core/message/accept.h"
@@ -18,67 +16,41 @@
 #include "gateway/pipeline/handover.h"
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
-#include "gateway/runtime/log.h"
-#include "gateway/runtime/rejected.h"
-#include "gateway/runtime/runtime.h"
+#include "gateway/runtime/inbox.h"
 #include "sql/pipeline/store.h"
+#include <sys/queue.h>
 
-#define INTAKE_BATCH_MAX 1000
 #define INTAKE_QUEUES (SHARDS_MAX + 2) /* intake.queues of them; what expired; what has a time */
-#define INTAKE_BATCH_BYTES (8u * 1024 * 1024)
 #define INTAKE_DEFERRED_MAX 2000
-/* The most that a broker lets through by default (max_message_size). A body over max_body is read, too: it is
- * rejected, not lost. */
-#define INTAKE_BODY_MAX (128u * 1024 * 1024)
-
-enum intake_verdict {
-    INTAKE_STORE,    /* has an item in the batch */
-    INTAKE_REFUSED,  /* reason says why; to be rejected */
-    INTAKE_DEFERRED, /* to be deferred */
-    INTAKE_DONE,     /* stored, kept, a duplicate, or rejected: acknowledge it */
-};
-
-struct intake_delivery {
-    struct accept_input input; /* views into the batch's arena, or into the block of a message deferred */
-    uint64_t tag;
-    bool redelivered;
-    enum intake_verdict verdict;
-    struct bytes reason;        /* INTAKE_REFUSED; in the arena or the block */
-    struct bytes exchange, key; /* of an accepted message with a key; views */
-};
 
 /* A delivery that waits, with a copy of its bytes. */
 struct intake_deferred {
-    struct intake_deferred *next;
-    struct intake_delivery delivery;
+    STAILQ_ENTRY(intake_deferred) next;
+    struct inbox_delivery delivery;
     size_t size;
     uint8_t data[];
 };
+STAILQ_HEAD(intake_deferred_list, intake_deferred);
 
 struct intake {
     struct runtime *runtime;
     struct pipeline *pipeline;
     struct lease *lease;
     struct handover *handover;
-    struct notifier notifier;
+    struct inbox inbox;
     /* The thread's own. */
     struct accept_rules rules;
-    struct pg *pg;
-    struct broker *broker;
     struct topology_found found;
     struct broker_consumer consumers[INTAKE_QUEUES]; /* names in found, and below */
     char queue_names[SHARDS_MAX][SHARDS_NAME_SIZE], tags[SHARDS_MAX][24];
-    size_t consumer_count;
     bool delays_said;
     struct store_session session;
     struct store_locks locks;
-    struct arena arena;
-    struct intake_delivery deliveries[INTAKE_BATCH_MAX];
-    struct store_item items[INTAKE_BATCH_MAX];
-    struct store_handover offer;            /* what of this batch RabbitMQ may wait for */
-    size_t item_delivery[INTAKE_BATCH_MAX]; /* which delivery an item came from */
-    size_t count, item_count, bytes;
-    struct intake_deferred *deferred, **deferred_end;
+    struct store_item items[INBOX_BATCH_MAX];
+    struct store_handover offer;           /* what of this batch RabbitMQ may wait for */
+    size_t item_delivery[INBOX_BATCH_MAX]; /* which delivery an item came from */
+    size_t item_count;
+    struct intake_deferred_list deferred;
     size_t deferred_count, deferred_bytes;
     char probe_queue[NAMES_SIZE]; /* of this connection's probe; "": none was sent */
     enum stamp_verdict stamps;    /* what the last probe said */
@@ -88,24 +60,14 @@ struct intake {
     bool stamp_refused;           /* the broker does not allow the probe: not asked again */
     bool stamp_said;              /* what was logged last about time stamps */
     bool retrying;                /* the batch comes from those deferred */
-    bool careful;                 /* RabbitMQ ended the last channel over an error of its own */
-    size_t careful_count;         /* read since, over this connection … */
-    int64_t careful_ms;           /* … and when the last one was; monotonic */
-    bool progress;                /* something was acknowledged over this connection */
     int64_t deferred_retry_ms;    /* monotonic */
-    struct log_quota rejected;
-    struct rejected_pace pace;
-    struct reopened reopened;
-    int64_t cure_said_ms;      /* monotonic */
-    int64_t failed_warned_ms;  /* monotonic */
-    enum err_kind failed_kind; /* what was warned of then */
-    int64_t give_up_ms;        /* monotonic; storing this batch */
+    int64_t give_up_ms;           /* monotonic; storing this batch */
 };
 
 void *intake_thread(void *intake);
 
-/* intake_store.c: decides and stores deliveries[0..count) and gives each its verdict: afterwards none is
- * INTAKE_STORE. -1: nothing is sure, drop the connection. */
+/* intake_store.c: decides and stores the batch and gives each delivery its verdict: afterwards none is
+ * INBOX_OPEN. -1: nothing is sure, drop the connection. */
 int intake_store(struct intake *in, struct err *e);
 
 /* intake_handover.c: before a batch is stored: what of it may be handed over at once. NULL: nothing. */
@@ -116,10 +78,6 @@ void intake_hand_over(struct intake *in, const struct store_item *items, size_t 
 void intake_offer_unclear(struct intake *in);
 /* Is something stored that the feeder may claim? */
 bool intake_leaves_to_feeder(const struct intake *in);
-
-/* intake_deferred.c: publishes the refused ones to postdate.rejected; those confirmed become INTAKE_DONE, the
- * others INTAKE_DEFERRED. */
-void intake_reject(struct intake *in);
 
 /* intake_stamp.c: finds out whether the broker stamps what it takes. Before the first broker_consume of a
  * connection, with a database connection. -1: the broker's connection is dead; where the broker refused, the
@@ -134,21 +92,19 @@ void intake_weigh_stamps(struct intake *in, int64_t now_ms);
 /* The probe itself, come too late to tell anything? It is nobody's message. */
 bool intake_is_probe(const struct intake *in, const struct broker_event *ev);
 
-/* Opens the database connection if there is none that works. -1: not now; it has been said. */
-int intake_connect_database(struct intake *in, struct err *e);
-
 /* How many deliveries a session can have unacknowledged at most, however many queues it reads. */
 int64_t intake_unacknowledged_max(const struct config *c);
 
 /* intake_deferred.c */
 bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, struct bytes key);
 /* Keeps a copy. -1: there is no room for more: drop the connection, everything unacknowledged comes back. */
-int intake_deferred_add(struct intake *in, const struct intake_delivery *d, struct err *e);
-/* Moves some of those deferred into the (empty) batch, all of a few keys in order. Their blocks are returned
- * as a list to be freed with intake_deferred_free after the batch; NULL when it is not time yet. */
-struct intake_deferred *intake_deferred_take(struct intake *in);
-void intake_deferred_append(struct intake *in, struct intake_deferred *list);
-void intake_deferred_free(struct intake_deferred *list);
+int intake_deferred_add(struct intake *in, const struct inbox_delivery *d, struct err *e);
+/* Moves some of those deferred into the (empty) batch, all of a few keys in order, and all others to *rest:
+ * who is deferred again comes before these. Their blocks are to be freed with intake_deferred_free after the
+ * batch. False: it is not time yet. */
+bool intake_deferred_take(struct intake *in, struct intake_deferred_list *taken,
+                          struct intake_deferred_list *rest);
+void intake_deferred_free(struct intake_deferred_list *list);
 void intake_deferred_clear(struct intake *in);
 
 #endif

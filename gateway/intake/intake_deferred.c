@@ -9,20 +9,20 @@
 #define TRY_MAX 500
 #define BYTES_MAX (16u * 1024 * 1024)
 
-static bool same_key(const struct intake_delivery *d, struct bytes exchange, struct bytes key)
+static bool same_key(const struct inbox_delivery *d, struct bytes exchange, struct bytes key)
 {
     return d->key.len > 0 && bytes_equal(d->key, key) && bytes_equal(d->exchange, exchange);
 }
 
 bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, struct bytes key)
 {
-    for (const struct intake_deferred *a = in->deferred; a; a = a->next)
+    for (const struct intake_deferred *a = STAILQ_FIRST(&in->deferred); a; a = STAILQ_NEXT(a, next))
         if (same_key(&a->delivery, exchange, key))
             return true;
     return false;
 }
 
-int intake_deferred_add(struct intake *in, const struct intake_delivery *d, struct err *e)
+int intake_deferred_add(struct intake *in, const struct inbox_delivery *d, struct err *e)
 {
     const struct accept_input *i = &d->input;
     size_t size = bytes_copy_size(i->exchange) + bytes_copy_size(i->routing_key) +
@@ -45,8 +45,9 @@ int intake_deferred_add(struct intake *in, const struct intake_delivery *d, stru
     a->delivery.reason = bytes_copy(&at, d->reason);
     a->delivery.exchange = bytes_copy(&at, d->exchange);
     a->delivery.key = bytes_copy(&at, d->key);
-    *in->deferred_end = a;
-    in->deferred_end = &a->next;
+    if (d->reason.len > 0) /* nobody waits behind one that is refused */
+        a->delivery.key.len = 0;
+    STAILQ_INSERT_TAIL(&in->deferred, a, next);
     in->deferred_count++;
     in->deferred_bytes += size;
     if (in->deferred_retry_ms == 0)
@@ -59,111 +60,47 @@ static bool belongs(const struct intake *in, const struct intake_deferred *a, si
 {
     if (a->delivery.key.len == 0)
         return true;
-    for (size_t i = 0; i < in->count; i++)
-        if (same_key(&in->deliveries[i], a->delivery.exchange, a->delivery.key))
+    for (size_t i = 0; i < in->inbox.count; i++)
+        if (same_key(&in->inbox.deliveries[i], a->delivery.exchange, a->delivery.key))
             return true;
     return (*keys)++ < KEYS_PER_TRY;
 }
 
-struct intake_deferred *intake_deferred_take(struct intake *in)
+bool intake_deferred_take(struct intake *in, struct intake_deferred_list *taken,
+                          struct intake_deferred_list *rest)
 {
     int64_t now_ms = clock_monotonic_ms();
-    struct intake_deferred *taken = NULL, **taken_end = &taken;
     size_t keys = 0;
-    if (!in->deferred || now_ms < in->deferred_retry_ms)
-        return NULL;
+    if (STAILQ_EMPTY(&in->deferred) || now_ms < in->deferred_retry_ms)
+        return false;
     in->deferred_retry_ms = now_ms + RETRY_MS;
-    for (struct intake_deferred **at = &in->deferred; *at && in->count < TRY_MAX;) {
-        struct intake_deferred *a = *at;
-        if (!belongs(in, a, &keys)) {
-            at = &a->next;
+    STAILQ_INIT(taken);
+    STAILQ_INIT(rest);
+    for (struct intake_deferred *a; (a = STAILQ_FIRST(&in->deferred)) != NULL;) {
+        STAILQ_REMOVE_HEAD(&in->deferred, next);
+        if (in->inbox.count == TRY_MAX || !belongs(in, a, &keys)) {
+            STAILQ_INSERT_TAIL(rest, a, next);
             continue;
         }
-        *at = a->next;
-        a->next = NULL;
-        *taken_end = a;
-        taken_end = &a->next;
-        in->deliveries[in->count++] = a->delivery;
+        STAILQ_INSERT_TAIL(taken, a, next);
+        in->inbox.deliveries[in->inbox.count++] = a->delivery;
         in->deferred_count--;
         in->deferred_bytes -= a->size;
     }
-    in->deferred_end = &in->deferred;
-    intake_deferred_append(in, NULL);
-    return taken;
+    return true;
 }
 
-void intake_deferred_append(struct intake *in, struct intake_deferred *list)
+void intake_deferred_free(struct intake_deferred_list *list)
 {
-    while (*in->deferred_end)
-        in->deferred_end = &(*in->deferred_end)->next;
-    *in->deferred_end = list;
-    while (*in->deferred_end)
-        in->deferred_end = &(*in->deferred_end)->next;
-}
-
-void intake_deferred_free(struct intake_deferred *list)
-{
-    for (struct intake_deferred *next; list; list = next) {
-        next = list->next;
-        free(list);
+    for (struct intake_deferred *a; (a = STAILQ_FIRST(list)) != NULL;) {
+        STAILQ_REMOVE_HEAD(list, next);
+        free(a);
     }
 }
 
 void intake_deferred_clear(struct intake *in)
 {
-    intake_deferred_free(in->deferred);
-    in->deferred = NULL;
-    in->deferred_end = &in->deferred;
+    intake_deferred_free(&in->deferred);
     in->deferred_count = in->deferred_bytes = 0;
     in->deferred_retry_ms = 0;
-}
-
-/* --- what is refused: to postdate.rejected; while that takes nothing, or does not answer, deferred, and all
- * others go on */
-
-/* Those confirmed are done, the others are offered again. */
-static void keep_verdicts(struct intake *in, const struct rejected *list)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < in->count; i++) {
-        struct intake_delivery *d = &in->deliveries[i];
-        if (d->verdict != INTAKE_REFUSED)
-            continue;
-        bool done = list && list[n++].done;
-        d->verdict = done ? INTAKE_DONE : INTAKE_DEFERRED;
-        if (!done)
-            d->key.len = 0;
-    }
-}
-
-static size_t list_refused(struct intake *in, struct rejected *list)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < in->count; i++)
-        if (in->deliveries[i].verdict == INTAKE_REFUSED) {
-            if (list)
-                list[n] =
-                    (struct rejected){.input = in->deliveries[i].input, .reason = in->deliveries[i].reason};
-            n++;
-        }
-    return n;
-}
-
-void intake_reject(struct intake *in)
-{
-    struct err e = {0};
-    size_t refused = list_refused(in, NULL);
-    if (refused == 0)
-        return;
-    struct rejected *list = arena_alloc(&in->arena, refused * sizeof *list);
-    if (!list) {
-        log_warning("out of memory for %zu refused messages, trying again", refused);
-    } else {
-        list_refused(in, list);
-        if (rejected_publish(in->runtime, &in->pace, list, refused, &e) == 0)
-            rejected_say_moved(&in->rejected, list, refused, "message");
-        else
-            rejected_say_waits(&in->pace, list, refused, "message", &e);
-    }
-    keep_verdicts(in, list);
 }

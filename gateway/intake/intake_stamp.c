@@ -28,7 +28,7 @@
 static int database_ms(struct intake *in, bool up, int64_t *out_ms, struct err *e)
 {
     int64_t us;
-    if (store_clock(in->pg, &us, e) != 0)
+    if (store_clock(in->inbox.pg, &us, e) != 0)
         return -1;
     *out_ms = us / 1000 + (up && us % 1000 != 0);
     return 0;
@@ -98,7 +98,7 @@ int intake_find_stamps(struct intake *in, struct err *e)
     in->stamps = STAMP_NONE;
     if (in->stamp_refused)
         return 0;
-    if (probe(in, in->broker, in->probe_queue, &f, e) != 0) {
+    if (probe(in, in->inbox.broker, in->probe_queue, &f, e) != 0) {
         in->stamp_refused = !err_is_transient(e);
         if (in->stamp_refused)
             log_info("cannot check whether RabbitMQ stamps messages; delays count from when the gateway "
@@ -116,8 +116,8 @@ static bool reads_late(const struct intake *in, int64_t now_ms)
     struct wire_properties p;
     struct wire_field f;
     int64_t stamp_ms, waited_ms;
-    for (size_t i = 0; i < in->count; i++)
-        if (wire_properties_read(in->deliveries[i].input.properties, &p, NULL) == 0 &&
+    for (size_t i = 0; i < in->inbox.count; i++)
+        if (wire_properties_read(in->inbox.deliveries[i].input.properties, &p, NULL) == 0 &&
             wire_find(p.headers, STAMP_HEADER, &f) && wire_field_int(&f, &stamp_ms) &&
             !__builtin_sub_overflow(now_ms - in->rules.stamp_behind_ms, stamp_ms, &waited_ms) &&
             waited_ms > READ_LATE_MS)

@@ -1,6 +1,5 @@
 #include "gateway/intake/intake.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
 
 #include "core/base/timestamp.h"
@@ -11,13 +10,6 @@
 #define PATIENCE_MS                                                                                          \
     15000 /* how long a batch waits for the database with the broker's connection unattended */
 #define PAUSE_MS 100
-
-static void refuse(struct intake *in, struct intake_delivery *d, const char *reason, enum metric why)
-{
-    metrics_add(&in->runtime->metrics, why, 1);
-    d->verdict = INTAKE_REFUSED;
-    d->reason = arena_copy(&in->arena, bytes_of_str(reason));
-}
 
 static struct bytes message_id_of(struct bytes properties)
 {
@@ -30,15 +22,15 @@ static struct bytes message_id_of(struct bytes properties)
 /* Decides one delivery. -1: out of memory. */
 static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
 {
-    struct intake_delivery *d = &in->deliveries[i];
+    struct inbox_delivery *d = &in->inbox.deliveries[i];
     struct store_item *item = &in->items[in->item_count];
     struct message *m = &item->message;
     *item = (struct store_item){.redelivered = d->redelivered};
-    d->verdict = INTAKE_STORE;
-    if (accept_message(&in->rules, &d->input, now_ms, &in->arena, m, e) != 0) {
+    d->verdict = INBOX_OPEN;
+    if (accept_message(&in->rules, &d->input, now_ms, &in->inbox.arena, m, e) != 0) {
         if (e->kind != ERR_REJECT)
             return -1;
-        refuse(in, d, e->text, METRIC_REJECTED_INVALID);
+        inbox_refuse(&in->inbox, d, e->text, METRIC_REJECTED_INVALID);
         err_clear(e);
         return 0;
     }
@@ -47,18 +39,13 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     d->exchange = m->exchange;
     d->key = m->key;
     if (m->key.len && intake_deferred_has_key(in, m->exchange, m->key)) {
-        d->verdict = INTAKE_DEFERRED; /* behind the one that waits for the same key: their order counts */
+        d->verdict = INBOX_LATER; /* behind the one that waits for the same key: their order counts */
         return 0;
     }
     m->id = message_id_new(m->due_ms);
     item->message_id = message_id_of(d->input.properties);
     in->item_delivery[in->item_count++] = i;
     return 0;
-}
-
-int intake_connect_database(struct intake *in, struct err *e)
-{
-    return sessions_open_store(in->runtime, &in->pg, "postdate intake", e);
 }
 
 static struct store_options store_options(struct intake *in)
@@ -73,14 +60,14 @@ static struct store_options store_options(struct intake *in)
 static struct pg *connect_database(void *ctx, struct err *e)
 {
     struct intake *in = ctx;
-    return intake_connect_database(in, e) == 0 ? in->pg : NULL;
+    return inbox_open_database(&in->inbox, e) == 0 ? in->inbox.pg : NULL;
 }
 
 static void close_database(void *ctx)
 {
     struct intake *in = ctx;
-    pg_close(in->pg);
-    in->pg = NULL;
+    pg_close(in->inbox.pg);
+    in->inbox.pg = NULL;
 }
 
 static bool nap(void *ctx, int64_t ms)
@@ -88,7 +75,7 @@ static bool nap(void *ctx, int64_t ms)
     struct intake *in = ctx;
     if (clock_monotonic_ms() > in->give_up_ms || runtime_stopping(in->runtime, STOP_INTAKE))
         return false;
-    notifier_wait(&in->notifier, -1, ms * 1000000);
+    notifier_wait(&in->inbox.notifier, -1, ms * 1000000);
     return true;
 }
 
@@ -118,14 +105,15 @@ static int store_singly(struct intake *in, struct err *e)
 {
     for (size_t i = 0; i < in->item_count; i++) {
         const struct store_options o = store_options(in);
-        if (store_accept(in->pg, &o, &in->items[i], 1, e) == 0) {
+        if (store_accept(in->inbox.pg, &o, &in->items[i], 1, e) == 0) {
             intake_hand_over(in, &in->items[i], 1);
             continue;
         }
         intake_offer_unclear(in);
         if (e->kind != ERR_REJECT)
             return -1;
-        refuse(in, &in->deliveries[in->item_delivery[i]], e->text, METRIC_REJECTED_DATABASE);
+        inbox_refuse(&in->inbox, &in->inbox.deliveries[in->item_delivery[i]], e->text,
+                     METRIC_REJECTED_DATABASE);
         in->items[i].result = STORE_DUPLICATE; /* nothing more to do with the item itself */
         err_clear(e);
     }
@@ -134,8 +122,8 @@ static int store_singly(struct intake *in, struct err *e)
 
 static void tell_stored(struct intake *in, int64_t now_ms)
 {
-    if (store_begun_ms(in->pg) > now_ms)
-        now_ms = store_begun_ms(in->pg);
+    if (store_begun_ms(in->inbox.pg) > now_ms)
+        now_ms = store_begun_ms(in->inbox.pg);
     runtime_ring_claimer(in->runtime, in->items, in->item_count, now_ms);
     if (in->runtime->transport && intake_leaves_to_feeder(in))
         notifier_notify(&in->runtime->handover_feeder_notifier);
@@ -145,23 +133,23 @@ static void give_verdicts(struct intake *in)
 {
     for (size_t i = 0; i < in->item_count; i++) {
         const struct store_item *item = &in->items[i];
-        struct intake_delivery *d = &in->deliveries[in->item_delivery[i]];
+        struct inbox_delivery *d = &in->inbox.deliveries[in->item_delivery[i]];
         if (item->result == STORE_CONFLICT) {
             char text[400], key[300];
             snprintf(text, sizeof text,
                      "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
                      bytes_printable(item->message.key, key, sizeof key));
-            refuse(in, d, text, METRIC_REJECTED_CONFLICT);
+            inbox_refuse(&in->inbox, d, text, METRIC_REJECTED_CONFLICT);
         } else if (item->result == STORE_WAITS) {
-            d->verdict = INTAKE_DEFERRED;
-        } else if (d->verdict == INTAKE_STORE) {
+            d->verdict = INBOX_LATER;
+        } else if (d->verdict == INBOX_OPEN) {
             bool stored = item->result == STORE_ACCEPTED || item->result == STORE_REPLACED;
             metrics_add(&in->runtime->metrics,
                         stored                       ? METRIC_INTAKE_ACCEPTED
                         : item->result == STORE_KEPT ? METRIC_INTAKE_KEPT
                                                      : METRIC_INTAKE_DUPLICATE,
                         1);
-            d->verdict = INTAKE_DONE;
+            d->verdict = INBOX_DONE;
         }
     }
 }
@@ -170,13 +158,12 @@ static void give_verdicts(struct intake *in)
  * so there it is asked for. */
 static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
-    int64_t us;
-    if (in->stamps == STAMP_NONE && runtime_now_ms(in->runtime, out_ms))
-        return 0;
-    if (store_clock(in->pg, &us, e) != 0)
-        return -1;
+    int64_t us = 0;
+    if (in->stamps == STAMP_NONE)
+        return inbox_now_ms(&in->inbox, out_ms, e);
+    int rc = store_clock(in->inbox.pg, &us, e);
     *out_ms = us / 1000;
-    return 0;
+    return rc;
 }
 
 int intake_store(struct intake *in, struct err *e)
@@ -187,8 +174,8 @@ int intake_store(struct intake *in, struct err *e)
     intake_weigh_stamps(in, now_ms);
     in->rules.hold = startup_hold_policy(in->runtime);
     in->item_count = 0;
-    for (size_t i = 0; i < in->count; i++)
-        if (in->deliveries[i].verdict != INTAKE_REFUSED && decide(in, i, now_ms, e) != 0)
+    for (size_t i = 0; i < in->inbox.count; i++)
+        if (in->inbox.deliveries[i].verdict != INBOX_REFUSED && decide(in, i, now_ms, e) != 0)
             return -1;
     if (in->item_count == 0)
         return 0;

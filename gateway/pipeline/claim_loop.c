@@ -1,6 +1,54 @@
 #include "gateway/pipeline/claim_loop.h"
 
-#include "gateway/pipeline/claimed_row.h"
+#include "core/base/buf.h"
+#include "gateway/json/json_message.h"
+#include "gateway/runtime/sessions.h"
+
+#define ENCODED_MAX (1u << 20)
+
+void claimed_row_hear_clock(struct lease *lease, struct runtime *rt, const struct claimed_row *row,
+                            int64_t *sent_ns)
+{
+    if (*sent_ns == 0)
+        return; /* the first row's is enough */
+    const struct db_clock_answer a = {row->clock_us, *sent_ns, clock_monotonic_ns()};
+    lease_hear_clock(lease, rt, &a, CLOCK_CAME_ALONG);
+    *sent_ns = 0;
+}
+
+struct inflight *claimed_row_to_inflight(struct pipeline *p, const struct claimed_row *row, int32_t instance,
+                                         bool *refused)
+{
+    struct claimed_row encoded = *row;
+    struct buf properties;
+    struct err e = {0};
+    *refused = false;
+    if (row->properties_json.len == 0)
+        return inflight_new(row, instance, &p->claimed);
+    buf_init(&properties, ENCODED_MAX);
+    int rc = json_message_encode(row->properties_json, &properties, &e);
+    *refused = rc != 0 && e.kind == ERR_REJECT; /* else memory is short, which is not the message's fault */
+    if (rc == 0)
+        encoded.message.properties = buf_bytes(&properties);
+    struct inflight *h = rc == 0 || *refused ? inflight_new(&encoded, instance, &p->claimed) : NULL;
+    buf_free(&properties);
+    if (h && *refused)
+        inflight_set_error(h, INFLIGHT_REFUSED, e.text);
+    return h;
+}
+
+int claimed_row_handover_horizon(const struct config *c, struct pg *pg, int64_t now_ms, int64_t *out_ms,
+                                 struct err *e)
+{
+    int64_t fed_ms, end_ms = now_ms + c->handover.window_ms;
+    if (c->handover.feeder == FEEDER_CRON) {
+        if (claim_fed_until(pg, &fed_ms, e) != 0)
+            return -1;
+        end_ms = fed_ms < end_ms ? fed_ms : end_ms;
+    }
+    *out_ms = end_ms;
+    return 0;
+}
 
 /* Nobody has heard of the last publish or hand-over of it: its gateway died, or RabbitMQ did not release it.
  * One that was tried before waits in doubt because RabbitMQ refused it, or the connection was lost. */
@@ -106,9 +154,7 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
     bool asked = false;
     while (locked_days_piece(&l->locks.days, &left, &q->due)) {
         enum looked one = l->horizon->claim(l, q, e);
-        if (one == LOOKED_ERROR && !asked && pg_is_locked_out(l->pg) &&
-            locks_found(&l->locks, l->pg, q->due, e) > 0) {
-            err_clear(e);
+        if (one == LOOKED_ERROR && !asked && locks_go_around(&l->locks, l->pg, q->due, e)) {
             asked = true;
             left.from_ms = q->due.from_ms;
             continue;
@@ -127,13 +173,11 @@ static void run_connected(struct claim_loop *l, struct err *e)
 {
     const struct claim_horizon *horizon = l->horizon;
     while (!runtime_stopping(l->runtime, STOP_INTAKE)) {
-        if (horizon->prepare && horizon->prepare(l, e) != 0)
-            return;
         int64_t nap_ms = horizon->look(l, e);
         if (nap_ms < 0 && (pg_is_broken(l->pg) || !err_is_transient(e)))
             return;
         if (nap_ms < 0) /* a lock or a limit: the next look tries again */
-            nap_ms = horizon->nap_ms(l->runtime->config);
+            nap_ms = l->nap_ms;
         if (nap_ms == 0)
             continue;
         notifier_wait(l->notifier, horizon->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);
@@ -147,27 +191,33 @@ static void run_connected(struct claim_loop *l, struct err *e)
     }
 }
 
+static int open_session(struct claim_loop *l, struct err *e)
+{
+    if (sessions_open_database(l->runtime, &l->pg, l->horizon->name, NULL, e) != 0)
+        return -1;
+    if ((!l->horizon->listens || pg_listen(l->pg, e) == 0) && claim_setup(l->pg, l->lock_timeout_ms, e) == 0)
+        return 0;
+    server_status_failed(&l->runtime->postgres, e);
+    return -1;
+}
+
 void claim_loop_run(struct claim_loop *l)
 {
-    const struct claim_horizon *horizon = l->horizon;
     struct err e = {0};
     unsigned attempt = 0;
     while (!runtime_stopping(l->runtime, STOP_INTAKE)) {
-        l->pg = pg_open(l->runtime->config->postgres.url, horizon->session, &e);
-        if (!l->pg || (horizon->listens && pg_listen(l->pg, &e) != 0) ||
-            claim_setup(l->pg, horizon->lock_timeout_ms(l->runtime->config), &e) != 0) {
-            pg_close(l->pg);
-            server_status_failed(&l->runtime->postgres, &e);
-            notifier_wait(l->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
-            continue;
-        }
-        server_status_succeeded(&l->runtime->postgres);
-        attempt = 0;
-        horizon->begin(l);
         err_clear(&e);
-        run_connected(l, &e);
+        bool open = open_session(l, &e) == 0;
+        if (open) {
+            attempt = 0;
+            l->horizon->begin(l);
+            run_connected(l, &e);
+        }
         if (e.kind != ERR_NONE)
-            log_debug("%s: %s", horizon->name, e.text);
+            log_debug("%s: %s", l->horizon->name, e.text);
         pg_close(l->pg);
+        l->pg = NULL;
+        if (!open)
+            notifier_wait(l->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
     }
 }

@@ -18,14 +18,10 @@ struct claim_loop;
 enum looked { LOOKED_DONE, LOOKED_MORE, LOOKED_FULL, LOOKED_ERROR };
 
 struct claim_horizon {
-    const char *name;
-    const char *session; /* as Postgres shows it */
-    bool listens;        /* for NOTIFY */
-    bool one_piece;      /* one with rows is enough for a look */
-    int64_t (*lock_timeout_ms)(const struct config *c);
-    int64_t (*nap_ms)(const struct config *c);           /* after a look that met a lock or a limit */
-    void (*begin)(struct claim_loop *l);                 /* on a new connection */
-    int (*prepare)(struct claim_loop *l, struct err *e); /* before each look; NULL: nothing. -1: reconnect */
+    const char *name;                    /* as Postgres shows it */
+    bool listens;                        /* for NOTIFY */
+    bool one_piece;                      /* one with rows is enough for a look */
+    void (*begin)(struct claim_loop *l); /* on a new connection */
     /* One look. How long to sleep in ms (0: there is more), or -1. */
     int64_t (*look)(struct claim_loop *l, struct err *e);
     /* Claims once within q->due: claim_loop_claim, perhaps with limits. */
@@ -40,7 +36,9 @@ struct claim_loop { /* one thread's */
     struct handover *handover;
     const struct claim_horizon *horizon;
     struct notifier *notifier;
-    void *own; /* the horizon's */
+    void *own;               /* the horizon's */
+    int64_t lock_timeout_ms; /* of a claim */
+    int64_t nap_ms;          /* after a look that met a lock or a limit */
     struct pg *pg;
     struct locks locks;
     int32_t instance;          /* under which this look claims */
@@ -70,5 +68,24 @@ enum looked claim_loop_end(struct claim_loop *l, const struct claim_request *q, 
 enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e);
 /* The same around the days that are locked. l->next_at_ms: the least of those pieces that have more. */
 enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *q, struct err *e);
+
+/* --- for all that claim */
+
+/* A copy of the row that can be published: properties that SQL stored as JSON are encoded. NULL: out of
+ * memory. *refused: they can't be, which is the message's error; settle it as SETTLE_FAILED. For the claiming
+ * threads. */
+struct inflight *claimed_row_to_inflight(struct pipeline *p, const struct claimed_row *row, int32_t instance,
+                                         bool *refused);
+
+/* Before a row of a claim is judged: its clock. A row that was stored after the database's clock was set back
+ * is not judged by what that clock was before. *sent_ns: monotonic, when the claim was asked for; 0
+ * afterwards. */
+void claimed_row_hear_clock(struct lease *lease, struct runtime *rt, const struct claimed_row *row,
+                            int64_t *sent_ns);
+
+/* Up to when messages are handed over, at now_ms of the database: the window's end, or, where cron feeds,
+ * what was fed so far if that is less. -1: the database did not say. */
+int claimed_row_handover_horizon(const struct config *c, struct pg *pg, int64_t now_ms, int64_t *out_ms,
+                                 struct err *e);
 
 #endif

@@ -2,6 +2,8 @@
  * would be needed does no harm, for what is settled stays as it is. */
 #include "gateway/pipeline/delivered_ring.h"
 
+#include "gateway/runtime/guard.h"
+
 /* So long before the settler wrote something down for the last time, what waits for it now may have been
  * delivered; and so long before a database crashed, what it had been told last, and forgot: three times
  * wal_writer_delay, which is 200 ms. */
@@ -23,12 +25,11 @@ void delivered_ring_close(struct delivered_ring *ring)
  * given up as if it had been taken. */
 void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int64_t now_ms)
 {
-    pthread_mutex_lock(&ring->lock);
+    GUARD(&ring->lock);
     ring->items[ring->added++ % DELIVERED_RING_SIZE] =
         (struct delivered_ring_item){.id = id, .at_ms = now_ms};
     if (ring->added - ring->taken > DELIVERED_RING_SIZE)
         ring->taken = ring->added - DELIVERED_RING_SIZE;
-    pthread_mutex_unlock(&ring->lock);
 }
 
 /* A database that is merely slow is given time: proofs make work for it, too. */
@@ -48,13 +49,12 @@ size_t delivered_ring_take(struct delivered_ring *ring, const struct delivered_u
     size_t n = 0;
     if (since_ms == INT64_MAX)
         return 0;
-    pthread_mutex_lock(&ring->lock);
+    GUARD(&ring->lock);
     /* The times only grow, so that what is passed over is passed over once. */
     for (; ring->taken < ring->added && n < max; ring->taken++) {
         const struct delivered_ring_item *item = &ring->items[ring->taken % DELIVERED_RING_SIZE];
         if (item->at_ms >= since_ms)
             out[n++] = item->id;
     }
-    pthread_mutex_unlock(&ring->lock);
     return n;
 }

@@ -76,7 +76,7 @@ struct inflight {
     bool unproven;        /* destination_cache.h: in flight to a destination that has not confirmed lately */
     struct message message; /* views into data */
     enum settle_kind outcome;
-    bool unsettled; /* counted so, see result_queue.h */
+    bool unsettled; /* counted so, see queues.h */
     uint64_t unsettled_number;
     int64_t unsettled_ms; /* monotonic: since when */
     int64_t next_at_ms;

@@ -2,6 +2,7 @@
 
 #include "amqp/topology/transport.h"
 #include "core/base/clock.h"
+#include "gateway/runtime/guard.h"
 #include "gateway/runtime/sessions.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,9 +15,8 @@ static pthread_mutex_t lock =
 
 void last_hop_routes_open(struct last_hop_routes *routes, struct runtime *rt, struct handover *handover)
 {
-    pthread_mutex_lock(&lock);
+    GUARD(&lock);
     *routes = (struct last_hop_routes){.runtime = rt, .handover = handover};
-    pthread_mutex_unlock(&lock);
 }
 
 static struct last_hop_route *find_route(struct last_hop_routes *routes, struct bytes exchange)
@@ -101,18 +101,17 @@ static bool is_fresh(const struct last_hop_routes *routes, const struct last_hop
 static int note_answer(struct last_hop_routes *routes, struct bytes exchange, bool leads, int epoch,
                        int64_t now_ms)
 {
-    pthread_mutex_lock(&lock);
+    GUARD(&lock);
     struct last_hop_route *route = find_route(routes, exchange);
     if (!route)
         route = add_route(routes, exchange);
-    if (route) {
-        route->leads = leads;
-        route->wanted = false;
-        route->asked_ms = now_ms;
-        route->epoch = epoch;
-    }
-    pthread_mutex_unlock(&lock);
-    return route ? 0 : -1;
+    if (!route)
+        return -1;
+    route->leads = leads;
+    route->wanted = false;
+    route->asked_ms = now_ms;
+    route->epoch = epoch;
+    return 0;
 }
 
 int last_hop_routes_lead_to(struct last_hop_routes *routes, struct bytes exchange, int64_t fresh_ms,
@@ -149,11 +148,9 @@ enum last_hop_lead last_hop_routes_know(struct last_hop_routes *routes, struct b
     enum last_hop_lead lead = LEADS_UNKNOWN;
     if (!can_lead(exchange))
         return LEADS_NOWHERE;
-    pthread_mutex_lock(&lock);
-    if (!routes->runtime) { /* closed */
-        pthread_mutex_unlock(&lock);
+    GUARD(&lock);
+    if (!routes->runtime) /* closed */
         return LEADS_UNKNOWN;
-    }
     struct last_hop_route *route = find_route(routes, exchange);
     if (is_fresh(routes, route, fresh_ms))
         lead = route->leads ? LEADS_THERE : LEADS_NOWHERE;
@@ -161,21 +158,19 @@ enum last_hop_lead last_hop_routes_know(struct last_hop_routes *routes, struct b
         lead = LEADS_UNSAID;
     if (!is_fresh(routes, route, fresh_ms / 2) && (route || (route = add_route(routes, exchange)) != NULL))
         *asks = route->wanted = true;
-    pthread_mutex_unlock(&lock);
     return lead;
 }
 
 /* False: there is none. */
 static bool find_wanted(const struct last_hop_routes *routes, struct last_hop_route *out)
 {
-    bool found = false;
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < routes->count && !found; i++) {
-        found = routes->entries[i].wanted;
+    GUARD(&lock);
+    for (int i = 0; i < routes->count; i++) {
         *out = routes->entries[i];
+        if (out->wanted)
+            return true;
     }
-    pthread_mutex_unlock(&lock);
-    return found;
+    return false;
 }
 
 /* That a delivery exchange is gone is news for whoever believes to know it. */
@@ -201,8 +196,7 @@ bool last_hop_routes_find_out(struct last_hop_routes *routes)
 void last_hop_routes_close(struct last_hop_routes *routes)
 {
     broker_close(routes->broker);
-    pthread_mutex_lock(&lock);
+    GUARD(&lock);
     free(routes->entries);
     *routes = (struct last_hop_routes){.runtime = NULL};
-    pthread_mutex_unlock(&lock);
 }

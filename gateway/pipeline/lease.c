@@ -1,6 +1,7 @@
 #include "gateway/pipeline/lease.h"
 
 #include "core/base/clock.h"
+#include "gateway/runtime/guard.h"
 #include "gateway/runtime/log.h"
 #include <inttypes.h>
 
@@ -19,11 +20,10 @@ void lease_close(struct lease *lease)
 
 void lease_renew(struct lease *lease, int32_t instance, int64_t deadline_ms)
 {
-    pthread_mutex_lock(&lease->lock);
+    GUARD(&lease->lock);
     lease->unclear = lease->unclear && instance == lease->instance;
     lease->instance = instance;
     lease->deadline_ms = deadline_ms;
-    pthread_mutex_unlock(&lease->lock);
 }
 
 void lease_end(struct lease *lease)
@@ -33,17 +33,14 @@ void lease_end(struct lease *lease)
 
 void lease_shorten(struct lease *lease, int64_t ms)
 {
-    pthread_mutex_lock(&lease->lock);
+    GUARD(&lease->lock);
     lease->deadline_ms = ms < lease->deadline_ms ? lease->deadline_ms - ms : 0;
-    pthread_mutex_unlock(&lease->lock);
 }
 
 int32_t lease_instance(struct lease *lease)
 {
-    pthread_mutex_lock(&lease->lock);
-    int32_t instance = clock_boottime_ms() < lease->deadline_ms ? lease->instance : 0;
-    pthread_mutex_unlock(&lease->lock);
-    return instance;
+    GUARD(&lease->lock);
+    return clock_boottime_ms() < lease->deadline_ms ? lease->instance : 0;
 }
 
 void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_clock_answer *a,
@@ -65,18 +62,15 @@ void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_c
 
 void lease_end_instance(struct lease *lease, int32_t instance)
 {
-    pthread_mutex_lock(&lease->lock);
-    bool is_it = instance == lease->instance;
-    lease->unclear = lease->unclear || is_it;
-    pthread_mutex_unlock(&lease->lock);
-    if (is_it)
-        notifier_notify(&lease->notifier);
+    GUARD(&lease->lock);
+    if (instance != lease->instance)
+        return;
+    lease->unclear = true;
+    notifier_notify(&lease->notifier);
 }
 
 bool lease_is_unclear(struct lease *lease)
 {
-    pthread_mutex_lock(&lease->lock);
-    bool unclear = lease->unclear;
-    pthread_mutex_unlock(&lease->lock);
-    return unclear;
+    GUARD(&lease->lock);
+    return lease->unclear;
 }

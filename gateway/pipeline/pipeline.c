@@ -93,10 +93,10 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
     h->later_us = now_us - h->at_ms * 1000;
     h->late_us = h->rated ? h->later_us : now_us - h->message.due_ms * 1000; /* a rate is nobody's fault */
     if (h->rated)
-        metrics_rate_waited(&rt->metrics, (h->at_ms - h->message.due_ms) * 1000);
-    metrics_lateness(&rt->metrics, h->late_us);
+        metrics_observe(&rt->metrics.rate_waited, (h->at_ms - h->message.due_ms) * 1000);
+    metrics_observe(&rt->metrics.lateness, h->late_us);
     if (inflight_is_again(h))
-        metrics_lateness_since_attempt(&rt->metrics, h->later_us);
+        metrics_observe(&rt->metrics.since_attempt, h->later_us);
     metrics_slo(&rt->metrics, h->late_us <= rt->config->slo.late_ms * 1000, inflight_is_again(h));
 }
 

@@ -12,11 +12,10 @@
 #define POSTDATE_GATEWAY_PIPELINE_PIPELINE_H
 
 #include "gateway/pipeline/delivered_ring.h"
-#include "gateway/pipeline/due_queue.h"
 #include "gateway/pipeline/inflight.h"
+#include "gateway/pipeline/queues.h"
 #include "gateway/pipeline/rates.h"
 #include "gateway/pipeline/relay_book.h"
-#include "gateway/pipeline/result_queue.h"
 #include "gateway/runtime/runtime.h"
 
 #define INFLIGHT_BYTES_MAX (24u * 1024 * 1024)

@@ -1,6 +1,7 @@
 #include "gateway/pipeline/rates.h"
 
 #include "core/base/clock.h"
+#include "gateway/runtime/guard.h"
 
 #define REFRESH_MS 1000
 #define RATES_BYTES_MAX ((size_t)8 * 1024 * 1024)
@@ -33,12 +34,11 @@ int rates_refresh(struct rates *rates, struct pg *c, struct err *e)
         arena_free(&arena);
         return -1;
     }
-    pthread_mutex_lock(&rates->lock);
+    GUARD(&rates->lock);
     struct arena old = rates->arena;
     rates->arena = arena;
     rates->patterns = patterns;
     atomic_store(&rates->count, count);
-    pthread_mutex_unlock(&rates->lock);
     arena_free(&old);
     atomic_store(&rates->read_ms, now_ms);
     return 0;
@@ -51,17 +51,16 @@ bool rates_any(const struct rates *rates)
 
 bool rates_apply(struct rates *rates, const struct message *m, bool unknown)
 {
-    bool applies = false;
     if (atomic_load(&rates->read_ms) == 0)
         return unknown;
     if (!rates_any(rates))
         return false;
-    pthread_mutex_lock(&rates->lock);
-    for (size_t i = 0; i < atomic_load(&rates->count) && !applies; i++) {
+    GUARD(&rates->lock);
+    for (size_t i = 0; i < atomic_load(&rates->count); i++) {
         const struct claim_rate_pattern *p = &rates->patterns[i];
-        applies = !p->removed && glob_matches(p->exchange, m->exchange) &&
-                  glob_matches(p->routing_key, m->routing_key);
+        if (!p->removed && glob_matches(p->exchange, m->exchange) &&
+            glob_matches(p->routing_key, m->routing_key))
+            return true;
     }
-    pthread_mutex_unlock(&rates->lock);
-    return applies;
+    return false;
 }

@@ -1,5 +1,7 @@
 #include "gateway/pipeline/relay_book.h"
 
+#include "gateway/runtime/guard.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,10 +187,9 @@ static struct relay_entry *next_entry(struct relay_book *book, uint32_t *at)
 
 void relay_book_disconnected(struct relay_book *book)
 {
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     book->session++;
     book->done_count = 0;
-    pthread_mutex_unlock(&book->lock);
 }
 
 static bool has_proof_here(const struct relay_book *book, const struct relay_entry *entry)
@@ -199,26 +200,19 @@ static bool has_proof_here(const struct relay_book *book, const struct relay_ent
 enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag,
                                  int64_t look_up_ms)
 {
-    pthread_mutex_lock(&book->lock);
-    struct relay_entry *entry = find_entry(book, id);
-    enum relay_taken taken = RELAY_NO_ROOM;
-    if (entry && (entry->session == book->session || has_proof_here(book, entry))) {
-        taken = RELAY_COPY;
-    } else if (entry) {
-        entry->session = book->session;
-        entry->tag = tag;
-        if (entry->state == WAITS)
-            set_state(book, entry, LOOK_UP);
-        taken = RELAY_KNOWN;
-    } else if ((entry = add_entry(book, id)) != NULL) {
-        entry->tag = tag;
-        entry->session = book->session;
+    GUARD(&book->lock);
+    struct relay_entry *known = find_entry(book, id), *entry = known ? known : add_entry(book, id);
+    if (!entry)
+        return RELAY_NO_ROOM;
+    if (known && (known->session == book->session || has_proof_here(book, known)))
+        return RELAY_COPY;
+    entry->session = book->session;
+    entry->tag = tag;
+    if (!known)
         entry->again_ms = look_up_ms;
-        set_state(book, entry, look_up_ms ? LOOK_UP : WAITS);
-        taken = look_up_ms ? RELAY_LOOKS_UP : RELAY_FRESH;
-    }
-    pthread_mutex_unlock(&book->lock);
-    return taken;
+    if (entry->state == WAITS && (known || look_up_ms))
+        set_state(book, entry, LOOK_UP);
+    return known ? RELAY_KNOWN : look_up_ms ? RELAY_LOOKS_UP : RELAY_FRESH;
 }
 
 static bool overdue(const struct relay_book *book, const struct relay_entry *entry, int64_t now_ms)
@@ -228,30 +222,28 @@ static bool overdue(const struct relay_book *book, const struct relay_entry *ent
 
 enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms)
 {
-    enum relay_verdict v = RELAY_FORGET;
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
-    if (entry && entry->state == WAITS && (entry->session != book->session || overdue(book, entry, now_ms)))
-        set_state(book, entry, LOOK_UP);
-    else if (entry && entry->state == WAITS)
-        v = RELAY_PUBLISH;
-    else if (entry && entry->state == SENT)
-        v = entry->asked || entry->session != book->session || overdue(book, entry, now_ms) ? RELAY_RETURN
-                                                                                            : RELAY_PUBLISH;
-    pthread_mutex_unlock(&book->lock);
-    return v;
+    if (!entry || (entry->state != WAITS && entry->state != SENT))
+        return RELAY_FORGET;
+    bool late = entry->session != book->session || overdue(book, entry, now_ms);
+    if (entry->state == SENT)
+        return entry->asked || late ? RELAY_RETURN : RELAY_PUBLISH;
+    if (!late)
+        return RELAY_PUBLISH;
+    set_state(book, entry, LOOK_UP);
+    return RELAY_FORGET;
 }
 
 static void move_entry(struct relay_book *book, struct message_id id, enum state state, int64_t delivered_ms)
 {
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
     if (entry) {
         set_state(book, entry, state);
         entry->delivered_ms = delivered_ms;
         count_risk(book, entry);
     }
-    pthread_mutex_unlock(&book->lock);
 }
 
 void relay_book_sent(struct relay_book *book, struct message_id id)
@@ -266,13 +258,12 @@ void relay_book_settling(struct relay_book *book, struct message_id id, int64_t 
 
 void relay_book_deferred(struct relay_book *book, struct message_id id)
 {
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
     if (entry) {
         entry->deferred = true;
         count_risk(book, entry);
     }
-    pthread_mutex_unlock(&book->lock);
 }
 
 /* What it has of the exit queue is acknowledged. */
@@ -286,7 +277,7 @@ static void give_back_tag(struct relay_book *book, struct relay_entry *entry)
 size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct message_id *out, size_t max)
 {
     size_t n = 0;
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     for (uint32_t i = 0; book->settling > book->proven && i < book->count && n < max; i++) {
         struct relay_entry *entry = next_entry(book, &book->unproven_at);
         if (entry->state != SETTLING || entry->proof != PROOF_NONE || entry->delivered_ms == 0 ||
@@ -295,13 +286,12 @@ size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct me
         entry->proof = PROOF_UNDER_WAY;
         out[n++] = entry->id;
     }
-    pthread_mutex_unlock(&book->lock);
     return n;
 }
 
 void relay_book_proven(struct relay_book *book, const struct message_id *ids, size_t n, bool ok)
 {
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     for (size_t i = 0; i < n; i++) {
         struct relay_entry *entry = find_entry(book, ids[i]);
         if (!entry || entry->proof != PROOF_UNDER_WAY) /* it is settled, or has come back to this gateway */
@@ -311,7 +301,6 @@ void relay_book_proven(struct relay_book *book, const struct message_id *ids, si
         if (ok)
             give_back_tag(book, entry);
     }
-    pthread_mutex_unlock(&book->lock);
 }
 
 /* The proof takes its place, unless one is here already. True: nobody is settling it. */
@@ -337,7 +326,7 @@ bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids
     if (!proof)
         return false;
     bool room = true;
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     book->proofs++;
     *proof = (struct relay_proof){.tag = tag, .session = book->session, .open = 1};
     for (size_t i = 0; i < n && room; i++) {
@@ -348,28 +337,24 @@ bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids
         fresh[i] = room && join_proof(book, entry, proof);
     }
     leave_proof(book, &(struct relay_entry){.came = proof}); /* the one that kept it from going at once */
-    pthread_mutex_unlock(&book->lock);
     return room;
 }
 
 bool relay_book_has_proof(struct relay_book *book, struct message_id id)
 {
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     const struct relay_entry *entry = find_entry(book, id);
-    bool has = entry && entry->came;
-    pthread_mutex_unlock(&book->lock);
-    return has;
+    return entry && entry->came;
 }
 
 static void end_message(struct relay_book *book, struct message_id id, bool unless_proven)
 {
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     struct relay_entry *entry = find_entry(book, id);
     if (entry && !(unless_proven && entry->came)) {
         give_back_tag(book, entry);
         drop_entry(book, entry);
     }
-    pthread_mutex_unlock(&book->lock);
 }
 
 void relay_book_done(struct relay_book *book, struct message_id id)
@@ -386,7 +371,7 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
                             struct relay_question *out, size_t max)
 {
     size_t n = 0;
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     bool scan =
         book->look_ups > 0 || (book->count > book->settling && clock_ms - book->scanned_ms >= SCAN_MS);
     if (scan)
@@ -401,50 +386,44 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
         entry->asked = true;
         out[n++] = (struct relay_question){.id = entry->id, .sent = entry->state == SENT};
     }
-    pthread_mutex_unlock(&book->lock);
     return n;
 }
 
 void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms)
 {
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     struct relay_entry *entry = find_entry(book, q->id);
     if (entry) {
         entry->asked = false;
         entry->again_ms = at_ms;
     }
-    pthread_mutex_unlock(&book->lock);
 }
 
 int64_t relay_book_low_ms(struct relay_book *book)
 {
     int64_t low_ms = INT64_MAX;
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     for (uint32_t i = 0; i < book->count; i++)
         if (message_id_due_ms(book->entries[i].id) < low_ms)
             low_ms = message_id_due_ms(book->entries[i].id);
-    pthread_mutex_unlock(&book->lock);
     return low_ms;
 }
 
 size_t relay_book_count(struct relay_book *book, bool away, size_t *waiting)
 {
-    pthread_mutex_lock(&book->lock);
-    size_t count = book->count;
+    GUARD(&book->lock);
     *waiting = book->settling - book->proven + book->proofs + (away ? book->look_ups : 0);
-    pthread_mutex_unlock(&book->lock);
-    return count;
+    return book->count;
 }
 
 size_t relay_book_take_done(struct relay_book *book, uint64_t *out, size_t max)
 {
-    pthread_mutex_lock(&book->lock);
+    GUARD(&book->lock);
     size_t n = book->done_count < max ? book->done_count : max;
     if (n > 0) {
         memcpy(out, book->done, n * sizeof *out);
         memmove(book->done, book->done + n, (book->done_count - n) * sizeof *out);
     }
     book->done_count -= n;
-    pthread_mutex_unlock(&book->lock);
     return n;
 }

@@ -1,7 +1,7 @@
 /* Rows that are looked up before they are published are claimed by id (relay_book.h). What comes is an
  * ordinary claimed message. On a thread of its own, so that the relay waits for nothing; between two claims
  * it also finds out what is lost (relay_rescue.h). */
-#include "gateway/pipeline/claimed_row.h"
+#include "gateway/pipeline/claim_loop.h"
 #include "gateway/relay/relay_rescue.h"
 #include "gateway/runtime/log.h"
 #include "sql/pipeline/relay.h"

@@ -2,87 +2,95 @@
 
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"
-#include "gateway/runtime/sessions.h"
 
-#define WAIT_MS 100 /* for the first delivery of a batch; also how soon a stop is noticed */
+#include <stddef.h>
+
 #define AGAIN_MS 200
 #define PREFETCH (1500 + RETRY_ASIDE_MAX)
-#define CAREFUL_MS 10000 /* after so long without a message, none is there that RabbitMQ cannot deliver */
 
-static const struct broker_consumer consumer = {broker_names.retry, "postdate.retry"};
-
-/* As the intake's: so it is counted as delivered without those behind it. */
-static uint16_t prefetch(const struct retry *r)
+static struct retry *retry_of(struct inbox *box)
 {
-    return r->careful ? 1 : PREFETCH;
+    return (struct retry *)((char *)box - offsetof(struct retry, inbox));
 }
 
-static int connect_broker(struct retry *r, struct reopened *reopened, struct err *e)
+static int connect_retry(struct inbox *box, struct err *e)
 {
+    static const struct broker_consumer consumer = {broker_names.retry, "postdate.retry"};
     int64_t us;
-    if (store_clock(r->pg, &us, e) != 0)
+    if (store_clock(box->pg, &us, e) != 0)
         return -1;
-    r->opened_ms = us / 1000;
-    r->aside_count = 0;
-    r->broker = sessions_open_broker(r->runtime, "postdate retry", e);
-    reopened_begin(reopened);
-    if (r->broker && topology_declare_retry(r->broker, e) == 0 &&
-        broker_consume_all(r->broker, &consumer, 1, prefetch(r), e) == 0) {
-        server_status_succeeded(&r->runtime->rabbitmq);
-        return 0;
-    }
-    server_status_failed(&r->runtime->rabbitmq, e);
-    if (r->broker)
-        reopened_end(reopened, r->runtime, e);
-    return -1;
+    retry_of(box)->opened_ms = us / 1000;
+    box->consumers = &consumer;
+    box->consumer_count = 1;
+    box->prefetch = PREFETCH;
+    box->queue = broker_names.retry;
+    box->most = RETRY_BATCH_MAX;
+    return topology_declare_retry(box->broker, e) != 0 ? -1 : inbox_consume(box, e);
 }
 
-/* Fills the batch with what is there, waiting a little for the first. -1: the connection is lost. */
-static int collect_batch(struct retry *r, struct err *e)
+static void disconnect_retry(struct inbox *box)
 {
-    arena_reset(&r->arena);
-    r->count = r->bytes = 0;
-    while (r->count < RETRY_BATCH_MAX && r->bytes < RETRY_BATCH_BYTES) {
-        struct broker_event ev;
-        if (broker_next_event(r->broker, &r->arena, RETRY_BODY_MAX, r->count ? 0 : WAIT_MS, &ev, e) != 0)
-            return -1;
-        if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s (deleted or failed over)",
-                           broker_names.retry);
-        if (ev.kind == BROKER_EVENT_NONE)
-            return 0;
-        if (ev.kind != BROKER_EVENT_DELIVERY)
-            continue;
-        r->deliveries[r->count++] =
-            (struct retry_delivery){.input = {ev.exchange, ev.routing_key, ev.properties, ev.body},
-                                    .tag = ev.tag,
-                                    .redelivered = ev.redelivered};
-        r->bytes += ev.properties.len + (ev.body.data ? ev.body.len : 0);
+    retry_of(box)->aside_count = 0;
+}
+
+/* What lies on a day that somebody has locked is not stored now, so it is not counted either. */
+static int write_failures(void *ctx, struct pg *c, struct err *e)
+{
+    struct retry *r = ctx;
+    struct lineage_failure *some =
+        arena_alloc(&r->inbox.arena, (r->write_until - r->write_from) * sizeof *some);
+    size_t n = 0;
+    if (!some)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = r->write_from; i < r->write_until; i++) {
+        const struct store_item *item = r->failures[i].item;
+        if (!item || item->result == STORE_ACCEPTED)
+            some[n++] = r->failures[i].failure;
     }
+    return lineage_write(c, some, n, e);
+}
+
+static int store_some(struct retry *r, struct store_item *items, size_t count, struct err *e)
+{
+    const struct store_extra extra = {.after = write_failures, .ctx = r};
+    const struct store_options o = {.extra = &extra, .locks = &r->locks};
+    if (store_accept(r->inbox.pg, &o, items, count, e) != 0)
+        return -1;
+    runtime_ring_claimer(r->runtime, items, count, store_begun_ms(r->inbox.pg));
     return 0;
 }
 
-/* Those that are not in postdate.rejected afterwards are offered again. */
-static void reject_batch(struct retry *r)
+static void give_verdict(struct retry *r, const struct retry_failure *f)
 {
-    struct err e = {0};
-    size_t n = 0, i = 0;
-    struct rejected list[RETRY_BATCH_MAX];
-    for (i = 0; i < r->count; i++)
-        if (r->deliveries[i].verdict == RETRY_REFUSE)
-            list[n++] = (struct rejected){.input = r->deliveries[i].input, .reason = r->deliveries[i].reason};
-    if (n == 0)
-        return;
-    if (rejected_publish(r->runtime, &r->pace, list, n, &e) != 0)
-        rejected_say_waits(&r->pace, list, n, "dead letter", &e);
-    else
-        rejected_say_moved(&r->rejected, list, n, "dead letter");
-    n = 0;
-    for (i = 0; i < r->count; i++)
-        if (r->deliveries[i].verdict == RETRY_REFUSE) {
-            r->deliveries[i].verdict = list[n++].done ? RETRY_DONE : RETRY_AGAIN;
-            r->deliveries[i].refused = true;
-        }
+    bool stored = !f->item || f->item->result == STORE_ACCEPTED;
+    if (stored)
+        metrics_add(&r->runtime->metrics, f->item ? METRIC_SENT_BACK : METRIC_DEAD, 1);
+    r->inbox.deliveries[f->delivery].verdict = stored ? INBOX_DONE : INBOX_LATER;
+}
+
+/* One transaction for what waits and for what is counted. What PostgreSQL refuses, it would refuse each time:
+ * then they are stored one by one, and the guilty one is refused. -1: nothing is sure. */
+static int store_failures(struct retry *r, size_t from, size_t until, struct err *e)
+{
+    struct store_item *items = r->failures[from].item;
+    bool one = until - from == 1;
+    r->write_from = from;
+    r->write_until = until;
+    if (store_some(r, one ? items : r->items, one ? items != NULL : r->item_count, e) == 0) {
+        for (size_t i = from; i < until; i++)
+            give_verdict(r, &r->failures[i]);
+        return 0;
+    }
+    if (e->kind != ERR_REJECT)
+        return -1;
+    if (one)
+        inbox_refuse(&r->inbox, &r->inbox.deliveries[r->failures[from].delivery], e->text,
+                     METRIC_REJECTED_DATABASE);
+    err_clear(e);
+    for (size_t i = from; i < until && !one; i++)
+        if (store_failures(r, i, i + 1, e) != 0)
+            return -1;
+    return 0;
 }
 
 /* What consumers see; what was published past Postdate has it from its first return on. */
@@ -96,7 +104,7 @@ static void say_dead(struct retry *r)
     size_t n = 0;
     const struct retry_failure *first = NULL;
     for (size_t i = r->failure_count; i-- > 0;)
-        if (!r->failures[i].item && r->deliveries[r->failures[i].delivery].verdict == RETRY_DONE) {
+        if (!r->failures[i].item && r->inbox.deliveries[r->failures[i].delivery].verdict == INBOX_DONE) {
             first = &r->failures[i];
             n++;
         }
@@ -117,7 +125,7 @@ static void say_second_copies(struct retry *r)
 {
     size_t n = 0;
     const struct retry_delivery *first = NULL;
-    for (size_t i = r->count; i-- > 0;)
+    for (size_t i = r->inbox.count; i-- > 0;)
         if (r->deliveries[i].is_second_copy) {
             first = &r->deliveries[i];
             n++;
@@ -136,7 +144,7 @@ static void say_second_copies(struct retry *r)
  * now and then whether it does. */
 static int give_back(struct retry *r, struct err *e)
 {
-    int64_t now_ms = clock_monotonic_ms(), paused_until_ms = r->pace.again_ms;
+    int64_t now_ms = clock_monotonic_ms(), paused_until_ms = r->inbox.pace.again_ms;
     size_t left = 0, most = paused_until_ms == 0 ? RETRY_BATCH_MAX : now_ms >= paused_until_ms;
     if (r->aside_count == 0 || now_ms < r->aside_again_ms)
         return 0;
@@ -148,7 +156,7 @@ static int give_back(struct retry *r, struct err *e)
             continue;
         }
         most -= a.refused;
-        if (broker_reject(r->broker, a.tag, true, e) != 0)
+        if (broker_reject(r->inbox.broker, a.tag, true, e) != 0)
             return -1;
     }
     r->aside_count = left;
@@ -157,95 +165,50 @@ static int give_back(struct retry *r, struct err *e)
 
 /* To be offered again later, while all others go on. What is too much for that comes again at once, and
  * before all others: so these wait. */
-static int set_aside(struct retry *r, bool *full, struct err *e)
+static int set_aside(struct retry *r, struct err *e)
 {
-    for (size_t i = 0; i < r->count; i++) {
-        const struct retry_delivery *d = &r->deliveries[i];
-        if (d->verdict == RETRY_DONE)
-            continue;
-        *full = r->aside_count == RETRY_ASIDE_MAX;
-        if (!*full)
-            r->aside[r->aside_count++] = (struct retry_aside){d->tag, d->refused};
-        else if (broker_reject(r->broker, d->tag, true, e) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Those that are done, in one frame if nothing before them is not. */
-static int acknowledge_batch(struct retry *r, struct err *e)
-{
+    struct inbox *box = &r->inbox;
     bool full = false;
-    size_t done = 0;
-    for (size_t i = 0; i < r->count; i++)
-        done += r->deliveries[i].verdict == RETRY_DONE;
-    if (done == r->count && r->aside_count == 0)
-        return broker_ack(r->broker, r->deliveries[r->count - 1].tag, true, e);
-    for (size_t i = 0; i < r->count; i++)
-        if (r->deliveries[i].verdict == RETRY_DONE &&
-            broker_ack(r->broker, r->deliveries[i].tag, false, e) != 0)
+    for (size_t i = 0; i < box->count; i++) {
+        const struct inbox_delivery *d = &box->deliveries[i];
+        if (d->verdict == INBOX_DONE)
+            continue;
+        full = r->aside_count == RETRY_ASIDE_MAX;
+        if (!full)
+            r->aside[r->aside_count++] = (struct retry_aside){d->tag, d->reason.len > 0};
+        else if (broker_reject(box->broker, d->tag, true, e) != 0)
             return -1;
-    if (set_aside(r, &full, e) != 0)
-        return -1;
+    }
     if (full)
-        notifier_wait(&r->notifier, -1, AGAIN_MS * INT64_C(1000000));
+        notifier_wait(&box->notifier, -1, AGAIN_MS * INT64_C(1000000));
     return 0;
 }
 
-static void run_connected(struct retry *r, struct err *e)
+static int work_retry(struct inbox *box, struct err *e)
 {
-    r->taken_ms = clock_monotonic_ms();
-    while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
-        if (give_back(r, e) != 0 || collect_batch(r, e) != 0)
-            return;
-        if (r->count == 0 && broker_check_consumers(r->broker, &consumer, 1, prefetch(r), e) != 0)
-            return;
-        if (r->count == 0 && r->careful && clock_monotonic_ms() - r->taken_ms > CAREFUL_MS)
-            return;
-        if (r->count == 0)
-            continue;
-        r->taken_ms = clock_monotonic_ms();
-        if (retry_decide(r, e) != 0 || retry_store(r, e) != 0)
-            return;
-        say_dead(r);
-        reject_batch(r);
-        say_second_copies(r);
-        if (acknowledge_batch(r, e) != 0)
-            return;
-    }
+    struct retry *r = retry_of(box);
+    if (give_back(r, e) != 0)
+        return -1;
+    if (box->count == 0)
+        return inbox_check_consumers(box, e);
+    if (retry_decide(r, e) != 0 || (r->failure_count > 0 && store_failures(r, 0, r->failure_count, e) != 0))
+        return -1;
+    say_dead(r);
+    inbox_reject(box);
+    say_second_copies(r);
+    return inbox_acknowledge(box, r->aside_count == 0, e) != 0 ? -1 : set_aside(r, e);
 }
 
 void *retry_thread(void *arg)
 {
+    static const struct inbox_kind kind = {.name = "retry",
+                                           .session = "postdate retry",
+                                           .what = "dead letter",
+                                           .connect = connect_retry,
+                                           .disconnect = disconnect_retry,
+                                           .work = work_retry};
     struct retry *r = arg;
-    struct err e = {0};
-    unsigned attempt = 0;
-    struct reopened reopened = {.name = "retry"};
-    arena_init(&r->arena, 8 * RETRY_BATCH_BYTES + 2 * (size_t)RETRY_BODY_MAX);
-    while (!runtime_stopping(r->runtime, STOP_INTAKE)) {
-        err_clear(&e);
-        if (sessions_open_store(r->runtime, &r->pg, "postdate retry", &e) == 0 &&
-            connect_broker(r, &reopened, &e) == 0) {
-            attempt = 0;
-            run_connected(r, &e);
-            if (e.kind != ERR_NONE && e.kind != ERR_AWAY && e.kind != ERR_BUSY)
-                log_warning("retry: %s", e.text);
-            else if (e.kind != ERR_NONE)
-                reopened_end(&reopened, r->runtime, &e);
-            r->careful = broker_failed_inside(r->broker) || (r->careful && e.kind != ERR_NONE);
-            if (r->careful)
-                rejected_say_cure(r->runtime, broker_names.retry, &r->cure_said_ms);
-        }
-        bool stopping = runtime_stopping(r->runtime, STOP_INTAKE);
-        if (stopping || e.kind == ERR_NONE)
-            broker_close(r->broker);
-        else
-            broker_drop(r->broker);
-        r->broker = NULL;
-        if (!stopping)
-            notifier_wait(&r->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
-    }
-    pg_close(r->pg);
-    arena_free(&r->arena);
+    r->inbox.runtime = r->runtime;
+    inbox_run(&r->inbox, &kind);
     return NULL;
 }

@@ -9,42 +9,24 @@
 #ifndef POSTDATE_GATEWAY_RETRY_RETRY_H
 #define POSTDATE_GATEWAY_RETRY_RETRY_H
 
-#include "amqp/connection/broker.h"
-#include "core/base/arena.h"
 #include "core/base/random.h"
 #include "core/message/dead_letter.h"
-#include "gateway/runtime/log.h"
-#include "gateway/runtime/rejected.h"
-#include "gateway/runtime/runtime.h"
+#include "gateway/runtime/inbox.h"
 #include "sql/pipeline/lineage.h"
 #include "sql/pipeline/store.h"
 
 #define RETRY_BATCH_MAX 500
-#define RETRY_BATCH_BYTES (8u * 1024 * 1024)
 #define RETRY_ASIDE_MAX 2000
-#define RETRY_BODY_MAX (128u * 1024 * 1024) /* the most that RabbitMQ lets through by default */
-
-enum retry_verdict {
-    RETRY_DECIDE, /* not decided yet */
-    RETRY_WAIT,   /* goes back to its queue: has an item in the batch */
-    RETRY_DEAD,   /* no attempt is left, or none is wanted */
-    RETRY_REFUSE, /* no dead letter that can be understood: to postdate.rejected */
-    RETRY_AGAIN,  /* offer it again later */
-    RETRY_DONE,   /* acknowledge it */
-};
 
 struct retry_delivery {
-    struct accept_input input; /* views into the batch's arena */
-    uint64_t tag;
-    bool redelivered, refused;
-    enum retry_verdict verdict;
+    struct inbox_delivery *taken;
     struct dead_letter letter;
     const struct lineage *known, /* the one that its headers name; NULL: none */
         *own;                    /* one of its own, should it be counted there already; NULL: unnamed */
     bool is_second_copy;         /* this refusal was counted before: left out */
     struct message_id lineage;   /* to which it counts */
-    struct bytes reason;         /* RETRY_REFUSE: why */
     int64_t wait_ms;
+    bool dead;     /* no attempt is left, or none is wanted; else it goes back: has an item in the batch */
     bool too_late; /* dead only because its deadline lies before the end of the wait */
 };
 
@@ -63,27 +45,20 @@ struct retry_aside {
 
 struct retry {
     struct runtime *runtime;
-    struct notifier notifier;
+    struct inbox inbox;
     /* The thread's own. */
-    struct pg *pg;
     int64_t opened_ms; /* by the database: before its consumer was there */
-    struct broker *broker;
     struct store_locks locks;
-    struct arena arena;
     struct retry_delivery deliveries[RETRY_BATCH_MAX];
     struct lineage lineages[2 * RETRY_BATCH_MAX];
     struct retry_failure failures[RETRY_BATCH_MAX];
     struct store_item items[RETRY_BATCH_MAX];
-    size_t count, lineage_count, failure_count, item_count, bytes;
+    size_t lineage_count, failure_count, item_count;
     struct retry_aside aside[RETRY_ASIDE_MAX];
     size_t aside_count;
     int64_t aside_again_ms;         /* monotonic */
     size_t write_from, write_until; /* of the failures: what the transaction counts */
-    bool careful;         /* RabbitMQ ended the last channel over an error of its own: one at a time */
-    int64_t taken_ms;     /* monotonic: when something came last, or the connection was opened */
-    int64_t cure_said_ms; /* monotonic */
-    struct log_quota rejected, dead;
-    struct rejected_pace pace;
+    struct log_quota dead;
 };
 
 void *retry_thread(void *retry);
@@ -97,9 +72,5 @@ int retry_read_lineages(struct retry *r, struct err *e);
 /* How many deliveries have failed with delivery i, whose lineage is chosen then. 0: it has been counted
  * before. -1: the batch counts another refusal of its lineage; offer it again. */
 int retry_count_failures(struct retry *r, size_t i);
-
-/* retry_store.c: one transaction for what waits and for what is counted. Those stored become RETRY_DONE, or
- * RETRY_AGAIN; what PostgreSQL refuses RETRY_REFUSE. -1: nothing is sure. */
-int retry_store(struct retry *r, struct err *e);
 
 #endif

@@ -20,14 +20,15 @@ static const struct lineage *ask(struct retry *r, const struct retry_delivery *d
 int retry_read_lineages(struct retry *r, struct err *e)
 {
     r->lineage_count = 0;
-    for (size_t i = 0; i < r->count; i++) {
+    for (size_t i = 0; i < r->inbox.count; i++) {
         struct retry_delivery *d = &r->deliveries[i];
-        if (d->verdict != RETRY_DECIDE)
+        if (d->taken->verdict != INBOX_OPEN)
             continue;
         d->known = d->letter.has_lineage ? ask(r, d, d->letter.lineage) : NULL;
         d->own = d->letter.is_named ? ask(r, d, d->letter.refusal) : NULL;
     }
-    return r->lineage_count > 0 ? lineage_read(r->pg, r->lineages, r->lineage_count, r->opened_ms, e) : 0;
+    return r->lineage_count > 0 ? lineage_read(r->inbox.pg, r->lineages, r->lineage_count, r->opened_ms, e)
+                                : 0;
 }
 
 /* What this batch counts for that lineage already; NULL: nothing. */
@@ -46,7 +47,7 @@ static const struct lineage_failure *find_failure(const struct retry *r, struct 
 static bool is_second_copy(const struct retry *r, size_t i)
 {
     const struct retry_delivery *d = &r->deliveries[i];
-    if (!d->redelivered || !((d->known && d->known->counted) || (d->own && d->own->counted)))
+    if (!d->taken->redelivered || !((d->known && d->known->counted) || (d->own && d->own->counted)))
         return false;
     for (size_t j = 0; j < i; j++)
         if (r->deliveries[j].is_second_copy &&

@@ -2,6 +2,7 @@
 
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
+#include "gateway/runtime/guard.h"
 #include "gateway/runtime/log.h"
 #include "sql/admin/partition.h"
 
@@ -9,42 +10,35 @@
 
 #define LOOK_MS 1000
 
-/* "postdate.message_20261116 and 2 more are" */
-static void describe(const struct locked_days *d, char *out, size_t size)
-{
-    char name[PARTITION_NAME_SIZE];
-    if (d->all) {
-        snprintf(out, size, "postdate.message is");
-        return;
-    }
-    partition_name(&d->day[0], name);
-    if (d->count == 1)
-        snprintf(out, size, "postdate.%s is", name);
-    else
-        snprintf(out, size, "postdate.%s and %d more are", name, d->count - 1);
-}
-
 /* Once for each time that something is locked, and not for what is over in a moment. */
 static void say(struct locks *l, int64_t now_ms)
 {
-    char what[64], took[32];
-    bool locked = l->days.count > 0 || l->days.all;
-    if (locked && l->since_ms == 0)
-        l->since_ms = now_ms;
-    if (locked && !l->said && l->speaks && now_ms - l->since_ms >= LOOK_MS) {
-        l->said = true;
-        describe(&l->days, what, sizeof what);
-        log_warning("%s locked by %s: %s", what, l->days.who,
-                    l->days.all ? "messages wait until the lock is gone"
-                                : "what is due on such a day waits until the lock is gone; all else goes on");
-    }
-    if (locked)
+    char name[PARTITION_NAME_SIZE], more[32] = " is", took[32];
+    const struct locked_days *d = &l->days;
+    if (d->count == 0 && !d->all) {
+        if (l->said)
+            log_info("no partition is locked any more, after %s",
+                     duration_format_human(now_ms - l->since_ms, took, sizeof took));
+        l->since_ms = 0;
+        l->said = false;
         return;
-    if (l->said)
-        log_info("no partition is locked any more, after %s",
-                 duration_format_human(now_ms - l->since_ms, took, sizeof took));
-    l->since_ms = 0;
-    l->said = false;
+    }
+    if (l->since_ms == 0)
+        l->since_ms = now_ms;
+    if (l->said || !l->speaks || now_ms - l->since_ms < LOOK_MS)
+        return;
+    l->said = true;
+    if (d->all) {
+        log_warning("postdate.message is locked by %s: messages wait until the lock is gone", d->who);
+        return;
+    }
+    if (d->count > 1)
+        snprintf(more, sizeof more, " and %d more are", d->count - 1);
+    partition_name(&d->day[0], name);
+    log_warning(
+        "postdate.%s%s locked by %s: what is due on such a day waits until the lock is gone; all else "
+        "goes on",
+        name, more, d->who);
 }
 
 static int read_days(struct locks *l, struct pg *pg, struct err *e)
@@ -55,9 +49,8 @@ static int read_days(struct locks *l, struct pg *pg, struct err *e)
         return -1;
     say(l, l->read_ms);
     if (l->speaks) {
-        pthread_mutex_lock(&l->runtime->locked_lock);
+        GUARD(&l->runtime->locked_lock);
         l->runtime->locked = l->days;
-        pthread_mutex_unlock(&l->runtime->locked_lock);
     }
     return 0;
 }
@@ -69,24 +62,27 @@ int locks_look(struct locks *l, struct pg *pg, struct err *e)
     return read_days(l, pg, e);
 }
 
-int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err *e)
+bool locks_go_around(struct locks *l, struct pg *pg, struct due_range due, struct err *e)
 {
     struct err e_read = {0};
+    if (!pg_is_locked_out(pg))
+        return false;
     if (read_days(l, pg, &e_read) != 0) {
         *e = e_read;
-        return -1;
+        return false;
     }
+    bool any = l->days.all;
     for (int i = 0; i < l->days.count; i++)
-        if (l->days.day[i].from_ms < due.to_ms && l->days.day[i].to_ms > due.from_ms)
-            return 1;
-    return l->days.all;
+        any = any || (l->days.day[i].from_ms < due.to_ms && l->days.day[i].to_ms > due.from_ms);
+    if (any)
+        err_clear(e);
+    return any;
 }
 
 void locks_shown(struct runtime *rt, struct locked_days *out)
 {
-    pthread_mutex_lock(&rt->locked_lock);
+    GUARD(&rt->locked_lock);
     *out = rt->locked;
-    pthread_mutex_unlock(&rt->locked_lock);
 }
 
 void locks_print(struct runtime *rt, struct buf *out)

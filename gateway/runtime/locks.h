@@ -17,9 +17,9 @@ struct locks {
 
 /* Days that are locked are looked at again once a second; no question while none is. -1: error. */
 int locks_look(struct locks *l, struct pg *pg, struct err *e);
-/* After a statement about due was locked out: reads which days are. 1: some of due are, so going around them
- * helps; 0: none is any more, e is kept; -1: error. */
-int locks_found(struct locks *l, struct pg *pg, struct due_range due, struct err *e);
+/* After a statement about due has failed. True: it was locked out, and some of due are locked: e is cleared,
+ * and going around them helps. False: e says what is wrong. */
+bool locks_go_around(struct locks *l, struct pg *pg, struct due_range due, struct err *e);
 /* What the claimer found, for stats. */
 void locks_shown(struct runtime *rt, struct locked_days *out);
 /* As JSON: "locked_days":["2026-11-16"]; "message" in it: the whole table. */

@@ -41,7 +41,7 @@ static size_t escape(char *out, size_t size, const char *text, bool json)
     return n;
 }
 
-static void write_line(enum config_log_level level, const char *fmt, va_list args)
+void log_line(int level, const char *fmt, ...)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     /* "warn " keeps the columns of text logs straight */
@@ -49,16 +49,18 @@ static void write_line(enum config_log_level level, const char *fmt, va_list arg
     char message[1200], line[2600], when[40];
     bool json = atomic_load(&as_json);
     struct timespec now;
+    va_list args;
 
+    if (level > atomic_load(&threshold))
+        return;
+    va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
     clock_gettime(CLOCK_REALTIME, &now);
     timestamp_format((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, when, sizeof when);
-    size_t n;
-    if (json)
-        n = (size_t)snprintf(line, sizeof line, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"", when,
-                             names[level]);
-    else
-        n = (size_t)snprintf(line, sizeof line, "%s %s ", when, columns[level]);
+    const char *name = (json ? names : columns)[level == LOG_ALWAYS ? LOG_LEVEL_INFO : level];
+    size_t n = (size_t)snprintf(line, sizeof line, "%s%s%s%s%s", json ? "{\"time\":\"" : "", when,
+                                json ? "\",\"level\":\"" : " ", name, json ? "\",\"message\":\"" : " ");
     n += escape(line + n, sizeof line - n - 8, message, json);
     n += (size_t)snprintf(line + n, sizeof line - n, json ? "\"}\n" : "\n");
     /* One write per line, so that threads and processes don't mix theirs. Nowhere to report a failure. */
@@ -66,52 +68,9 @@ static void write_line(enum config_log_level level, const char *fmt, va_list arg
     (void)ignored;
 }
 
-static bool is_wanted(enum config_log_level level)
-{
-    return (int)level <= atomic_load(&threshold);
-}
-
 bool log_audits(enum config_log_audit what)
 {
     return (int)what <= atomic_load(&audited);
-}
-
-#define LOG_AT(level)                                                                                        \
-    do {                                                                                                     \
-        va_list args;                                                                                        \
-        if (!is_wanted(level))                                                                               \
-            break;                                                                                           \
-        va_start(args, fmt);                                                                                 \
-        write_line(level, fmt, args);                                                                        \
-        va_end(args);                                                                                        \
-    } while (0)
-
-void log_error(const char *fmt, ...)
-{
-    LOG_AT(LOG_LEVEL_ERROR);
-}
-
-void log_warning(const char *fmt, ...)
-{
-    LOG_AT(LOG_LEVEL_WARNING);
-}
-
-void log_info(const char *fmt, ...)
-{
-    LOG_AT(LOG_LEVEL_INFO);
-}
-
-void log_audit(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    write_line(LOG_LEVEL_INFO, fmt, args);
-    va_end(args);
-}
-
-void log_debug(const char *fmt, ...)
-{
-    LOG_AT(LOG_LEVEL_DEBUG);
 }
 
 bool log_quota_take(struct log_quota *q, size_t n, const char *first, const char *what)

@@ -9,13 +9,15 @@
 #include <stdint.h>
 
 void log_setup(enum config_log_level level, bool json, enum config_log_audit audit);
-void log_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void log_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void log_info(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Whatever the level is. */
-void log_audit(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* enum config_log_level, or LOG_ALWAYS, whatever the level is. */
+void log_line(int level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define LOG_ALWAYS (-1)
+#define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
+#define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define log_audit(...) log_line(LOG_ALWAYS, __VA_ARGS__)
 bool log_audits(enum config_log_audit what); /* is it wanted? */
-void log_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* For lines about messages, each of which names the first one: a flood of them is ten lines a minute and a
  * number. One thread's. */

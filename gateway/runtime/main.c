@@ -2,9 +2,8 @@
 #include "core/base/names.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
+#include "gateway/runtime/daemon.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/service.h"
-#include "gateway/runtime/signals.h"
 #include "gateway/runtime/supervisor.h"
 #include "sql/connection/pg.h"
 
@@ -123,47 +122,55 @@ static int read_options(struct supervisor_options *o, int argc, char **argv, boo
     return 64;
 }
 
+/* 0, or the exit code. */
+static int load(struct config *config, struct cells *cells, const char *path)
+{
+    struct config_report report = {.mistake = say_mistake, .warning = say};
+    struct err e = {0};
+    if (config_load(config, path, &report, &e) != 0)
+        return err_exit_code(&e);
+    if (config->cells.file == NULL || cells_load(cells, config->cells.file, &report, &e) == 0)
+        return 0;
+    config_free(config);
+    return err_exit_code(&e);
+}
+
+static int run(const struct supervisor_options *o)
+{
+    const struct config *config = o->config;
+    int code = leave_root(config);
+    if (code != 0)
+        return code;
+    log_setup(config->log.level, config->log.json, config->log.audit);
+    secrets_allow_dumps(config->log.core_dumps);
+    service_open();
+    signals_block();
+    set_stack_size();
+    return supervisor_run(o);
+}
+
 int main(int argc, char **argv)
 {
     struct config config = {0};
+    struct cells cells = {.count = 0};
     struct supervisor_options o = {.config = &config};
     bool check = false;
     secrets_allow_dumps(false);
     pg_set_defaults();
     json_memory_open();
-    int left_with = read_options(&o, argc, argv, &check);
-    if (left_with >= 0)
-        return left_with;
-    struct config_report report = {.mistake = say_mistake, .warning = say};
-    struct err e = {0};
-    struct cells cells = {.count = 0};
-    if (config_load(&config, o.config_path, &report, &e) != 0)
-        return err_exit_code(&e);
-    if (config.cells.file != NULL && cells_load(&cells, config.cells.file, &report, &e) != 0) {
-        config_free(&config);
-        return err_exit_code(&e);
-    }
+    int code = read_options(&o, argc, argv, &check);
+    if (code >= 0)
+        return code;
+    code = load(&config, &cells, o.config_path);
+    if (code != 0)
+        return code;
     o.cells = cells.count > 0 ? &cells : NULL;
     names_set_prefix(config.amqp.prefix);
-    if (check) {
+    if (check)
         printf("configuration is fine%s%s\n", config.source ? ": " : " (defaults and environment)",
                config.source ? config.source : "");
-        cells_free(&cells);
-        config_free(&config);
-        return 0;
-    }
-    int code = leave_root(&config);
-    if (code != 0) {
-        cells_free(&cells);
-        config_free(&config);
-        return code;
-    }
-    log_setup(config.log.level, config.log.json, config.log.audit);
-    secrets_allow_dumps(config.log.core_dumps);
-    service_open();
-    signals_block();
-    set_stack_size();
-    code = supervisor_run(&o);
+    else
+        code = run(&o);
     cells_free(&cells);
     config_free(&config);
     return code;

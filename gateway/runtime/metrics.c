@@ -20,29 +20,13 @@ void metrics_add(struct metrics *m, enum metric which, uint64_t n)
         atomic_fetch_add_explicit(&m->count[which], n, memory_order_relaxed);
 }
 
-static void add_observation(struct metrics_histogram *h, int64_t late_us)
+void metrics_observe(struct metrics_histogram *h, int64_t us)
 {
     int i = 0;
-    double late_s = (double)late_us / 1e6;
-    while (i < METRICS_LATENESS_BUCKETS && late_s > bounds_s[i])
+    while (i < METRICS_LATENESS_BUCKETS && (double)us / 1e6 > bounds_s[i])
         i++;
     atomic_fetch_add_explicit(&h->count[i], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&h->sum_us, late_us > 0 ? (uint64_t)late_us : 0, memory_order_relaxed);
-}
-
-void metrics_lateness(struct metrics *m, int64_t late_us)
-{
-    add_observation(&m->lateness, late_us);
-}
-
-void metrics_rate_waited(struct metrics *m, int64_t waited_us)
-{
-    add_observation(&m->rate_waited, waited_us);
-}
-
-void metrics_lateness_since_attempt(struct metrics *m, int64_t later_us)
-{
-    add_observation(&m->since_attempt, later_us);
+    atomic_fetch_add_explicit(&h->sum_us, us > 0 ? (uint64_t)us : 0, memory_order_relaxed);
 }
 
 void metrics_slo(struct metrics *m, bool within, bool again)
@@ -88,17 +72,6 @@ static void print_head(struct buf *out, const char *name, const char *type, cons
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* Those of one name are together. */
-static const enum metric order[METRIC_COUNT] = {
-    METRIC_INTAKE_ACCEPTED,   METRIC_API_ACCEPTED,     METRIC_INTAKE_KEPT,
-    METRIC_API_KEPT,          METRIC_INTAKE_DUPLICATE, METRIC_COMMITS,
-    METRIC_DELIVERED,         METRIC_HANDED,           METRIC_RELAYED,
-    METRIC_RETRIES,           METRIC_IN_DOUBT,         METRIC_FAILED,
-    METRIC_EXPIRED,           METRIC_SENT_BACK,        METRIC_DEAD,
-    METRIC_REFUSAL_KNOWN,     METRIC_REJECTED_INVALID, METRIC_REJECTED_CONFLICT,
-    METRIC_REJECTED_DATABASE, METRIC_RECOVERED,        METRIC_REOPENED,
-};
-
 static void print_counters(struct metrics *m, struct buf *out)
 {
     static const struct {
@@ -127,29 +100,28 @@ static void print_counters(struct metrics *m, struct buf *out)
         [METRIC_FAILED] = {"postdate_messages_failed_total", "", "Messages given up after the last attempt."},
         [METRIC_EXPIRED] = {"postdate_messages_expired_total", "",
                             "Messages that were not delivered by their deadline."},
-        [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
-                                     "AMQP messages moved to postdate.rejected, by reason."},
-        [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
         [METRIC_SENT_BACK] =
             {"postdate_dead_letters_total", "{to=\"queue\"}",
              "Messages that consumers refused: sent back to their queues after a wait, kept as dead, or "
              "delivered again by RabbitMQ though counted before."},
         [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
         [METRIC_REFUSAL_KNOWN] = {"postdate_dead_letters_total", "{to=\"nowhere\"}", NULL},
+        [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
+                                     "AMQP messages moved to postdate.rejected, by reason."},
+        [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
+        [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
         [METRIC_RECOVERED] =
             {"postdate_messages_recovered_total", "",
              "Messages claimed again, because their gateway died or RabbitMQ did not release "
              "them."},
         [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
                              "Connections to RabbitMQ that were lost and are opened again."},
-        [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
-        enum metric k = order[i];
-        if (table[k].help)
-            print_head(out, table[k].name, "counter", table[k].help);
-        buf_printf(out, "%s%s %" PRIu64 "\n", table[k].name, table[k].labels,
-                   (uint64_t)atomic_load_explicit(&m->count[k], memory_order_relaxed));
+        if (table[i].help)
+            print_head(out, table[i].name, "counter", table[i].help);
+        buf_printf(out, "%s%s %" PRIu64 "\n", table[i].name, table[i].labels,
+                   (uint64_t)atomic_load_explicit(&m->count[i], memory_order_relaxed));
     }
 }
 
@@ -174,6 +146,12 @@ static void print_slo(struct metrics *m, struct buf *out)
                        (uint64_t)atomic_load_explicit(&m->slo[within][again], memory_order_relaxed));
 }
 
+static void print_gauge(struct buf *out, const char *name, const char *help, const atomic_int *value)
+{
+    print_head(out, name, "gauge", help);
+    buf_printf(out, "%s %d\n", name, atomic_load(value));
+}
+
 static void print_http(struct metrics *m, const char *(*route_name)(int route), struct buf *out)
 {
     print_head(out, "postdate_http_requests_total", "counter",
@@ -191,8 +169,7 @@ static void print_http(struct metrics *m, const char *(*route_name)(int route), 
                "postdate_http_request_seconds_sum %.6f\npostdate_http_request_seconds_count %" PRIu64 "\n",
                (double)atomic_load_explicit(&m->http_sum_us, memory_order_relaxed) / 1e6,
                (uint64_t)atomic_load_explicit(&m->http_count, memory_order_relaxed));
-    print_head(out, "postdate_http_connections", "gauge", "HTTP connections that are open.");
-    buf_printf(out, "postdate_http_connections %d\n", atomic_load(&m->http_connections));
+    print_gauge(out, "postdate_http_connections", "HTTP connections that are open.", &m->http_connections);
 }
 
 void metrics_print(struct metrics *m, const char *(*route_name)(int route), struct buf *out)
@@ -209,14 +186,12 @@ void metrics_print(struct metrics *m, const char *(*route_name)(int route), stru
         out);
     print_slo(m, out);
     print_http(m, route_name, out);
-    print_head(out, "postdate_broker_blocked", "gauge", "1 while RabbitMQ blocks publishers.");
-    buf_printf(out, "postdate_broker_blocked %d\n", atomic_load(&m->broker_blocked));
-    print_head(out, "postdate_addresses_stalled", "gauge",
-               "Pairs of exchange and routing key for which RabbitMQ confirms nothing.");
-    buf_printf(out, "postdate_addresses_stalled %d\n", atomic_load(&m->stalled));
-    print_head(
-        out, "postdate_addresses_refusing", "gauge",
+    print_gauge(out, "postdate_broker_blocked", "1 while RabbitMQ blocks publishers.", &m->broker_blocked);
+    print_gauge(out, "postdate_addresses_stalled",
+                "Pairs of exchange and routing key for which RabbitMQ confirms nothing.", &m->stalled);
+    print_gauge(
+        out, "postdate_addresses_refusing",
         "Exchanges, or pairs of exchange and routing key, whose messages are refused: no queue, a full "
-        "one, no exchange, no right to write.");
-    buf_printf(out, "postdate_addresses_refusing %d\n", atomic_load(&m->refusing));
+        "one, no exchange, no right to write.",
+        &m->refusing);
 }

@@ -8,13 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* In the order in which they are printed: those of one name together. */
 enum metric {
-    METRIC_INTAKE_ACCEPTED,  /* over AMQP, a row each */
-    METRIC_INTAKE_KEPT,      /* over AMQP: the key was taken and kept */
-    METRIC_INTAKE_DUPLICATE, /* over AMQP: redelivered */
-    METRIC_API_ACCEPTED,     /* over HTTP or the control queue */
+    METRIC_INTAKE_ACCEPTED, /* over AMQP, a row each */
+    METRIC_API_ACCEPTED,    /* over HTTP or the control queue */
+    METRIC_INTAKE_KEPT,     /* over AMQP: the key was taken and kept */
     METRIC_API_KEPT,
-    METRIC_COMMITS, /* transactions that stored messages which came over HTTP */
+    METRIC_INTAKE_DUPLICATE, /* over AMQP: redelivered */
+    METRIC_COMMITS,          /* transactions that stored messages which came over HTTP */
     METRIC_DELIVERED,
     METRIC_HANDED,
     METRIC_RELAYED,  /* taken from the exit queue */
@@ -22,12 +23,12 @@ enum metric {
     METRIC_IN_DOUBT, /* nack, or no answer: published again */
     METRIC_FAILED,
     METRIC_EXPIRED,           /* not delivered by its deadline */
-    METRIC_REJECTED_INVALID,  /* over AMQP: not understood, too large, not allowed */
-    METRIC_REJECTED_CONFLICT, /* over AMQP: on_conflict said so */
-    METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */
     METRIC_SENT_BACK,         /* refused by a consumer: goes back to its queue */
     METRIC_DEAD,              /* refused by a consumer, and no attempt is left or wanted */
     METRIC_REFUSAL_KNOWN,     /* refused by a consumer, counted before, delivered again by RabbitMQ */
+    METRIC_REJECTED_INVALID,  /* over AMQP: not understood, too large, not allowed */
+    METRIC_REJECTED_CONFLICT, /* over AMQP: on_conflict said so */
+    METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */
     METRIC_RECOVERED,         /* claimed again: its gateway died, or RabbitMQ did not release it */
     METRIC_REOPENED,          /* connections to RabbitMQ that were lost */
     METRIC_COUNT,
@@ -44,9 +45,9 @@ struct metrics_histogram {
 
 struct metrics {
     atomic_uint_fast64_t count[METRIC_COUNT];
-    struct metrics_histogram lateness;      /* since due, of all deliveries */
-    struct metrics_histogram rate_waited;   /* from due to the slot, of those that have a rate */
-    struct metrics_histogram since_attempt; /* … of those after a retry or a recovery, since that attempt */
+    struct metrics_histogram lateness;      /* from due to the confirm, of all deliveries */
+    struct metrics_histogram rate_waited;   /* from due to the slot that the rate gave, of those with one */
+    struct metrics_histogram since_attempt; /* from its last attempt, of those after a retry or a recovery */
     atomic_uint_fast64_t slo[2][2];         /* deliveries: late or within; first attempt or again */
     atomic_uint_fast64_t http[METRICS_ROUTES][METRICS_STATUSES]; /* requests by route and status */
     atomic_uint_fast64_t http_sum_us, http_count;                /* how long they took */
@@ -62,13 +63,9 @@ struct metrics {
 
 void metrics_open(struct metrics *m);
 void metrics_add(struct metrics *m, enum metric which, uint64_t n);
-/* A message was confirmed late_us after its due time. */
-void metrics_lateness(struct metrics *m, int64_t late_us);
-/* … and later_us after the time of this attempt, which was not the first. */
-void metrics_lateness_since_attempt(struct metrics *m, int64_t later_us);
-/* … and got its slot, which its rate gave it, waited_us after its due time. */
-void metrics_rate_waited(struct metrics *m, int64_t waited_us);
-/* … within the objective or not; at the first attempt, or after a retry or a recovery. */
+void metrics_observe(struct metrics_histogram *h, int64_t us);
+/* A message was confirmed within the objective or not; at the first attempt, or after a retry or a recovery.
+ */
 void metrics_slo(struct metrics *m, bool within, bool again);
 /* route: 0..METRICS_ROUTES-1; their names are given when printing. */
 void metrics_http(struct metrics *m, int route, int status, int64_t took_us);

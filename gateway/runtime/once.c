@@ -5,7 +5,7 @@
 #include "amqp/topology/topology_shards.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"
-#include "gateway/pipeline/claimed_row.h"
+#include "gateway/pipeline/claim_loop.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/admin/health.h"
@@ -15,47 +15,91 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#define LITTLE_MS 1000
+#define STREAM_MS                                                                                            \
+    5000        /* an intake that has not rested for so long since its queue was empty has a steady stream */
+#define RESTS 2 /* the first may have begun before the queue was seen empty */
+
+static bool is_taken_in(struct once_rule *r, const struct once_facts *f)
+{
+    if (f->ready > 0)
+        return false;
+    if (r->empty_ms == 0) {
+        r->empty_ms = f->clock_ms;
+        r->rests = f->rests;
+    }
+    bool stored = f->rests - r->rests >= RESTS || f->clock_ms - r->empty_ms >= STREAM_MS;
+    bool relayed = !f->relaying || f->ping_ms >= r->began_ms;
+    return stored && relayed && f->control_requests == 0;
+}
+
+/* What is too near to be handed over is delivered, so that nothing falls between the two. */
+static void begin_round(struct once_rule *r, int64_t now_ms)
+{
+    int64_t ahead_ms = r->lead_ms > r->least_ahead_ms ? r->lead_ms : r->least_ahead_ms;
+    r->accepted_ms = now_ms;
+    r->due_ms = now_ms + ahead_ms + LITTLE_MS;
+}
+
+static bool is_done(struct once_rule *r, const struct once_facts *f)
+{
+    if (r->accepted_ms == 0) {
+        if (is_taken_in(r, f))
+            begin_round(r, f->now_ms);
+        return false;
+    }
+    return f->due == 0 && f->lost == 0 && f->relay_low_ms > r->due_ms && (f->waiting == 0 || !f->hands_over);
+}
+
+enum once_verdict once_rule_judge(struct once_rule *r, const struct once_facts *f)
+{
+    if (r->began_ms == 0)
+        r->began_ms = f->now_ms;
+    if (r->progress_ms == 0 || f->progress != r->progress)
+        r->progress_ms = f->clock_ms;
+    r->progress = f->progress;
+    if (f->seen && f->now_ms > 0 && is_done(r, f))
+        return ONCE_DONE;
+    bool stuck =
+        f->away_ms >= ONCE_PATIENCE_MS || f->clock_ms - r->progress_ms >= ONCE_PATIENCE_MS + r->lead_ms;
+    return stuck ? ONCE_STUCK : ONCE_GO_ON;
+}
+
+/* --- asking the servers */
+
 #define LOOK_MS 100
 #define LOOK_SHARE 4 /* and at least so many times as long as a look took */
 #define ANSWER_MS 20000
 #define COUNT_MOST 1000000
 
-/* --- asking the servers */
-static int add_ready(struct once *o, const char *queue, uint32_t *ready, struct err *e)
+static int add_ready(struct once *o, const char *queue, struct once_facts *f, struct err *e)
 {
     uint32_t n;
     if (broker_look_at_queue(o->broker, queue, &n, NULL, e) != 0)
         return -1;
-    *ready += n;
-    return 0;
-}
-
-static int add_intake(struct once *o, uint32_t *ready, struct err *e)
-{
-    char name[SHARDS_NAME_SIZE];
-    int queues = atomic_load(&o->runtime->intake_queues);
-    for (int i = 1; i <= queues; i++) {
-        shards_queue_name(o->runtime->config->intake.queue, i, name);
-        if (add_ready(o, name, ready, e) != 0)
-            return -1;
-    }
+    f->ready += n;
     return 0;
 }
 
 static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
 {
-    const struct config *c = o->runtime->config;
-    char expired[300], timed[300];
-    snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
-    snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, c->intake.queue);
-    if (!o->broker)
-        o->broker = sessions_open_broker(o->runtime, "postdate once", e);
-    if (!o->broker || add_intake(o, &f->ready, e) != 0 || add_ready(o, expired, &f->ready, e) != 0 ||
-        (topology_front_needed(o->broker) && add_ready(o, timed, &f->ready, e) != 0) ||
-        (atomic_load(&o->handover->last_hop_queue) > 0 &&
-         add_ready(o, broker_names.receipts, &f->ready, e) != 0))
+    const char *intake = o->runtime->config->intake.queue;
+    char name[SHARDS_NAME_SIZE], expired[300], timed[300];
+    int queues = atomic_load(&o->runtime->intake_queues);
+    snprintf(expired, sizeof expired, "%s.expired", intake);
+    snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, intake);
+    if (!o->broker && (o->broker = sessions_open_broker(o->runtime, "postdate once", e)) == NULL)
         return -1;
-    if (o->no_control || add_ready(o, broker_names.control, &f->ready, e) == 0)
+    for (int i = 1; i <= queues; i++) {
+        shards_queue_name(intake, i, name);
+        if (add_ready(o, name, f, e) != 0)
+            return -1;
+    }
+    if (add_ready(o, expired, f, e) != 0 ||
+        (topology_front_needed(o->broker) && add_ready(o, timed, f, e) != 0) ||
+        (atomic_load(&o->handover->last_hop_queue) > 0 && add_ready(o, broker_names.receipts, f, e) != 0))
+        return -1;
+    if (o->no_control || add_ready(o, broker_names.control, f, e) == 0)
         return 0;
     o->no_control = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION;
     return -1;
@@ -104,24 +148,27 @@ static void disconnect(struct once *o)
     o->pg = NULL;
 }
 
-static uint64_t mix(uint64_t all, uint64_t value)
-{
-    return (all ^ value) * UINT64_C(1099511628211);
-}
-
-/* Of everything that changes when something gets on. */
+/* Of everything that changes when something gets on; what comes once all is taken in is none of this round's.
+ */
 static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
 {
     size_t waiting;
-    /* Once all is taken in, what comes now is none of this round's. */
-    if (o->rule.accepted_ms != 0)
-        return mix(mix(mix((uint64_t)f->due, (uint64_t)f->lost), (uint64_t)f->waiting),
-                   (uint64_t)f->relay_low_ms);
-    uint64_t all = mix((uint64_t)atomic_load(&o->runtime->up), atomic_load(&o->runtime->stored_ready));
-    for (int i = 0; i < METRIC_COUNT; i++)
-        all = mix(all, atomic_load(&o->runtime->metrics.count[i]));
-    all = mix(mix(all, f->ready), relay_book_count(&o->pipeline->book, false, &waiting));
-    return mix(mix(mix(all, (uint64_t)f->due), (uint64_t)f->lost), (uint64_t)f->waiting);
+    bool begun = o->rule.accepted_ms != 0;
+    uint64_t facts[] = {
+        (uint64_t)f->due,
+        (uint64_t)f->lost,
+        (uint64_t)f->waiting,
+        begun ? (uint64_t)f->relay_low_ms : f->ready,
+        begun ? 0 : (uint64_t)atomic_load(&o->runtime->up),
+        begun ? 0 : atomic_load(&o->runtime->stored_ready),
+        begun ? 0 : relay_book_count(&o->pipeline->book, false, &waiting),
+    };
+    uint64_t all = 0;
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++)
+        all = (all ^ facts[i]) * UINT64_C(1099511628211);
+    for (int i = 0; i < METRIC_COUNT && !begun; i++)
+        all = (all ^ atomic_load(&o->runtime->metrics.count[i])) * UINT64_C(1099511628211);
+    return all;
 }
 
 static void gather_facts(struct once *o, struct once_facts *f)
@@ -181,9 +228,12 @@ static int end_stuck(struct once *o)
     return 75;
 }
 
-static void *once_thread(void *arg)
+void *once_thread(void *arg)
 {
     struct once *o = arg;
+    const struct config *c = o->runtime->config;
+    o->rule.lead_ms = c->delivery.lead_ms;
+    o->rule.least_ahead_ms = c->handover.transport == TRANSPORT_TIMER ? 0 : config_least_ahead_ms(c);
     enum once_verdict v = ONCE_GO_ON;
     while (!runtime_stopping(o->runtime, STOP_INTAKE)) {
         struct once_facts f;
@@ -204,20 +254,4 @@ static void *once_thread(void *arg)
     atomic_store(&o->over, true);
     kill(getpid(), SIGTERM);
     return NULL;
-}
-
-int once_start(struct once *o)
-{
-    if (!o->on)
-        return 0;
-    const struct config *c = o->runtime->config;
-    o->rule.lead_ms = c->delivery.lead_ms;
-    o->rule.least_ahead_ms = c->handover.transport == TRANSPORT_TIMER ? 0 : config_least_ahead_ms(c);
-    return pthread_create(&o->thread, NULL, once_thread, o) == 0 ? 0 : -1;
-}
-
-void once_join(struct once *o)
-{
-    if (o->on)
-        pthread_join(o->thread, NULL);
 }

@@ -63,28 +63,25 @@ static size_t note_ack(struct rejected *list, size_t sent, const struct broker_e
 
 static int wait_confirms(struct broker *b, struct rejected *list, size_t sent, struct err *e)
 {
-    int64_t until_ms = clock_monotonic_ms() + ANSWER_MS;
-    size_t confirmed = 0;
+    const unsigned kinds = 1u << BROKER_EVENT_ACK | 1u << BROKER_EVENT_NACK | 1u << BROKER_EVENT_RETURN;
     struct arena arena;
     int rc = 0;
     arena_init(&arena, 1 << 20);
-    while (rc == 0 && confirmed < sent) {
+    for (size_t confirmed = 0; rc == 0 && confirmed < sent;) {
         struct broker_event ev;
-        arena_reset(&arena);
-        if (broker_next_event(b, &arena, 1024, 500, &ev, e) != 0)
+        int came = broker_await_event(b, kinds, ANSWER_MS, &arena, &ev, e);
+        if (came < 0)
             rc = -1;
+        else if (came == 0)
+            rc = err_set(e, ERR_AWAY, "no confirm from RabbitMQ for refused messages within %d s",
+                         ANSWER_MS / 1000);
         else if (ev.kind == BROKER_EVENT_RETURN) /* the acks that follow mean nothing */
             rc = err_set(e, ERR_AWAY, "the queue %s is gone", broker_names.rejected);
         else if (ev.kind == BROKER_EVENT_NACK)
             rc = err_set(e, ERR_BUSY, "the queue %s does not accept messages (is it full?)",
                          broker_names.rejected);
-        else if (ev.kind == BROKER_EVENT_ACK) {
+        else
             confirmed += note_ack(list, sent, &ev);
-            until_ms = clock_monotonic_ms() + ANSWER_MS;
-        }
-        if (rc == 0 && confirmed < sent && clock_monotonic_ms() > until_ms)
-            rc = err_set(e, ERR_AWAY, "no confirm from RabbitMQ for refused messages within %d s",
-                         ANSWER_MS / 1000);
     }
     arena_free(&arena);
     return rc;

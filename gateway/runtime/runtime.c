@@ -1,5 +1,6 @@
 #include "gateway/runtime/runtime.h"
 
+#include "gateway/runtime/guard.h"
 #include "sql/pipeline/store.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -48,20 +49,17 @@ const char *runtime_transport_name(const struct runtime *rt)
 
 bool runtime_now_ms(struct runtime *rt, int64_t *out_ms)
 {
-    pthread_mutex_lock(&rt->clock_lock);
+    GUARD(&rt->clock_lock);
     bool ready = db_clock_ready(&rt->clock);
     if (ready)
         *out_ms = db_clock_now_ns(&rt->clock, clock_monotonic_ns()) / 1000000;
-    pthread_mutex_unlock(&rt->clock_lock);
     return ready;
 }
 
 int64_t runtime_now_us(struct runtime *rt)
 {
-    pthread_mutex_lock(&rt->clock_lock);
-    int64_t now_us = db_clock_now_ns(&rt->clock, clock_monotonic_ns()) / 1000;
-    pthread_mutex_unlock(&rt->clock_lock);
-    return now_us;
+    GUARD(&rt->clock_lock);
+    return db_clock_now_ns(&rt->clock, clock_monotonic_ns()) / 1000;
 }
 
 /* How long this machine has been suspended, ever. */
@@ -72,31 +70,25 @@ static int64_t suspended_ms(void)
 
 int64_t runtime_latest_ms(struct runtime *rt)
 {
-    int64_t now_ms = INT64_MAX;
-    pthread_mutex_lock(&rt->clock_lock);
-    if (db_clock_ready(&rt->clock))
-        now_ms =
-            db_clock_now_ns(&rt->clock, clock_monotonic_ns()) / 1000000 + suspended_ms() - rt->suspended_ms;
-    pthread_mutex_unlock(&rt->clock_lock);
-    return now_ms;
+    GUARD(&rt->clock_lock);
+    if (!db_clock_ready(&rt->clock))
+        return INT64_MAX;
+    return db_clock_now_ns(&rt->clock, clock_monotonic_ns()) / 1000000 + suspended_ms() - rt->suspended_ms;
 }
 
 int64_t runtime_ns_until(struct runtime *rt, int64_t at_ms)
 {
-    pthread_mutex_lock(&rt->clock_lock);
-    int64_t ns = db_clock_mono_ns(&rt->clock, at_ms) - clock_monotonic_ns();
-    pthread_mutex_unlock(&rt->clock_lock);
-    return ns;
+    GUARD(&rt->clock_lock);
+    return db_clock_mono_ns(&rt->clock, at_ms) - clock_monotonic_ns();
 }
 
 int64_t runtime_hear_clock(struct runtime *rt, const struct db_clock_answer *a, enum clock_answer kind)
 {
-    pthread_mutex_lock(&rt->clock_lock);
-    int64_t jump_ns = kind == CLOCK_ASKED ? db_clock_sample(&rt->clock, a) : db_clock_check(&rt->clock, a);
-    if (kind == CLOCK_ASKED)
-        rt->suspended_ms = suspended_ms();
-    pthread_mutex_unlock(&rt->clock_lock);
-    return jump_ns;
+    GUARD(&rt->clock_lock);
+    if (kind == CLOCK_CAME_ALONG)
+        return db_clock_check(&rt->clock, a);
+    rt->suspended_ms = suspended_ms();
+    return db_clock_sample(&rt->clock, a);
 }
 
 void runtime_ring_claimer(struct runtime *rt, const struct store_item *items, size_t count, int64_t now_ms)

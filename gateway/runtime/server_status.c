@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/duration.h"
 #include "core/base/random.h"
+#include "gateway/runtime/guard.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/runtime.h"
 #include <stdio.h>
@@ -58,10 +59,8 @@ void server_status_succeeded(struct server_status *w)
 
 int64_t server_status_away_ms(struct server_status *w)
 {
-    pthread_mutex_lock(&w->lock);
-    int64_t ms = w->away ? clock_monotonic_ms() - w->since_ms : 0;
-    pthread_mutex_unlock(&w->lock);
-    return ms;
+    GUARD(&w->lock);
+    return w->away ? clock_monotonic_ms() - w->since_ms : 0;
 }
 
 int64_t server_status_pause_ms(unsigned *attempt)

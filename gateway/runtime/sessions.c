@@ -1,7 +1,6 @@
 #include "gateway/runtime/sessions.h"
 
 #include "gateway/runtime/log.h"
-#include "sql/pipeline/store.h"
 
 #include <string.h>
 
@@ -64,13 +63,14 @@ struct broker *sessions_open_broker_with(const struct runtime *rt, const char *n
     return b;
 }
 
-int sessions_open_store(struct runtime *rt, struct pg **pg, const char *name, struct err *e)
+int sessions_open_database(struct runtime *rt, struct pg **pg, const char *name,
+                           int (*prepare)(struct pg *, struct err *), struct err *e)
 {
     if (*pg && !pg_is_broken(*pg))
         return 0;
     pg_close(*pg);
     *pg = pg_open(rt->config->postgres.url, name, e);
-    if (*pg && store_prepare_session(*pg, e) == 0) {
+    if (*pg && (!prepare || prepare(*pg, e) == 0)) {
         server_status_succeeded(&rt->postgres);
         return 0;
     }

@@ -4,6 +4,7 @@
 
 #include "amqp/connection/broker.h"
 #include "gateway/runtime/runtime.h"
+#include "sql/connection/pg.h"
 
 /* How to connect to the broker; name says who does. Points into rt. */
 struct broker_options sessions_broker_options(const struct runtime *rt, const char *name);
@@ -13,8 +14,9 @@ struct broker *sessions_open_broker(const struct runtime *rt, const char *name, 
 struct broker *sessions_open_broker_with(const struct runtime *rt, const char *name, int heartbeat_s,
                                          struct err *e);
 
-/* A database session that stores messages: *pg, if it still works, or a new one in its place. Tells the
- * server's status. -1: there is none now, and *pg is NULL. */
-int sessions_open_store(struct runtime *rt, struct pg **pg, const char *name, struct err *e);
+/* A database session: *pg, if it still works, or a new one in its place, prepared by that (NULL: not at all).
+ * Tells the server's status. -1: there is none now, and *pg is NULL. */
+int sessions_open_database(struct runtime *rt, struct pg **pg, const char *name,
+                           int (*prepare)(struct pg *, struct err *), struct err *e);
 
 #endif

@@ -1,32 +1,31 @@
 #include "gateway/runtime/shards_run.h"
 
-#include "amqp/topology/topology_shards.h"
 #include "core/base/clock.h"
 
 #define STEPS_MAX 6 /* three, and what others change between two of them */
 
-static enum shards_step next_step(const struct shards_record *r)
+static enum topology_step next_step(const struct shards_record *r)
 {
     if (!r->used && r->queues == 1)
-        return SHARDS_DIRECT;
+        return TOPOLOGY_DIRECT;
     if (r->settled)
-        return r->grows ? SHARDS_PREPARE : SHARDS_WIDEN;
-    return r->moving ? SHARDS_NARROW : SHARDS_PREPARE;
+        return r->grows ? TOPOLOGY_PREPARE : TOPOLOGY_WIDEN;
+    return r->moving ? TOPOLOGY_NARROW : TOPOLOGY_PREPARE;
 }
 
 /* What is written down before the sources are touched, and before the exchange leads to more queues. */
-static int remember(struct pg *pg, const struct shards_place *place, enum shards_step step, bool settled,
+static int remember(struct pg *pg, const struct shards_place *place, enum topology_step step, bool settled,
                     struct err *e)
 {
-    if (step == SHARDS_PREPARE && !settled)
+    if (step == TOPOLOGY_PREPARE && !settled)
         return shards_unmark(pg, place, e);
-    if (step != SHARDS_NARROW)
+    if (step != TOPOLOGY_NARROW)
         return 0;
     clock_nap_ms(SHARDS_SETTLE_MS);
     return shards_mark(pg, place, e);
 }
 
-static int take_step(struct pg *pg, const struct shards_job *job, bool first, enum shards_step *step,
+static int take_step(struct pg *pg, const struct shards_job *job, bool first, enum topology_step *step,
                      struct err *e)
 {
     struct shards_record record = {0};
@@ -35,8 +34,8 @@ static int take_step(struct pg *pg, const struct shards_job *job, bool first, en
     *step = next_step(&record);
     int rc = 0;
     /* Whatever a vhost still has that this database has never seen. */
-    if (*step == SHARDS_PREPARE && !record.used && record.fresh)
-        rc = job->declare(job->ctx, SHARDS_DIRECT, &record, e);
+    if (*step == TOPOLOGY_PREPARE && !record.used && record.fresh)
+        rc = job->declare(job->ctx, TOPOLOGY_DIRECT, &record, e);
     if (rc == 0)
         rc = job->declare(job->ctx, *step, &record, e);
     if (rc == 0)
@@ -47,11 +46,11 @@ static int take_step(struct pg *pg, const struct shards_job *job, bool first, en
 
 int shards_run(struct pg *pg, const struct shards_job *job, struct err *e)
 {
-    enum shards_step step;
+    enum topology_step step;
     for (int i = 0; i < STEPS_MAX; i++) {
         if (take_step(pg, job, i == 0, &step, e) != 0)
             return -1;
-        if (step == SHARDS_DIRECT || step == SHARDS_WIDEN)
+        if (step == TOPOLOGY_DIRECT || step == TOPOLOGY_WIDEN)
             return 0;
     }
     return err_set(e, ERR_BUSY, "other gateways change the queues of '%s' all the time", job->place.place);

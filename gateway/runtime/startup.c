@@ -2,8 +2,8 @@
 
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
+#include "gateway/runtime/daemon.h"
 #include "gateway/runtime/log.h"
-#include "gateway/runtime/service.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/admin/migrate.h"
 #include "sql/admin/partition.h"
@@ -19,23 +19,18 @@
 #define REFUSED_TRIES 3
 #define REFUSED_PAUSE_MS 4000
 
-/* Once the transport is chosen. */
-static enum hold_policy chosen_hold_policy(const struct runtime *rt)
-{
-    return config_hold_policy(rt->config, rt->transport != NULL);
-}
-
 enum hold_policy startup_hold_policy(const struct runtime *rt)
 {
-    /* HTTP stores earlier than that; the threads start afterwards. */
-    return atomic_load(&rt->up) != 0 ? chosen_hold_policy(rt) : config_accept_rules(rt->config).hold;
+    /* HTTP stores before the transport is chosen; the threads start afterwards. */
+    return atomic_load(&rt->up) != 0 ? config_hold_policy(rt->config, rt->transport != NULL)
+                                     : config_accept_rules(rt->config).hold;
 }
 
 static int record_settings(const struct runtime *rt, struct pg *pg, struct err *e)
 {
     const struct config *c = rt->config;
     const struct accept_rules rules = config_accept_rules(c);
-    const enum hold_policy hold = chosen_hold_policy(rt);
+    const enum hold_policy hold = config_hold_policy(c, rt->transport != NULL);
     const struct settings s = {.rules = &rules,
                                .key_memory_ms = c->keys.key_memory_ms,
                                .lead_ms = c->delivery.lead_ms,
@@ -110,58 +105,55 @@ static int want_exit_queues(struct runtime *rt, struct broker *b, struct pg *pg,
     return rc;
 }
 
-/* One try of everything. */
-static int try_once(struct runtime *rt, struct server_status **failed, enum pg_wire *wire, struct err *e)
+static int try_postgres(struct runtime *rt, struct pg *pg, struct err *e)
 {
-    const struct config *c = rt->config;
     char vhost[256];
-    struct topology_found found = {.timed_queue = ""};
-    struct broker *b = NULL;
     int cell;
+    if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0 ||
+        strangers_check_self(pg, e) != 0 || migrate_check(pg, "", vhost, false, e) != 0 ||
+        migrate_check_copy(pg, e) != 0 ||
+        settings_take_cell(pg, (int)rt->config->cell.number, &cell, e) != 0) /* before an id is made */
+        return -1;
+    atomic_store(&rt->cell_number, cell);
+    if (pg_stay(pg, check_schema, rt, e) != 0 || make_partitions(rt, pg, e) != 0)
+        return -1;
+    atomic_store(&rt->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
+    server_status_succeeded(&rt->postgres);
+    return 0;
+}
+
+static int try_rabbitmq(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
+{
+    struct topology_found found = {.timed_queue = ""};
+    if (startup_take_vhost(rt, b, pg, e) != 0 || startup_declare(rt, b, pg, true, &found, e) != 0)
+        return -1;
+    if (found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
+        return err_set(e, found.refused.kind, "%s", found.refused.text);
+    if (startup_feed_cell(rt, b, pg, e) != 0 || /* the intake is there: what comes now has a way */
+        want_exit_queues(rt, b, pg, e) != 0 || startup_choose_transport(rt, pg, e) != 0)
+        return -1;
+    server_status_succeeded(&rt->rabbitmq);
+    return 0;
+}
+
+/* One try of everything. *failed: who is to blame. */
+static int try_once(struct runtime *rt, struct server_status **failed, struct err *e)
+{
+    struct broker *b = NULL;
     *failed = &rt->postgres;
-    struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
-    int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
-    if (rc == 0)
-        rc = strangers_check_self(pg, e);
-    if (rc == 0)
-        rc = migrate_check(pg, "", vhost, false, e);
-    if (rc == 0)
-        rc = migrate_check_copy(pg, e);
-    if (rc == 0)
-        rc = settings_take_cell(pg, (int)c->cell.number, &cell, e); /* before an id is made */
-    if (rc == 0)
-        atomic_store(&rt->cell_number, cell);
-    if (rc == 0)
-        rc = pg_stay(pg, check_schema, rt, e);
-    if (pg)
-        *wire = pg_wire(pg);
-    if (rc == 0)
-        rc = make_partitions(rt, pg, e);
+    struct pg *pg = pg_open(rt->config->postgres.url, "postdate startup", e);
+    int rc = pg ? try_postgres(rt, pg, e) : -1;
     if (rc == 0) {
-        atomic_store(&rt->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
-        server_status_succeeded(&rt->postgres);
         *failed = &rt->rabbitmq;
         b = sessions_open_broker(rt, "postdate startup", e);
-        rc = b ? 0 : -1;
+        rc = b ? try_rabbitmq(rt, b, pg, e) : -1;
     }
-    if (rc == 0)
-        rc = startup_take_vhost(rt, b, pg, e);
-    if (rc == 0)
-        rc = startup_declare(rt, b, pg, true, &found, e);
-    if (rc == 0 && found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
-        rc = err_set(e, found.refused.kind, "%s", found.refused.text);
-    if (rc == 0)
-        rc = startup_feed_cell(rt, b, pg, e); /* the intake is there: what comes now has a way */
-    if (rc == 0)
-        rc = want_exit_queues(rt, b, pg, e);
-    if (rc == 0)
-        rc = startup_choose_transport(rt, pg, e);
     if (rc == 0) {
-        server_status_succeeded(&rt->rabbitmq);
         *failed = &rt->postgres;
+        rc = record_settings(rt, pg, e);
     }
     if (rc == 0)
-        rc = record_settings(rt, pg, e);
+        warn_of_open_wires(rt, pg_wire(pg));
     pg_close(pg);
     broker_close(b);
     return rc;
@@ -185,11 +177,8 @@ int startup_run(struct runtime *rt, struct notifier *notifier, struct err *e)
     unsigned attempt = 0, refused = 0;
     while (!runtime_stopping(rt, STOP_INTAKE)) {
         struct server_status *failed;
-        enum pg_wire wire = PG_WIRE_LOCAL;
-        if (try_once(rt, &failed, &wire, e) == 0) {
-            warn_of_open_wires(rt, wire);
+        if (try_once(rt, &failed, e) == 0)
             return 0;
-        }
         if (!tries_again(e, &refused))
             return -1;
         service_alive(clock_monotonic_ms());

@@ -15,13 +15,13 @@
 int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool starts,
                     struct topology_found *found, struct err *e);
 
-/* startup_owner.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
+/* startup_vhost.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
  * to nobody yet, sets rt->identity. ERR_CONFIG: no. */
 int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e);
 /* Is it still? Somebody may have made it anew, or given it away. */
 int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e);
 
-/* startup_cell.c. Binds the intake to the exchange of the cells, where there is one, by cell.weight.
+/* Binds the intake to the exchange of the cells, where there is one, by cell.weight.
  * ERR_CONFIG: RabbitMQ lacks the plugin, or it is another exchange. */
 int startup_feed_cell(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e);
 /* The same for a new connection: by the weight that was bound last. -1 where it is refused, and then 0. */

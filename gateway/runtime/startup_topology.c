@@ -30,14 +30,11 @@ static void say_skipped(const struct err *why)
     log_warning("intake.queues: a host of amqp.url is not asked for its plugins and bindings: %s", why->text);
 }
 
-static int declare(void *ctx, enum shards_step step, const struct shards_record *r, struct err *e)
+static int declare(void *ctx, enum topology_step step, const struct shards_record *r, struct err *e)
 {
     struct declaring *d = ctx;
     struct topology *t = &d->topology;
-    t->step = step == SHARDS_DIRECT    ? TOPOLOGY_DIRECT
-              : step == SHARDS_PREPARE ? TOPOLOGY_PREPARE
-              : step == SHARDS_NARROW  ? TOPOLOGY_NARROW
-                                       : TOPOLOGY_WIDEN;
+    t->step = step;
     t->queues = r->queues;
     t->most = r->most;
     t->unknown = !r->used;
@@ -47,11 +44,11 @@ static int declare(void *ctx, enum shards_step step, const struct shards_record 
         return -1;
     const struct shards_way *way = &topology_intake_ways[t->way];
     const struct broker_options o = sessions_broker_options(d->runtime, "postdate shards");
-    bool moves = step == SHARDS_NARROW || (step == SHARDS_PREPARE && !r->settled);
+    bool moves = step == TOPOLOGY_NARROW || (step == TOPOLOGY_PREPARE && !r->settled);
     if ((moves && shards_probe_hosts(&o, way, say_skipped, e) != 0) ||
         topology_declare(d->broker, t, d->found, e) != 0)
         return -1;
-    return step == SHARDS_NARROW ? shards_await_hosts(&o, t->intake_queue, way, say_skipped, e) : 0;
+    return step == TOPOLOGY_NARROW ? shards_await_hosts(&o, t->intake_queue, way, say_skipped, e) : 0;
 }
 
 /* Said once: what is configured here does not count. */
@@ -67,24 +64,6 @@ static void say_others_count(struct runtime *rt, const struct topology *t)
             topology_intake_ways[c->intake.queues_by].name);
     if (!differs)
         atomic_store(&rt->said_queues, false);
-}
-
-static int run(struct declaring *d, struct pg *pg, bool starts, const char **sources, struct err *e)
-{
-    const struct config *c = d->runtime->config;
-    const struct shards_wish wish = {(int)c->intake.queues, topology_intake_ways[c->intake.queues_by].name};
-    const struct shards_job job = {
-        .place = {.place = "intake",
-                  .sources = sources,
-                  .source_count = topology_sources(d->broker, &d->topology, sources)},
-        .wish = starts ? &wish : NULL,
-        .declare = declare,
-        .ctx = d};
-    if (shards_run(pg, &job, e) != 0)
-        return -1;
-    say_others_count(d->runtime, &d->topology);
-    atomic_store(&d->runtime->intake_queues, d->topology.most);
-    return 0;
 }
 
 int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool starts,
@@ -104,7 +83,17 @@ int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool st
                                        .route_exchanges = routes,
                                        .route_count = c->route_count},
                           .found = found};
-    int rc = run(&d, pg, starts, routes + c->route_count, e);
+    const char **sources = routes + c->route_count;
+    const struct shards_wish wish = {(int)c->intake.queues, topology_intake_ways[c->intake.queues_by].name};
+    const struct shards_job job = {.place = {"intake", sources, topology_sources(b, &d.topology, sources)},
+                                   .wish = starts ? &wish : NULL,
+                                   .declare = declare,
+                                   .ctx = &d};
+    int rc = shards_run(pg, &job, e);
+    if (rc == 0) {
+        say_others_count(rt, &d.topology);
+        atomic_store(&rt->intake_queues, d.topology.most);
+    }
     free(routes);
     return rc;
 }

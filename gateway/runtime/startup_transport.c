@@ -83,15 +83,8 @@ static int try_transport(struct runtime *rt, const struct transport *t, struct e
     return 0;
 }
 
-static int choose_named(struct runtime *rt, const struct transport *t, struct err *e)
-{
-    if (try_transport(rt, t, e) != 0)
-        return err_is_transient(e) ? -1 : err_wrap(e, "handover.transport: %s", t->name);
-    rt->transport = t;
-    return 0;
-}
+/* --- can this RabbitMQ? 1: yes; 0: no, and e says why; -1: error */
 
-/* 1 yes, 0 no and e says why, -1 error. */
 static int can_native(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
 {
     int64_t now_us;
@@ -103,95 +96,94 @@ static int can_native(struct runtime *rt, struct pg *pg, const struct broker_opt
     return store_clock(pg, &now_us, e) != 0 ? -1 : transport_probe_native(o, now_us / 1000, e);
 }
 
-static int choose_native(struct runtime *rt, int can, struct err *e)
-{
-    if (can > 0)
-        return choose_named(rt, &transport_native, e);
-    return can < 0 && err_is_transient(e) ? -1
-                                          : err_wrap(e, "handover.transport: native (allowed: auto, plugin, "
-                                                        "ttl, timer)");
-}
-
-static int choose_plugin(struct runtime *rt, int has, struct err *e)
-{
-    if (has == 0)
-        return err_set(e, ERR_CONFIG,
-                       "handover.transport: plugin, but this RabbitMQ has no x-delayed-message exchanges "
-                       "(allowed: auto, native, ttl, timer, or enable rabbitmq_delayed_message_exchange)");
-    return has < 0 ? -1 : choose_named(rt, &transport_plugin, e);
-}
-
 /* The plugin may have been there and gone with what it held. */
-static int note_lost_plugin(const struct broker_options *o, struct err *e)
+static int can_plugin(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
 {
-    int used = transport_probe_plugin_used(o, e);
+    (void)pg;
+    int has = transport_probe_plugin(o, e);
+    if (has != 0)
+        return has;
+    int used = rt->config->handover.transport == TRANSPORT_AUTO ? transport_probe_plugin_used(o, e) : 0;
+    if (used < 0 && err_is_transient(e))
+        return -1;
     if (used > 0)
         log_warning("RabbitMQ no longer has the delayed-message plugin that an earlier gateway used: "
-                    "messages that it "
-                    "held and does not release are delivered handover.grace after their due time");
-    return used < 0 ? -1 : 0;
-}
-
-/* 1: it is native's; 0: it is not; -1: nobody can tell now. */
-static int try_native(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
-{
-    int can = can_native(rt, pg, o, e);
-    if (can > 0 && choose_named(rt, &transport_native, e) == 0) {
-        log_info("handover.transport auto: RabbitMQ keeps messages back by itself");
-        return 1;
-    }
-    if (can != 0 && err_is_transient(e))
-        return -1;
-    if (can != 0)
-        log_warning("handover.transport auto: native is not used: %s", e->text);
-    else
-        log_debug("handover.transport auto: native is not used: %s", e->text);
-    err_clear(e);
+                    "messages that it held and does not release are delivered handover.grace after their due "
+                    "time");
+    err_set(e, ERR_CONFIG,
+            "this RabbitMQ has no x-delayed-message exchanges (enable rabbitmq_delayed_message_exchange)");
     return 0;
 }
 
-static int choose_auto(struct runtime *rt, const struct broker_options *o, int has, struct err *e)
+static int can_ttl(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
 {
-    if (has < 0 && err_is_transient(e))
-        return -1;
-    if (has == 0 && note_lost_plugin(o, e) != 0 && err_is_transient(e))
-        return -1;
-    if (has != 0) {
-        if (has > 0 && choose_named(rt, &transport_plugin, e) == 0) {
-            log_info("handover.transport auto: RabbitMQ has the delayed-message plugin");
+    (void)rt;
+    (void)pg;
+    (void)o;
+    (void)e;
+    return 1;
+}
+
+/* The best first, as enum config_transport has them, from TRANSPORT_NATIVE on. */
+static const struct candidate {
+    const struct transport *transport;
+    int (*can)(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e);
+    const char *name, *chosen; /* for `auto` to say */
+    const char *others;
+} candidates[] = {
+    {&transport_native, can_native, "native", "RabbitMQ keeps messages back by itself", "plugin, ttl, timer"},
+    {&transport_plugin, can_plugin, "the delayed-message plugin", "RabbitMQ has the delayed-message plugin",
+     "native, ttl, timer"},
+    {&transport_ttl, can_ttl, "ttl", "RabbitMQ holds messages in TTL queues", "native, plugin, timer"},
+};
+#define CANDIDATES (sizeof candidates / sizeof candidates[0])
+
+/* As its `can`; and with 1 it is chosen, with -1 it may also be one that RabbitMQ lets nobody declare. */
+static int try_candidate(struct runtime *rt, struct pg *pg, const struct candidate *c, struct err *e)
+{
+    const struct broker_options o = sessions_broker_options(rt, "postdate probe");
+    int can = c->can(rt, pg, &o, e);
+    if (can <= 0 || try_transport(rt, c->transport, e) != 0)
+        return can == 0 ? 0 : -1;
+    rt->transport = c->transport;
+    return 1;
+}
+
+static int choose_named(struct runtime *rt, struct pg *pg, const struct candidate *c, struct err *e)
+{
+    int can = try_candidate(rt, pg, c, e);
+    if (can > 0)
+        return 0;
+    if (can == 0)
+        return err_wrap(e, "handover.transport: %s (allowed: auto, %s)", c->transport->name, c->others);
+    return err_is_transient(e) ? -1 : err_wrap(e, "handover.transport: %s", c->transport->name);
+}
+
+static int choose_auto(struct runtime *rt, struct pg *pg, struct err *e)
+{
+    for (const struct candidate *c = candidates; c < candidates + CANDIDATES; c++) {
+        err_clear(e);
+        int can = try_candidate(rt, pg, c, e);
+        if (can > 0) {
+            log_info("handover.transport auto: %s", c->chosen);
             return 0;
         }
-        if (err_is_transient(e))
+        if (can < 0 && err_is_transient(e))
             return -1;
-        log_warning("handover.transport auto: the delayed-message plugin is not used: %s", e->text);
+        if (c + 1 < candidates + CANDIDATES)
+            log_line(can == 0 ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING,
+                     "handover.transport auto: %s is not used: %s", c->name, e->text);
     }
-    if (choose_named(rt, &transport_ttl, e) == 0) {
-        log_info("handover.transport auto: RabbitMQ holds messages in TTL queues%s",
-                 has == 0 ? ", because it has no delayed-message plugin" : "");
-        return 0;
-    }
-    if (err_is_transient(e))
-        return -1;
     log_warning("handover.transport auto: the gateway holds all messages: %s", e->text);
     err_clear(e);
-    rt->transport = NULL;
     return 0;
 }
 
 int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e)
 {
     enum config_transport t = rt->config->handover.transport;
-    struct broker_options o = sessions_broker_options(rt, "postdate probe");
     rt->transport = NULL;
-    if (t == TRANSPORT_TIMER)
-        return 0;
-    if (t == TRANSPORT_TTL)
-        return choose_named(rt, &transport_ttl, e);
-    if (t == TRANSPORT_NATIVE)
-        return choose_native(rt, can_native(rt, pg, &o, e), e);
-    int native = t == TRANSPORT_AUTO ? try_native(rt, pg, &o, e) : 0;
-    if (native != 0)
-        return native > 0 ? 0 : -1;
-    int has = transport_probe_plugin(&o, e);
-    return t == TRANSPORT_PLUGIN ? choose_plugin(rt, has, e) : choose_auto(rt, &o, has, e);
+    if (t == TRANSPORT_AUTO)
+        return choose_auto(rt, pg, e);
+    return t == TRANSPORT_TIMER ? 0 : choose_named(rt, pg, &candidates[t - TRANSPORT_NATIVE], e);
 }

@@ -4,23 +4,18 @@
 #include "gateway/api/executor.h"
 #include "gateway/api/tokens.h"
 #include "gateway/claim/claimer.h"
-#include "gateway/config/config_load.h"
-#include "gateway/config/secrets.h"
 #include "gateway/control/control.h"
 #include "gateway/handover/handover_feeder.h"
 #include "gateway/handover/prober.h"
 #include "gateway/http/http.h"
-#include "gateway/instance/janitor.h"
-#include "gateway/instance/lease_keeper.h"
-#include "gateway/instance/take_over.h"
+#include "gateway/instance/instance.h"
 #include "gateway/intake/intake.h"
 #include "gateway/publish/publisher.h"
 #include "gateway/relay/relay.h"
 #include "gateway/retry/retry.h"
+#include "gateway/runtime/daemon.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/once.h"
-#include "gateway/runtime/service.h"
-#include "gateway/runtime/signals.h"
 #include "gateway/runtime/startup.h"
 #include "gateway/settle/settler.h"
 
@@ -32,7 +27,7 @@
 #define STUCK_MS 20000
 #define WATCH_NS INT64_C(100000000)
 
-#define THREADS_MAX 17
+#define THREADS_MAX 18
 
 struct supervisor {
     /* What the threads share: each sees of it what it needs. */
@@ -57,14 +52,17 @@ struct supervisor {
     struct once once;
     struct signals signals;
     /* Main's. */
-    struct supervisor_options options;
+    const struct supervisor_options *options;
     struct notifier notifier; /* rung by the signals' thread */
     struct notifier control_notifier;
     struct tokens *tokens; /* NULL: http.tokens is off */
     struct executor *executor;
     struct http *http; /* NULL: no HTTP */
     struct control *control;
-    pthread_t threads[THREADS_MAX]; /* as the table has them */
+    struct {
+        pthread_t thread;
+        bool runs;
+    } started[THREADS_MAX]; /* as the table has them */
 };
 
 #define AT(member) offsetof(struct supervisor, member)
@@ -78,7 +76,8 @@ struct thread {
     enum stop_stage ends_with;                 /* it ends when the stop comes so far */
     int up; /* enum up_bit: sets it after its first connect; 0: nobody waits for it */
     bool needs_transport;
-    bool is_publisher; /* arg is a struct publisher, which may be stuck in a blocked broker */
+    bool needs_once;                   /* --once; it starts before the servers are there */
+    const struct publisher_role *role; /* arg is a struct publisher, which may be stuck in a blocked broker */
 };
 
 /* In the order in which they start. The relay runs without a transport, too: messages may be with the broker
@@ -88,25 +87,30 @@ struct thread {
 #define SEES_RUNTIME(of) .runtime = AT(of.runtime)
 #define SEES_CLAIMED(of) SEES_RUNTIME(of), .pipeline = AT(of.pipeline), .lease = AT(of.lease)
 #define SEES_ALL(of)     SEES_CLAIMED(of), .handover = AT(of.handover)
-#define PUBLISHER(of)    .run = publisher_thread, .arg = AT(of), SEES_ALL(of), .ends_with = STOP_PUBLISHERS, .is_publisher = true
+#define PUBLISHER(of, as) .run = publisher_thread, .arg = AT(of), SEES_ALL(of), .ends_with = STOP_PUBLISHERS, .role = &(as)
 static const struct thread threads[] = {
+    {.run = once_thread,            .arg = AT(once),            SEES_ALL(once),
+     .ends_with = STOP_INTAKE,      .needs_once = true},
     {.run = lease_keeper_thread,    .arg = AT(lease_keeper),    SEES_CLAIMED(lease_keeper),
      .ends_with = STOP_LEASE_KEEPER, .up = UP_LEASE_KEEPER,     .notifier = AT(lease.notifier)},
     {.run = take_over_thread,       .arg = AT(take_over),       SEES_RUNTIME(take_over), .lease = AT(take_over.lease),
      .ends_with = STOP_INTAKE,      .notifier = AT(take_over.notifier)},
     {.run = settler_thread,         .arg = AT(settler),         SEES_CLAIMED(settler),
      .ends_with = STOP_SETTLER},
-    {PUBLISHER(fast),               .up = UP_FAST,              .notifier = AT(pipeline.fast.notifier)},
-    {PUBLISHER(serial),             .up = UP_SERIAL,            .notifier = AT(pipeline.serial.notifier)},
-    {PUBLISHER(patient),            .up = UP_PATIENT,           .notifier = AT(pipeline.patient.notifier)},
+    {PUBLISHER(fast, publisher_fast),
+     .up = UP_FAST,                 .notifier = AT(pipeline.fast.notifier)},
+    {PUBLISHER(serial, publisher_serial),
+     .up = UP_SERIAL,               .notifier = AT(pipeline.serial.notifier)},
+    {PUBLISHER(patient, publisher_patient),
+     .up = UP_PATIENT,              .notifier = AT(pipeline.patient.notifier)},
     {.run = claimer_thread,         .arg = AT(claimer),         SEES_ALL(claimer.loop),
      .ends_with = STOP_INTAKE,      .up = UP_CLAIMER,           .notifier = AT(runtime.claimer_notifier)},
     {.run = intake_thread,          .arg = AT(intake),          SEES_ALL(intake),
-     .ends_with = STOP_INTAKE,      .up = UP_INTAKE,            .notifier = AT(intake.notifier)},
+     .ends_with = STOP_INTAKE,      .up = UP_INTAKE,            .notifier = AT(intake.inbox.notifier)},
     {.run = janitor_thread,         .arg = AT(janitor),         SEES_RUNTIME(janitor),
      .ends_with = STOP_INTAKE,      .notifier = AT(janitor.notifier)},
     {.run = retry_thread,           .arg = AT(retry),           SEES_RUNTIME(retry),
-     .ends_with = STOP_INTAKE,      .notifier = AT(retry.notifier)},
+     .ends_with = STOP_INTAKE,      .notifier = AT(retry.inbox.notifier)},
     {.run = prober_thread,          .arg = AT(prober),          SEES_RUNTIME(prober), .handover = AT(prober.handover),
      .ends_with = STOP_INTAKE,      .up = UP_PROBER,            .notifier = AT(prober.notifier)},
     {.run = relay_thread,           .arg = AT(relay),           SEES_ALL(relay),
@@ -115,7 +119,8 @@ static const struct thread threads[] = {
      .ends_with = STOP_INTAKE,      .notifier = AT(pipeline.lookup_notifier)},
     {.run = relay_proof_thread,     .arg = AT(relay),           SEES_ALL(relay),
      .ends_with = STOP_RELAY,       .notifier = AT(relay.proof_notifier)},
-    {PUBLISHER(to_rabbitmq),        .up = UP_HANDOVER,          .notifier = AT(pipeline.handover.notifier),
+    {PUBLISHER(to_rabbitmq, publisher_handover),
+     .up = UP_HANDOVER,             .notifier = AT(pipeline.handover.notifier),
      .needs_transport = true},
     {.run = handover_feeder_thread, .arg = AT(handover_feeder), SEES_ALL(handover_feeder.loop),
      .ends_with = STOP_INTAKE,      .up = UP_HANDOVER_FEEDER,   .notifier = AT(runtime.handover_feeder_notifier),
@@ -132,7 +137,7 @@ static void *member_at(struct supervisor *s, size_t offset)
 
 static bool is_wanted(struct supervisor *s, const struct thread *t)
 {
-    return !t->needs_transport || s->runtime.transport;
+    return (!t->needs_transport || s->runtime.transport) && (!t->needs_once || s->options->once);
 }
 
 static void raise_stage(struct supervisor *s, enum stop_stage stage)
@@ -144,13 +149,6 @@ static void raise_stage(struct supervisor *s, enum stop_stage stage)
     notifier_notify(&s->control_notifier);
 }
 
-/* What the program ends with, where it would be `code`. */
-static int exit_code(struct supervisor *s, int code)
-{
-    int own = atomic_load(&s->runtime.code);
-    return own != 0 ? own : code;
-}
-
 static void stop_on_signal(void *ctx, int sig)
 {
     struct supervisor *s = ctx;
@@ -158,26 +156,6 @@ static void stop_on_signal(void *ctx, int sig)
     if (!runtime_stopping(&s->runtime, STOP_INTAKE))
         raise_stage(s, STOP_INTAKE);
     notifier_notify(&s->notifier);
-}
-
-static void reload_log_settings(void *ctx)
-{
-    const struct supervisor *s = ctx;
-    struct config c;
-    struct err e = {0};
-    if (config_load(&c, s->options.config_path, NULL, &e) != 0) {
-        log_error("SIGHUP: configuration unchanged: %s", e.text);
-        return;
-    }
-    log_setup(c.log.level, c.log.json, c.log.audit);
-    secrets_allow_dumps(c.log.core_dumps);
-    config_free(&c);
-    log_info("SIGHUP: log settings read again; all other options need a restart");
-}
-
-static int stuck_code(void *ctx)
-{
-    return exit_code(ctx, 1);
 }
 
 /* Tells each thread where what it shares with others is. */
@@ -196,7 +174,7 @@ static void share_parts(struct supervisor *s, const struct thread *t)
 /* A publisher's is that of its due queue, which opens it. */
 static bool has_own_notifier(const struct thread *t)
 {
-    return t->notifier && !t->is_publisher;
+    return t->notifier && !t->role;
 }
 
 static int open_notifiers(struct supervisor *s, struct err *e)
@@ -218,10 +196,10 @@ static void close_notifiers(struct supervisor *s)
 
 static int open_parts(struct supervisor *s, struct err *e)
 {
-    const struct config *c = s->options.config;
+    const struct config *c = s->options->config;
     if (runtime_open(&s->runtime, c, e) != 0 || pipeline_open(&s->pipeline, &s->runtime, e) != 0)
         return -1;
-    s->runtime.cells = s->options.cells;
+    s->runtime.cells = s->options->cells;
     if (exchange_cache_open(&s->exchanges) != 0 || destination_cache_open(&s->destinations) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     lease_open(&s->lease);
@@ -229,19 +207,17 @@ static int open_parts(struct supervisor *s, struct err *e)
     for (size_t i = 0; i < THREADS; i++)
         share_parts(s, &threads[i]);
     s->janitor.unacknowledged_max = intake_unacknowledged_max(c);
-    publisher_open(&s->fast, &publisher_fast, &s->exchanges, &s->destinations);
-    publisher_open(&s->serial, &publisher_serial, &s->exchanges, &s->destinations);
-    publisher_open(&s->patient, &publisher_patient, &s->exchanges, &s->destinations);
-    publisher_open(&s->to_rabbitmq, &publisher_handover, &s->exchanges, &s->destinations);
+    for (size_t i = 0; i < THREADS; i++)
+        if (threads[i].role)
+            publisher_open(member_at(s, threads[i].arg), threads[i].role, &s->exchanges, &s->destinations);
     return open_notifiers(s, e);
 }
 
 static void close_parts(struct supervisor *s)
 {
-    publisher_close(&s->fast);
-    publisher_close(&s->serial);
-    publisher_close(&s->patient);
-    publisher_close(&s->to_rabbitmq);
+    for (size_t i = 0; i < THREADS; i++)
+        if (threads[i].role)
+            publisher_close(member_at(s, threads[i].arg));
     pipeline_close(&s->pipeline);
     exchange_cache_close(&s->exchanges);
     destination_cache_close(&s->destinations);
@@ -250,24 +226,32 @@ static void close_parts(struct supervisor *s)
     runtime_close(&s->runtime);
 }
 
-static void start_thread(pthread_t *t, void *(*run)(void *), void *arg)
+static void no_threads(void)
 {
-    if (pthread_create(t, NULL, run, arg) != 0) {
-        log_error("cannot start a thread: is the limit of processes reached?");
-        exit(1);
+    log_error("cannot start a thread: is the limit of processes reached?");
+    exit(1);
+}
+
+static void start_threads(struct supervisor *s, bool once)
+{
+    for (size_t i = 0; i < THREADS; i++) {
+        const struct thread *t = &threads[i];
+        if (t->needs_once != once || !is_wanted(s, t))
+            continue;
+        s->started[i].runs = true;
+        if (pthread_create(&s->started[i].thread, NULL, t->run, member_at(s, t->arg)) != 0)
+            no_threads();
     }
 }
 
-static void start_threads(struct supervisor *s)
+static void start_all(struct supervisor *s)
 {
     struct err e = {0};
     s->runtime.up_wanted = UP_CONTROL;
     for (size_t i = 0; i < THREADS; i++)
         if (is_wanted(s, &threads[i]))
             s->runtime.up_wanted |= threads[i].up;
-    for (size_t i = 0; i < THREADS; i++)
-        if (is_wanted(s, &threads[i]))
-            start_thread(&s->threads[i], threads[i].run, member_at(s, threads[i].arg));
+    start_threads(s, false);
     s->control = control_open(&s->runtime, s->executor, s->tokens, &s->control_notifier, &e);
     if (s->control == NULL) {
         log_error("%s", e.text);
@@ -278,13 +262,13 @@ static void start_threads(struct supervisor *s)
 /* First of all, so that /livez answers while a server is waited for. */
 static int open_http(struct supervisor *s, struct err *e)
 {
-    const struct config *c = s->options.config;
+    const struct config *c = s->options->config;
     if (c->http.tokens && (s->tokens = tokens_open(&s->runtime, e)) == NULL)
         return -1;
     s->executor = executor_open(&s->runtime, e);
     if (!s->executor)
         return -1;
-    if (s->once.on || !c->http.listen || strcmp(c->http.listen, "off") == 0)
+    if (s->options->once || !c->http.listen || strcmp(c->http.listen, "off") == 0)
         return 0;
     s->http = http_open(&s->runtime, s->executor, s->tokens, e);
     if (s->http)
@@ -319,23 +303,24 @@ static void join_stage(struct supervisor *s, enum stop_stage stage)
 {
     for (size_t i = 0; i < THREADS; i++) {
         const struct thread *t = &threads[i];
-        if (t->ends_with != stage || !is_wanted(s, t))
+        if (t->ends_with != stage || !s->started[i].runs)
             continue;
-        if (t->is_publisher)
-            join_publisher(s, s->threads[i], member_at(s, t->arg));
+        if (t->role)
+            join_publisher(s, s->started[i].thread, member_at(s, t->arg));
         else
-            pthread_join(s->threads[i], NULL);
+            pthread_join(s->started[i].thread, NULL);
     }
 }
 
 /* What is claimed is first released or published, then written down, then the instance goes. */
 static void stop_threads(struct supervisor *s)
 {
-    control_join(s->control);
+    service_notify("STOPPING=1\nSTATUS=stopping");
+    if (s->control)
+        control_join(s->control);
     close_http(s);
     for (enum stop_stage stage = STOP_INTAKE; stage <= STOP_LEASE_KEEPER; stage++) {
-        if (stage > STOP_INTAKE)
-            raise_stage(s, stage);
+        raise_stage(s, stage);
         join_stage(s, stage);
     }
 }
@@ -344,7 +329,7 @@ static bool unstick_publishers(struct supervisor *s)
 {
     bool any = false;
     for (size_t i = 0; i < THREADS; i++)
-        any = (threads[i].is_publisher && is_wanted(s, &threads[i]) &&
+        any = (threads[i].role && s->started[i].runs &&
                publisher_unstick(member_at(s, threads[i].arg), STUCK_MS)) ||
               any;
     return any;
@@ -375,54 +360,42 @@ static void watch_over(struct supervisor *s)
     }
 }
 
-/* A service is up before its servers are: it waits for them, however long. */
-static bool tell_started(void)
-{
-    service_notify("READY=1\nSTATUS=waits for PostgreSQL and RabbitMQ");
-    return true;
-}
-
 int supervisor_run(const struct supervisor_options *o)
 {
     static struct supervisor the_supervisor; /* larger than a stack should hold */
     struct supervisor *s = &the_supervisor;
     struct err e = {0};
-    s->options = *o;
-    s->once.on = o->once;
-    s->once.runtime = &s->runtime;
-    s->once.pipeline = &s->pipeline;
-    s->once.lease = &s->lease;
-    s->once.handover = &s->handover;
+    int code = 0;
+    s->options = o;
     s->signals = (struct signals){
-        .stop = stop_on_signal, .reload = reload_log_settings, .stuck_code = stuck_code, .ctx = s};
+        .runtime = &s->runtime, .config_path = o->config_path, .stop = stop_on_signal, .ctx = s};
     if (open_parts(s, &e) != 0) {
         log_error("%s", e.text);
         return err_exit_code(&e);
     }
-    int code = 0;
-    if (signals_start(&s->signals) != 0 || once_start(&s->once) != 0) {
-        log_error("cannot start a thread: is the limit of processes reached?");
-        exit(1);
+    if (signals_start(&s->signals) != 0)
+        no_threads();
+    start_threads(s, true);
+    int rc = open_http(s, &e);
+    if (rc == 0) { /* a service is up before its servers are: it waits for them, however long */
+        service_notify("READY=1\nSTATUS=waits for PostgreSQL and RabbitMQ");
+        rc = startup_run(&s->runtime, &s->notifier, &e);
     }
-    if (open_http(s, &e) == 0 && tell_started() && startup_run(&s->runtime, &s->notifier, &e) == 0) {
+    if (rc == 0) {
         handover_know_exit(&s->handover, s->runtime.exit_queues, s->runtime.exit_bound);
         exchange_cache_good(&s->exchanges, bytes_of_str(o->config->delivery.exchange));
         exchange_cache_good(&s->exchanges, bytes_of("", 0));
-        start_threads(s);
+        start_all(s);
         watch_over(s);
-        service_notify("STOPPING=1\nSTATUS=stopping");
-        stop_threads(s);
     } else if (e.kind != ERR_STOPPING) {
         log_error("%s", e.text);
         code = err_exit_code(&e);
     }
-    close_http(s);
-    if (!runtime_stopping(&s->runtime, STOP_INTAKE))
-        raise_stage(s, STOP_INTAKE);
-    once_join(&s->once);
+    stop_threads(s);
     signals_end(&s->signals);
     close_parts(s);
-    code = exit_code(s, code);
+    if (atomic_load(&s->runtime.code) != 0)
+        code = atomic_load(&s->runtime.code);
     if (code == 0)
         log_info("stopped");
     return code;

@@ -15,7 +15,7 @@ struct supervisor_options {
 };
 
 /* Runs the gateway until it is asked to stop, or can't start; once in a process. Signals are blocked
- * (signals.h) in the calling thread. The program's exit code. */
+ * (daemon.h) in the calling thread. The program's exit code. */
 int supervisor_run(const struct supervisor_options *o);
 
 #endif

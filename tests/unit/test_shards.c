@@ -270,10 +270,10 @@ struct gateway {
     size_t source_count;
 };
 
-static int declare(void *ctx, enum shards_step step, const struct shards_record *r, struct err *e)
+static int declare(void *ctx, enum topology_step step, const struct shards_record *r, struct err *e)
 {
     const struct gateway *g = ctx;
-    bool narrow = step == SHARDS_NARROW;
+    bool narrow = step == TOPOLOGY_NARROW;
     struct shards_source list[SOURCES];
     size_t count = narrow ? r->source_count : g->source_count;
     for (size_t i = 0; i < g->source_count; i++)
@@ -288,11 +288,11 @@ static int declare(void *ctx, enum shards_step step, const struct shards_record 
                              .way = (size_t)(r->by[0] - 'a'),
                              .sources = list,
                              .source_count = count};
-    half_way = step == SHARDS_WIDEN || step == SHARDS_DIRECT ? -1 : (int)s.way;
-    if (step != SHARDS_DIRECT)
-        return step == SHARDS_PREPARE  ? shards_prepare(NULL, &s, e)
-               : step == SHARDS_NARROW ? shards_narrow(NULL, &s, e)
-                                       : shards_widen(NULL, &s, e);
+    half_way = step == TOPOLOGY_WIDEN || step == TOPOLOGY_DIRECT ? -1 : (int)s.way;
+    if (step != TOPOLOGY_DIRECT)
+        return step == TOPOLOGY_PREPARE  ? shards_prepare(NULL, &s, e)
+               : step == TOPOLOGY_NARROW ? shards_narrow(NULL, &s, e)
+                                         : shards_widen(NULL, &s, e);
     for (size_t i = 0; i < count; i++)
         if (set_path(source_of(list[i].exchange), WAYS, true, e))
             return -1;

@@ -1,12 +1,73 @@
-#include "gateway/pipeline/result_queue.h"
+#include "gateway/pipeline/queues.h"
 
 #include "core/base/clock.h"
+#include "gateway/runtime/guard.h"
 #include <time.h>
 
 #define UNSETTLED_LEAST 4
 #define UNSETTLED_ENOUGH 64
 #define UNSETTLED_MOST 256
 #define BEHIND_MS 100 /* a database that keeps pace settles within that */
+
+/* --- before a publisher */
+
+int due_queue_open(struct due_queue *q, struct err *e)
+{
+    pthread_mutex_init(&q->lock, NULL);
+    due_heap_init(&q->heap);
+    return notifier_open(&q->notifier, e);
+}
+
+void due_queue_close(struct due_queue *q)
+{
+    for (struct inflight *h; (h = due_heap_pop(&q->heap)) != NULL;)
+        inflight_free(h);
+    due_heap_free(&q->heap);
+    notifier_close(&q->notifier);
+    pthread_mutex_destroy(&q->lock);
+}
+
+int due_queue_push(struct due_queue *q, struct inflight *h)
+{
+    GUARD(&q->lock);
+    const struct due_entry *first = due_heap_peek(&q->heap);
+    bool sooner = !first || h->at_ms < first->due_ms;
+    int rc = due_heap_push(&q->heap, h->at_ms, h);
+    q->claimed += rc == 0 && !h->relayed;
+    if (rc == 0 && sooner)
+        notifier_notify(&q->notifier);
+    return rc;
+}
+
+struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms)
+{
+    GUARD(&q->lock);
+    const struct due_entry *first = due_heap_peek(&q->heap);
+    struct inflight *h = first && first->due_ms <= now_ms ? due_heap_pop(&q->heap) : NULL;
+    q->claimed -= h && !h->relayed;
+    return h;
+}
+
+size_t due_queue_count(struct due_queue *q)
+{
+    GUARD(&q->lock);
+    return q->heap.count;
+}
+
+size_t due_queue_claimed(struct due_queue *q)
+{
+    GUARD(&q->lock);
+    return q->claimed;
+}
+
+int64_t due_queue_next_ms(struct due_queue *q)
+{
+    GUARD(&q->lock);
+    const struct due_entry *first = due_heap_peek(&q->heap);
+    return first ? first->due_ms : INT64_MAX;
+}
+
+/* --- before the settler */
 
 void result_queue_open(struct result_queue *q, atomic_int *relayed)
 {
@@ -56,7 +117,7 @@ void result_queue_put(struct result_queue *q, struct inflight *h)
 {
     h->next = NULL;
     h->unsettled = was_taken_by_the_broker(h);
-    pthread_mutex_lock(&q->lock);
+    GUARD(&q->lock);
     if (h->unsettled) {
         h->unsettled_ms = clock_monotonic_ms();
         h->unsettled_number = q->numbered++;
@@ -64,12 +125,10 @@ void result_queue_put(struct result_queue *q, struct inflight *h)
         flight_window_sent(&q->window, result_queue_unsettled(q) - 1, h->unsettled_ms);
         atomic_store(&q->room, q->window.size);
     }
-    bool wake = !q->first || result_queue_unsettled(q) >= q->window.size;
+    if (!q->first || result_queue_unsettled(q) >= q->window.size)
+        pthread_cond_signal(&q->came);
     *q->last = h;
     q->last = &h->next;
-    pthread_mutex_unlock(&q->lock);
-    if (wake)
-        pthread_cond_signal(&q->came);
 }
 
 bool result_queue_full(struct result_queue *q)
@@ -77,10 +136,8 @@ bool result_queue_full(struct result_queue *q)
     int n = result_queue_unsettled(q);
     if (n < atomic_load(&q->room))
         return false;
-    pthread_mutex_lock(&q->lock);
-    bool full = !flight_window_has_room(&q->window, n, 0);
-    pthread_mutex_unlock(&q->lock);
-    return full;
+    GUARD(&q->lock);
+    return !flight_window_has_room(&q->window, n, 0);
 }
 
 static struct timespec in_ms(int64_t ms)
@@ -92,23 +149,21 @@ static struct timespec in_ms(int64_t ms)
 void result_queue_gather(struct result_queue *q, int64_t ms)
 {
     struct timespec t = in_ms(ms);
-    pthread_mutex_lock(&q->lock);
+    GUARD(&q->lock);
     while (flight_window_has_room(&q->window, result_queue_unsettled(q), 0) &&
            pthread_cond_timedwait(&q->came, &q->lock, &t) == 0)
         continue;
-    pthread_mutex_unlock(&q->lock);
 }
 
 struct inflight *result_queue_take_all(struct result_queue *q, int64_t wait_ms)
 {
     struct timespec t = in_ms(wait_ms);
-    pthread_mutex_lock(&q->lock);
+    GUARD(&q->lock);
     while (!q->first && pthread_cond_timedwait(&q->came, &q->lock, &t) == 0)
         continue;
     struct inflight *list = q->first;
     q->first = NULL;
     q->last = &q->first;
-    pthread_mutex_unlock(&q->lock);
     return list;
 }
 
@@ -125,10 +180,9 @@ void result_queue_free(struct result_queue *q, struct inflight *h)
         int64_t now_ms = clock_monotonic_ms(), took_ms = now_ms - h->unsettled_ms;
         if (h->relayed)
             atomic_store(&q->behind, took_ms >= BEHIND_MS);
-        pthread_mutex_lock(&q->lock);
+        GUARD(&q->lock);
         flight_window_answered(&q->window, h->unsettled_number, q->numbered, took_ms, now_ms);
         atomic_store(&q->room, q->window.size);
-        pthread_mutex_unlock(&q->lock);
     }
     result_queue_defer(q, h);
     inflight_free(h);

@@ -1,0 +1,224 @@
+#include "gateway/runtime/inbox.h"
+
+#include "gateway/runtime/sessions.h"
+#include "sql/pipeline/store.h"
+
+#define WAIT_MS 100      /* for the first delivery of a batch; also how soon a stop is noticed */
+#define CAREFUL_MS 10000 /* after so long without a message, none is there that RabbitMQ cannot deliver */
+#define WARN_EVERY_MS 60000
+#define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
+
+int inbox_open_database(struct inbox *in, struct err *e)
+{
+    return sessions_open_database(in->runtime, &in->pg, in->kind->session, store_prepare_session, e);
+}
+
+int inbox_now_ms(struct inbox *in, int64_t *out_ms, struct err *e)
+{
+    int64_t us;
+    if (runtime_now_ms(in->runtime, out_ms))
+        return 0;
+    if (store_clock(in->pg, &us, e) != 0)
+        return -1;
+    *out_ms = us / 1000;
+    return 0;
+}
+
+/* A message that RabbitMQ cannot convert ends its channel as soon as it is sent. One at a time it is counted
+ * as delivered without those behind it, so that a delivery-limit takes it away and no other. */
+static uint16_t prefetch(const struct inbox *in)
+{
+    return in->careful || in->prefetch < 1 ? 1 : in->prefetch;
+}
+
+int inbox_consume(struct inbox *in, struct err *e)
+{
+    return broker_consume_all(in->broker, in->consumers, in->consumer_count, prefetch(in), e);
+}
+
+int inbox_check_consumers(struct inbox *in, struct err *e)
+{
+    return broker_check_consumers(in->broker, in->consumers, in->consumer_count, prefetch(in), e);
+}
+
+static int connect_both(struct inbox *in, struct err *e)
+{
+    if (inbox_open_database(in, e) != 0)
+        return -1;
+    in->broker = sessions_open_broker(in->runtime, in->kind->session, e);
+    reopened_begin(&in->reopened);
+    if (in->broker && in->kind->connect(in, e) == 0) {
+        server_status_succeeded(&in->runtime->rabbitmq);
+        return 0;
+    }
+    /* Idle since Postgres was away: the next try opens it, and says what is wrong. */
+    if (pg_is_broken(in->pg)) {
+        log_debug("%s: %s", in->kind->name, e->text);
+        return -1;
+    }
+    server_status_failed(&in->runtime->rabbitmq, e);
+    if (in->broker)
+        reopened_end(&in->reopened, in->runtime, e);
+    return -1;
+}
+
+/* What is not acknowledged comes back by itself. Politely: the broker is to have read the last
+ * acknowledgements, which a socket that is closed with deliveries unread may take along. */
+static void disconnect(struct inbox *in, bool politely)
+{
+    if (politely)
+        broker_close(in->broker);
+    else
+        broker_drop(in->broker);
+    in->broker = NULL;
+    in->kind->disconnect(in);
+}
+
+/* Fills the batch with what is there, waiting a little for the first. -1: the connection is lost. */
+static int collect(struct inbox *in, struct err *e)
+{
+    arena_reset(&in->arena);
+    in->count = in->bytes = 0;
+    while (in->count < in->most && in->bytes < INBOX_BATCH_BYTES) {
+        struct broker_event ev;
+        if (broker_next_event(in->broker, &in->arena, INBOX_BODY_MAX, in->count ? 0 : WAIT_MS, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_CANCELLED)
+            return err_set(e, ERR_AWAY,
+                           "RabbitMQ ended the consumer of %s or of a queue beside it (deleted "
+                           "or failed over)",
+                           in->queue);
+        if (ev.kind == BROKER_EVENT_NONE)
+            return 0;
+        if (ev.kind != BROKER_EVENT_DELIVERY)
+            continue;
+        if (in->kind->skips && in->kind->skips(in, &ev)) {
+            if (broker_ack(in->broker, ev.tag, false, e) != 0)
+                return -1;
+            continue;
+        }
+        in->deliveries[in->count++] =
+            (struct inbox_delivery){.input = {ev.exchange, ev.routing_key, ev.properties, ev.body},
+                                    .tag = ev.tag,
+                                    .redelivered = ev.redelivered};
+        in->bytes += ev.properties.len + (ev.body.data ? ev.body.len : 0);
+    }
+    return 0;
+}
+
+void inbox_refuse(struct inbox *in, struct inbox_delivery *d, const char *reason, enum metric why)
+{
+    metrics_add(&in->runtime->metrics, why, 1);
+    d->verdict = INBOX_REFUSED;
+    d->reason = arena_copy(&in->arena, bytes_of_str(reason));
+}
+
+void inbox_reject(struct inbox *in)
+{
+    struct err e = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict == INBOX_REFUSED)
+            in->refused[n++] =
+                (struct rejected){.input = in->deliveries[i].input, .reason = in->deliveries[i].reason};
+    if (n == 0)
+        return;
+    if (rejected_publish(in->runtime, &in->pace, in->refused, n, &e) == 0)
+        rejected_say_moved(&in->rejected, in->refused, n, in->kind->what);
+    else
+        rejected_say_waits(&in->pace, in->refused, n, in->kind->what, &e);
+    n = 0;
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict == INBOX_REFUSED)
+            in->deliveries[i].verdict = in->refused[n++].done ? INBOX_DONE : INBOX_LATER;
+}
+
+int inbox_acknowledge(struct inbox *in, bool nothing_older, struct err *e)
+{
+    size_t done = 0;
+    for (size_t i = 0; i < in->count; i++)
+        done += in->deliveries[i].verdict == INBOX_DONE;
+    in->progress = in->progress || done > 0;
+    if (done == in->count && nothing_older)
+        return broker_ack(in->broker, in->deliveries[in->count - 1].tag, true, e);
+    for (size_t i = 0; i < in->count; i++)
+        if (in->deliveries[i].verdict == INBOX_DONE &&
+            broker_ack(in->broker, in->deliveries[i].tag, false, e) != 0)
+            return -1;
+    return 0;
+}
+
+/* Is that message gone? RabbitMQ puts what came back with it in front of it, and all else behind. */
+static bool is_over(struct inbox *in, size_t count)
+{
+    in->careful_count += count;
+    if (count > 0)
+        in->careful_ms = clock_monotonic_ms();
+    return clock_monotonic_ms() - in->careful_ms > CAREFUL_MS ||
+           in->careful_count > in->consumer_count * in->prefetch;
+}
+
+static void run_connected(struct inbox *in, struct err *e)
+{
+    in->progress = false;
+    in->careful_count = 0;
+    in->careful_ms = clock_monotonic_ms();
+    while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
+        if (collect(in, e) != 0)
+            return;
+        size_t count = in->count;
+        if (in->kind->work(in, e) != 0)
+            return;
+        if (in->careful && is_over(in, count))
+            return; /* the next connection reads all at once */
+    }
+}
+
+/* A lost connection is ordinary. Whatever else it is may come again with each try, or be over soon. */
+static void say_end(struct inbox *in, const struct err *e)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (e->kind == ERR_NONE)
+        return;
+    if (e->kind == ERR_AWAY)
+        reopened_end(&in->reopened, in->runtime, e);
+    if (e->kind == ERR_AWAY && !broker_failed_inside(in->broker))
+        return;
+    if (in->failed_warned_ms != 0 && now_ms - in->failed_warned_ms <= WARN_EVERY_MS &&
+        in->failed_kind == e->kind) {
+        log_debug("%s: %s", in->kind->name, e->text);
+        return;
+    }
+    in->failed_warned_ms = now_ms;
+    in->failed_kind = e->kind;
+    log_warning("%s: %s", in->kind->name, e->text);
+    if (broker_failed_inside(in->broker))
+        rejected_say_cure(in->runtime, in->queue, &in->cure_said_ms);
+}
+
+void inbox_run(struct inbox *in, const struct inbox_kind *kind)
+{
+    struct err e = {0};
+    unsigned attempt = 0;
+    in->kind = kind;
+    in->reopened.name = kind->name;
+    arena_init(&in->arena, 8 * INBOX_BATCH_BYTES + 2 * (size_t)INBOX_BODY_MAX + SPARE_BYTES);
+    while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
+        err_clear(&e);
+        if (connect_both(in, &e) == 0) {
+            err_clear(&e);
+            run_connected(in, &e);
+            say_end(in, &e);
+            in->careful = broker_failed_inside(in->broker) || (in->careful && e.kind != ERR_NONE);
+            if (e.kind == ERR_AWAY ||
+                in->progress) /* else all of it would be read again many times a second */
+                attempt = 0;
+        }
+        bool stopping = runtime_stopping(in->runtime, STOP_INTAKE);
+        disconnect(in, stopping || e.kind == ERR_BUSY || e.kind == ERR_NONE);
+        if (!stopping)
+            notifier_wait(&in->notifier, -1, server_status_pause_ms(&attempt) * 1000000);
+    }
+    pg_close(in->pg);
+    arena_free(&in->arena);
+}
