@@ -106,7 +106,8 @@ class Stack:
         return self.load()
 
     def rabbitmqctl(self, *args, timeout=60):
-        done = subprocess.run([os.path.join(self.directory, 'rabbitmqctl'), *args], stdin=subprocess.DEVNULL,
+        program = 'rabbitmqctl-eval' if args[0] == 'eval' else 'rabbitmqctl'
+        done = subprocess.run([os.path.join(self.directory, program), *args], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=timeout)
         if done.returncode != 0:
             raise AssertionError(f'rabbitmqctl {args[:1]} failed: {done.stdout.decode()}')
