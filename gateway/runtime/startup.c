@@ -8,7 +8,6 @@
 #include "sql/admin/migrate.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/settings.h"
-#include "sql/admin/strangers.h"
 #include "sql/pipeline/relay.h"
 
 #include <signal.h>
@@ -122,7 +121,7 @@ static int try_once(struct runtime *rt, struct server_status **failed, enum pg_w
     struct pg *pg = pg_open(c->postgres.url, "postdate startup", e);
     int rc = pg ? broker_url_vhost(c->amqp.url, vhost, sizeof vhost, e) : -1;
     if (rc == 0)
-        rc = strangers_check_self(pg, e);
+        rc = migrate_check_owner(pg, e);
     if (rc == 0)
         rc = migrate_check(pg, "", vhost, false, e);
     if (rc == 0)
