@@ -55,11 +55,6 @@ void partition_name(const struct due_range *span, char out[PARTITION_NAME_SIZE])
              (long long)(partition_is_month(span) ? date / 100 : date));
 }
 
-void partition_month_table(int64_t ms, char out[PARTITION_NAME_SIZE])
-{
-    snprintf(out, PARTITION_NAME_SIZE, "message_month_%lld", (long long)(date_number(ms) / 100));
-}
-
 const char *partition_date(const struct due_range *span, char out[PARTITION_DATE_SIZE])
 {
     char iso[40];

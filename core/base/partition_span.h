@@ -27,8 +27,6 @@ bool partition_is_month(const struct due_range *span);
 
 /* "message_20261121"; of a month "message_202611". */
 void partition_name(const struct due_range *span, char out[PARTITION_NAME_SIZE]);
-/* The table of the month of ms: "message_month_202611". */
-void partition_month_table(int64_t ms, char out[PARTITION_NAME_SIZE]);
 /* "2026-11-21"; of a month "2026-11". Returns out. */
 const char *partition_date(const struct due_range *span, char out[PARTITION_DATE_SIZE]);
 /* What one of these names stands for; the name must be one. */

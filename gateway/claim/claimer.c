@@ -96,8 +96,11 @@ static void end_sweep(struct sweep *s)
 
 static int begin_sweep(struct claimer *c, int64_t until_ms, struct err *e)
 {
-    if (partitions_oldest(c->loop.pg, &c->rates.oldest_ms, e) != 0)
+    struct due_range days;
+    int64_t now_ms;
+    if (claimed_row_days(c->loop.pg, &now_ms, &days, e) != 0)
         return -1;
+    c->rates.oldest_ms = days.from_ms;
     c->sweep = (struct sweep){
         .running = true, .left = {c->rates.oldest_ms, until_ms}, .began_ms = clock_monotonic_ms()};
     return 0;

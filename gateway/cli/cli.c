@@ -10,7 +10,7 @@
 #include "gateway/config/secrets.h"
 #include "sql/admin/health.h"
 #include "sql/admin/migrate.h"
-#include "sql/operate/lookup.h"
+#include "sql/operate/operate.h"
 #include "sql/pipeline/store.h"
 #include <errno.h>
 #include <pwd.h>
@@ -254,7 +254,7 @@ int cli_find_key(struct cli *cli, const char *exchange, const char *key, struct 
     struct err e;
     if (exchange == NULL)
         exchange = cli->config.delivery.exchange;
-    if (lookup_id_by_key(cli->pg, bytes_of_str(exchange), bytes_of_str(key), out, &e) == 0)
+    if (operate_find_key(cli->pg, NULL, bytes_of_str(exchange), bytes_of_str(key), out, &e) == 0)
         return 0;
     return cli_fail(&e);
 }

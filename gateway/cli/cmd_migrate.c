@@ -158,11 +158,6 @@ static void print_trouble(const struct migrate_report *r)
             "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused until "
             "they are there",
             r->partitions_missing, r->partitions_error.text);
-    if (r->strangers.count > 0)
-        cli_say(
-            "%d of the schema's objects do not belong to its owner, among them %s: %s (as a superuser, or by "
-            "`postdate migrate` as one)",
-            r->strangers.count, r->strangers.first, r->strangers.remedy);
 }
 
 static void print_done(const struct migrate_report *r, const char *vhost)

@@ -8,7 +8,6 @@
 #include "sql/admin/partition.h"
 #include "sql/admin/prune.h"
 #include "sql/operate/forecast.h"
-#include "sql/operate/idempotency.h"
 #include "sql/operate/recur.h"
 #include "sql/operate/slo.h"
 #include "sql/pipeline/store.h"
@@ -61,24 +60,23 @@ static int forget_keys(struct janitor *j, struct err *e)
     return prune_keys(j->pg, j->runtime->config->keys.key_memory_ms, e);
 }
 
-static int count_buried(struct janitor *j, int rc, int64_t buried)
+static int bury(struct janitor *j, int (*some)(struct pg *c, int64_t *out_buried, struct err *e),
+                struct err *e)
 {
-    metrics_add(&j->runtime->metrics, METRIC_DEAD, (uint64_t)buried);
+    int64_t n;
+    int rc = some(j->pg, &n, e);
+    metrics_add(&j->runtime->metrics, METRIC_DEAD, (uint64_t)n);
     return rc;
 }
 
 static int bury_lost_returns(struct janitor *j, struct err *e)
 {
-    int64_t n;
-    int rc = bury_recent(j->pg, &n, e);
-    return count_buried(j, rc, n);
+    return bury(j, bury_recent, e);
 }
 
 static int bury_old_returns(struct janitor *j, struct err *e)
 {
-    int64_t n;
-    int rc = bury_old(j->pg, &n, e);
-    return count_buried(j, rc, n);
+    return bury(j, bury_old, e);
 }
 
 static int fold_slo(struct janitor *j, struct err *e)
@@ -122,17 +120,17 @@ static int look_at_zones(struct janitor *j, struct err *e)
 
 struct duty {
     const char *name;
-    int (*run)(struct janitor *j, struct err *e);
-    int (*forget)(struct pg *c, struct err *e); /* in its place, where that is all */
-    int64_t every_ms, at_ms;                    /* boottime: the next time */
-    bool failing;                               /* it has been said */
+    int (*run)(struct janitor *j, struct err *e); /* NULL: it is to prune … */
+    enum prune_subject prune;                     /* … this */
+    int64_t every_ms, at_ms;                      /* boottime: the next time */
+    bool failing;                                 /* it has been said */
 };
 
 static void run_duty(struct janitor *j, struct duty *d)
 {
     struct err e = {0};
     j->unfinished = false;
-    int rc = d->forget ? d->forget(j->pg, &e) : d->run(j, &e);
+    int rc = d->run ? d->run(j, &e) : prune(j->pg, d->prune, &e);
     d->at_ms = clock_boottime_ms() + (rc != 0 || j->unfinished ? AGAIN_MS : d->every_ms);
     if (rc != 0 && !d->failing && !pg_is_broken(j->pg))
         log_warning("%s: %s; trying again until it works", d->name, e.text);
@@ -150,17 +148,18 @@ void *janitor_thread(void *arg)
         {.name = "looking for time zones that changed", .run = look_at_zones, .every_ms = HOUR_MS},
         {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
         {.name = "keeping what could not go back long ago", .run = bury_old_returns, .every_ms = HOUR_MS},
-        {.name = "forgetting dead letters", .forget = prune_lineage, .every_ms = 60000},
+        {.name = "forgetting dead letters", .prune = PRUNE_LINEAGE, .every_ms = 60000},
         {.name = "dividing months", .run = divide_months, .every_ms = HOUR_MS},
         {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},
         {.name = "dropping settled partitions", .run = drop_partitions, .every_ms = HOUR_MS},
-        {.name = "forgetting what happened to schedules", .forget = recur_forget, .every_ms = HOUR_MS},
+        {.name = "forgetting what happened to schedules", .prune = PRUNE_SCHEDULES, .every_ms = HOUR_MS},
         {.name = "forgetting keys", .run = forget_keys, .every_ms = HOUR_MS},
-        {.name = "forgetting ids of moved messages", .forget = prune_moved, .every_ms = HOUR_MS},
+        {.name = "forgetting ids of moved messages", .prune = PRUNE_MOVED, .every_ms = HOUR_MS},
+        {.name = "forgetting old claims", .prune = PRUNE_BATCHES, .every_ms = HOUR_MS},
         {.name = "counting what will be due", .run = count_forecast, .every_ms = TICK_MS},
         {.name = "adding up lateness", .run = fold_slo, .every_ms = HOUR_MS},
-        {.name = "forgetting removed rates", .forget = prune_rates, .every_ms = HOUR_MS},
-        {.name = "forgetting Idempotency-Keys", .forget = idempotency_prune, .every_ms = HOUR_MS},
+        {.name = "forgetting removed rates", .prune = PRUNE_RATES, .every_ms = HOUR_MS},
+        {.name = "forgetting Idempotency-Keys", .prune = PRUNE_REQUESTS, .every_ms = HOUR_MS},
     };
     struct janitor *j = arg;
     j->started_ms = clock_boottime_ms();

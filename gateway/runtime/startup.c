@@ -8,7 +8,6 @@
 #include "sql/admin/migrate.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/settings.h"
-#include "sql/admin/strangers.h"
 #include "sql/pipeline/relay.h"
 
 #include <signal.h>
@@ -110,7 +109,7 @@ static int try_postgres(struct runtime *rt, struct pg *pg, struct err *e)
     char vhost[256];
     int cell;
     if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0 ||
-        strangers_check_self(pg, e) != 0 || migrate_check(pg, "", vhost, false, e) != 0 ||
+        migrate_check_owner(pg, e) != 0 || migrate_check(pg, "", vhost, false, e) != 0 ||
         migrate_check_copy(pg, e) != 0 ||
         settings_take_cell(pg, (int)rt->config->cell.number, &cell, e) != 0) /* before an id is made */
         return -1;

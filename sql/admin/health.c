@@ -1,7 +1,7 @@
 #include "sql/admin/health.h"
 
 #include "sql/connection/pg_internal.h"
-#include "sql/pipeline/locked.h"
+#include "sql/pipeline/claim.h"
 #include "sql_embedded.h"
 
 #include <stdio.h>
@@ -31,25 +31,17 @@ void health_address(const struct pg *c, char *out, size_t out_size)
 
 int health_server(struct pg *c, struct health_server *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_health_server, NULL, e);
-    if (!r)
-        return -1;
-    pg_text(r, 0, 0, out->version, sizeof out->version);
-    pg_text(r, 0, 1, out->user, sizeof out->user);
-    out->may_create_schema = pg_bool(r, 0, 2);
-    out->has_schema = pg_bool(r, 0, 3);
-    PQclear(r);
-    return 0;
+    return pg_ask(
+        c, sql_query_health_server, NULL,
+        PG_ROW(PG_TO(out->version), PG_TO(out->user), PG_TO(out->may_create_schema), PG_TO(out->has_schema)),
+        e);
 }
 
 int health_writable(struct pg *c, enum health_writable *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_health_writable, NULL, e);
-    if (!r)
-        return -1;
-    *out = pg_bool(r, 0, 0) ? HEALTH_STANDBY : pg_bool(r, 0, 1) ? HEALTH_READ_ONLY : HEALTH_WRITABLE;
-    PQclear(r);
-    return 0;
+    int64_t n = pg_number(c, sql_query_health_writable, NULL, e);
+    *out = (enum health_writable)n;
+    return n < 0 ? -1 : 0;
 }
 
 /* By the simple protocol: prepared statements are one of the things that do not work behind a pooler. */
@@ -92,68 +84,33 @@ int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, 
     if (subject == HEALTH_PARTITIONS)
         pg_add(&p, as_int8(max_delay_ms));
     PGresult *r = pg_query(c, queries[subject], &p, e);
-    if (!r)
-        return -1;
-    for (int i = 0; i < PQntuples(r); i++) {
-        pg_text(r, i, 0, f.status, sizeof f.status);
-        pg_text(r, i, 1, f.check, sizeof f.check);
-        pg_text(r, i, 2, f.detail, sizeof f.detail);
-        pg_text(r, i, 3, f.remedy, sizeof f.remedy);
-        each(ctx, &f);
-    }
+    for (int i = 0; r && i < PQntuples(r); i++)
+        if (pg_read(r, i, PG_ROW(PG_TO(f.status), PG_TO(f.check), PG_TO(f.detail), PG_TO(f.remedy)), NULL))
+            each(ctx, &f);
     PQclear(r);
-    return 0;
+    return r ? 0 : -1;
 }
 
 int health_locks(struct pg *c, struct health_locks *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_health_locks, NULL, e);
-    if (!r)
-        return -1;
-    out->all_days = pg_int8(r, 0, 0);
-    out->per_transaction = pg_int8(r, 0, 1);
-    out->transactions = pg_int8(r, 0, 2);
-    PQclear(r);
-    return 0;
-}
-
-static int count_handed(struct pg *c, const struct locked_days *locked, struct due_range left, int64_t most,
-                        int64_t *out, struct err *e)
-{
-    struct due_range piece;
-    *out = 0;
-    while (*out < most && locked_days_piece(locked, &left, &piece)) {
-        PGresult *r =
-            pg_query(c, sql_query_claim_handed_count,
-                     PG_WITH(as_bound(piece.from_ms), as_bound(piece.to_ms), as_int8(most - *out)), e);
-        if (!r)
-            return -1;
-        *out += pg_int8(r, 0, 0);
-        PQclear(r);
-    }
-    return 0;
+    return pg_ask(c, sql_query_health_locks, NULL,
+                  PG_ROW(PG_TO(out->all_days), PG_TO(out->per_transaction), PG_TO(out->transactions)), e);
 }
 
 int health_handed(struct pg *c, int64_t grace_ms, int64_t most, struct health_handed *out, struct err *e)
 {
-    struct locked_days locked;
     struct due_range days;
     int64_t now_ms;
-    if (claimed_row_days(c, &now_ms, &days, e) != 0 || locked_days_read(c, &locked, e) != 0)
+    if (claimed_row_days(c, &now_ms, &days, e) != 0)
         return -1;
     const struct due_range ahead = {now_ms + 2000, days.to_ms}, past = {days.from_ms, now_ms - grace_ms};
-    return count_handed(c, &locked, ahead, most, &out->waiting, e) == 0
-               ? count_handed(c, &locked, past, most, &out->overdue, e)
-               : -1;
+    out->waiting = claim_count_handed_on(c, ahead, most, NULL, e);
+    out->overdue = out->waiting < 0 ? -1 : claim_count_handed_on(c, past, most, NULL, e);
+    return out->overdue < 0 ? -1 : 0;
 }
 
 int health_room(struct pg *c, struct health_room *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_health_room, NULL, e);
-    if (!r)
-        return -1;
-    *out =
-        (struct health_room){.days = pg_int8(r, 0, 0), .bytes = pg_int8(r, 0, 1), .dead = pg_int8(r, 0, 2)};
-    PQclear(r);
-    return 0;
+    return pg_ask(c, sql_query_health_room, NULL,
+                  PG_ROW(PG_TO(out->days), PG_TO(out->bytes), PG_TO(out->dead)), e);
 }

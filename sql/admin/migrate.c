@@ -3,7 +3,6 @@
 #include "core/base/clock.h"
 #include "core/base/names.h"
 #include "sql/admin/partition.h"
-#include "sql/admin/strangers.h"
 #include "sql/connection/pg_internal.h"
 #include "sql/pipeline/instance.h"
 #include "sql_embedded.h"
@@ -26,27 +25,29 @@ struct meta {
     char origin[80]; /* … but this one */
 };
 
+int migrate_check_owner(struct pg *c, struct err *e)
+{
+    bool is_owner = true;
+    char owner[200], self[200];
+    if (pg_ask(c, sql_query_migrate_owner, NULL, PG_ROW(PG_TO(is_owner), PG_TO(owner), PG_TO(self)), e) != 0)
+        return -1;
+    if (is_owner)
+        return 0;
+    return err_set(e, ERR_PERMISSION,
+                   "schema postdate belongs to %s, and login %s may not act as that role: use it in "
+                   "postgres.url, or: grant %s to %s",
+                   owner, self, owner, self);
+}
+
 int migrate_version(void)
 {
     return sql_schema_steps[sql_schema_step_count - 1].version;
 }
 
-/* What there is of the schema. ERR_CONFIG: no release made it. */
+/* What there is of the schema. */
 static int meta_exists(struct pg *c, bool *schema, bool *table, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_migrate_meta_exists, NULL, e);
-    if (!r)
-        return -1;
-    *schema = pg_bool(r, 0, 0);
-    *table = pg_bool(r, 0, 1);
-    bool released = pg_bool(r, 0, 2);
-    PQclear(r);
-    return !*table || released
-               ? 0
-               : err_set(e, ERR_CONFIG,
-                         "schema postdate was made by a development version before the first release and "
-                         "cannot be upgraded: drop it with all its messages (`drop schema postdate cascade` "
-                         "in psql), then run `postdate migrate`");
+    return pg_ask(c, sql_query_migrate_meta_exists, NULL, PG_ROW(PG_TO(*schema), PG_TO(*table)), e);
 }
 
 static int meta_read(struct pg *c, struct meta *m, struct err *e)
@@ -57,21 +58,10 @@ static int meta_read(struct pg *c, struct meta *m, struct err *e)
         return -1;
     if (!table)
         return 0;
-    PGresult *r = pg_query(c, sql_query_migrate_meta_read, NULL, e);
-    if (!r)
-        return -1;
-    if (PQntuples(r) == 1) {
-        m->version = pg_int4(r, 0, 0);
-        pg_text(r, 0, 1, m->broker, sizeof m->broker);
-        pg_text(r, 0, 2, m->vhost, sizeof m->vhost);
-        pg_text(r, 0, 3, m->identity, sizeof m->identity);
-        m->copy = pg_bool(r, 0, 4);
-        pg_text(r, 0, 5, m->origin, sizeof m->origin);
-        m->oldest = pg_int4(r, 0, 6);
-        pg_text(r, 0, 7, m->prefix, sizeof m->prefix);
-    }
-    PQclear(r);
-    return 0;
+    return pg_ask(c, sql_query_migrate_meta_read, NULL,
+                  PG_ROW(PG_TO(m->version), PG_TO(m->broker), PG_TO(m->vhost), PG_TO(m->identity),
+                         PG_TO(m->copy), PG_TO(m->origin), PG_TO(m->oldest), PG_TO(m->prefix)),
+                  e);
 }
 
 static int refuse_old_program(const struct meta *m, struct err *e)
@@ -124,11 +114,8 @@ static int refuse_copy(struct pg *c, const struct meta *m, struct err *e)
 /* A copy gets an identity of its own, so that vhosts and databases tell it from the original. */
 static int adopt(struct pg *c, struct migrate_report *out, const struct meta *m, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_migrate_meta_adopt, NULL, e);
-    if (!r)
+    if (pg_ask(c, sql_query_migrate_meta_adopt, NULL, PG_ROW(PG_TO(out->new_identity)), e) != 0)
         return -1;
-    pg_text(r, 0, 0, out->new_identity, sizeof out->new_identity);
-    PQclear(r);
     memcpy(out->old_identity, m->identity, sizeof out->old_identity);
     memcpy(out->origin, m->origin, sizeof out->origin);
     return pg_do(c, sql_query_migrate_batch_restored, NULL, e);
@@ -169,12 +156,9 @@ static int note_version(struct pg *c, int version, struct err *e)
         return -1;
     if (version == 1) /* nobody was there before */
         return 0;
-    PGresult *r =
-        pg_query(c, sql_query_migrate_too_old, PG_WITH(as_int4(version - 1), as_int8(INSTANCE_LEASE_MS)), e);
-    if (!r)
+    if (pg_ask(c, sql_query_migrate_too_old, PG_WITH(as_int4(version - 1), as_int8(INSTANCE_LEASE_MS)),
+               PG_ROW(PG_TO(text)), e) != 0)
         return -1;
-    pg_text(r, 0, 0, text, sizeof text);
-    PQclear(r);
     return text[0] == '\0' ? 0
                            : err_set(e, ERR_BUSY,
                                      "gateways run that do not know version %d: %s. Install the release "
@@ -245,16 +229,6 @@ static int build_indexes(struct pg *c, struct err *e)
     return err_wrap(e, "building indexes");
 }
 
-static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_migrate_ensure_roles, NULL, e);
-    if (!r)
-        return -1;
-    pg_text(r, 0, 0, out->missing_roles, sizeof out->missing_roles);
-    PQclear(r);
-    return 0;
-}
-
 static int record(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e)
 {
     struct meta m = {0};
@@ -263,7 +237,8 @@ static int record(struct pg *c, const struct migrate_options *o, struct migrate_
         bind_meta(c, o->broker, o->vhost, o->rebind, e) == 0 &&
         (!o->rebind || pg_do(c, sql_query_migrate_shards, NULL, e) == 0) &&
         settings_record(c, o->settings, e) == 0 && settings_take_cell(c, o->cell, &cell, e) == 0 &&
-        ensure_roles(c, out, e) == 0 && pg_commit(c, e) == 0)
+        pg_ask(c, sql_query_migrate_ensure_roles, NULL, PG_ROW(PG_TO(out->missing_roles)), e) == 0 &&
+        pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
     return -1;
@@ -273,21 +248,18 @@ static int migrate_all(struct pg *c, const struct migrate_options *o, struct mig
                        struct err *e)
 {
     struct meta m;
-    if (strangers_check_self(c, e) != 0 || meta_read(c, &m, e) != 0 || refuse_old_program(&m, e) != 0)
+    if (migrate_check_owner(c, e) != 0 || meta_read(c, &m, e) != 0 || refuse_old_program(&m, e) != 0)
         return -1;
     if (!o->rebind && (refuse_copy(c, &m, e) != 0 || refuse_foreign(&m, o->broker, o->vhost, e) != 0))
         return -1;
     if (out->to_version == 0)
         out->from_version = m.version;
     out->to_version = m.version > migrate_version() ? m.version : migrate_version();
-    if (create_meta(c, e) != 0 || strangers_take(c, &out->strangers, e) != 0)
+    if (create_meta(c, e) != 0)
         return -1;
     for (int version = m.version + 1; version <= out->to_version; version++)
         if (run_version(c, version, e) != 0)
-            return out->strangers.count == 0
-                       ? -1
-                       : err_wrap(e, "%s must be given to the schema's owner first (%s)",
-                                  out->strangers.first, out->strangers.remedy);
+            return -1;
     if (build_indexes(c, e) != 0 || record(c, o, out, e) != 0)
         return -1;
     out->partitions_made = partitions_ensure(c, o->max_delay_ms, &out->partitions_missing, e);
@@ -366,8 +338,7 @@ const char *migrate_remedy(struct pg *c)
 {
     struct meta m;
     struct err e = {0};
-    if (meta_read(c, &m, &e) == 0 && m.oldest > migrate_version())
-        return "install the newer version of Postdate on this machine";
-    return e.kind == ERR_CONFIG ? "in psql: drop schema postdate cascade; then: postdate migrate"
-                                : "postdate migrate";
+    return meta_read(c, &m, &e) == 0 && m.oldest > migrate_version()
+               ? "install the newer version of Postdate on this machine"
+               : "postdate migrate";
 }

@@ -4,7 +4,6 @@
 
 #include "core/base/err.h"
 #include "sql/admin/settings.h"
-#include "sql/admin/strangers.h"
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
@@ -28,16 +27,18 @@ struct migrate_report {
     /* Of a copy that became a database of its own: what it has now, and what the original has, which was made
      * in `origin`; else "". */
     char new_identity[MIGRATE_IDENTITY_SIZE], old_identity[MIGRATE_IDENTITY_SIZE], origin[80];
-    struct strangers strangers; /* left to others, for this login may not give them to the owner */
 };
+
+/* ERR_PERMISSION: this session could not take the role of the schema's owner. */
+int migrate_check_owner(struct pg *c, struct err *e);
 
 /* The version of the schema that this program needs: that of its last step. */
 int migrate_version(void);
 
 /* Brings the schema to migrate_version() and partitions to what max_delay needs. Idempotent; two at once take
- * turns. ERR_CONFIG: the schema is not for this program any more, made before the first release, or it
- * belongs to another broker or vhost; ERR_BUSY: a lock was in the way for two minutes, or gateways run that
- * the step would leave behind; ERR_PERMISSION. */
+ * turns. ERR_CONFIG: the schema is not for this program any more, or it belongs to another broker or vhost;
+ * ERR_BUSY: a lock was in the way for two minutes, or gateways run that the step would leave behind;
+ * ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
 
 /* The identity of this schema, a UUID's text; "" where the schema is missing. */
@@ -47,7 +48,7 @@ int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *
 int migrate_record(struct pg *c, const char *broker, const char *vhost, struct err *e);
 
 /* For programs that use the schema: ERR_CONFIG (text says what to do) when it is missing, older, for
- * newer programs, or made before the first release; also when broker/vhost (where not "") differ from the
+ * newer programs; also when broker/vhost (where not "") differ from the
  * recorded ones; records them where none are yet and record is true. */
 int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e);
 /* ERR_CONFIG: this database is a copy of the one in which its schema was made: a gateway must not start on it

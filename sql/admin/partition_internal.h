@@ -11,7 +11,7 @@ struct partition {
     char name[PARTITION_NAME_SIZE], parent[PARTITION_NAME_SIZE]; /* of what it is a partition; "": of none */
     struct due_range span;
     bool is_month_table;
-    enum attachment attachment;
+    int attachment; /* enum attachment */
 };
 
 struct partition_list {

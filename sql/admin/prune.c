@@ -51,40 +51,16 @@ int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e)
     return rc;
 }
 
-/* What is about ids before the bound. */
-static int prune_before(struct pg *c, const char *query, const struct message_id *bound, struct err *e)
+/* Each removes some, and affects no row when nothing is left. */
+int prune(struct pg *c, enum prune_subject subject, struct err *e)
 {
+    static const char *const queries[] = {
+        [PRUNE_MOVED] = sql_query_prune_moved,         [PRUNE_BATCHES] = sql_query_prune_batch,
+        [PRUNE_LINEAGE] = sql_query_prune_lineage,     [PRUNE_RATES] = sql_query_prune_rates,
+        [PRUNE_SCHEDULES] = sql_query_prune_schedules, [PRUNE_REQUESTS] = sql_query_prune_requests,
+    };
     int64_t removed = 1;
     for (int round = 0; round < ROUNDS_MAX && removed > 0; round++)
-        removed = pg_run(c, query, PG_WITH(as_id(*bound)), e);
+        removed = pg_run(c, queries[subject], NULL, e);
     return removed < 0 ? -1 : 0;
-}
-
-int prune_moved(struct pg *c, struct err *e)
-{
-    struct due_range *days = NULL;
-    int n = partitions_all_filled(c, &days, e);
-    if (n <= 0) {
-        free(days);
-        return n;
-    }
-    /* Ids sort like due times: all that are less belong to days before the first one that is kept. */
-    struct message_id bound = message_id_floor(days[0].from_ms);
-    free(days);
-    return prune_before(c, sql_query_prune_moved, &bound, e) == 0
-               ? prune_before(c, sql_query_prune_batch, &bound, e)
-               : -1;
-}
-
-int prune_lineage(struct pg *c, struct err *e)
-{
-    int64_t removed = 1;
-    for (int round = 0; round < ROUNDS_MAX && removed > 0; round++)
-        removed = pg_run(c, sql_query_prune_lineage, NULL, e);
-    return removed < 0 ? -1 : 0;
-}
-
-int prune_rates(struct pg *c, struct err *e)
-{
-    return pg_do(c, sql_query_prune_rates, NULL, e);
 }

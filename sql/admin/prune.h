@@ -1,4 +1,4 @@
-/* Forgetting keys that are free again, and old ids whose message is gone. */
+/* Forgetting what is of no use any more. */
 #ifndef POSTDATE_SQL_ADMIN_PRUNE_H
 #define POSTDATE_SQL_ADMIN_PRUNE_H
 
@@ -11,15 +11,15 @@
  * it was removed. For the janitor, about once an hour. */
 int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e);
 
-/* Removes the old ids of messages that went with their partition. For the janitor, about once an hour.
- */
-int prune_moved(struct pg *c, struct err *e);
-
-/* Forgets dead letters that were kept long enough, and the counts of messages that were not refused again. */
-int prune_lineage(struct pg *c, struct err *e);
-
-/* Forgets rates that were removed a day ago and that nothing waits for. For the janitor, about once an hour.
- */
-int prune_rates(struct pg *c, struct err *e);
+/* What is forgotten without a question. */
+enum prune_subject {
+    PRUNE_MOVED,     /* old ids of messages that went with their partition */
+    PRUNE_BATCHES,   /* claims of such messages */
+    PRUNE_LINEAGE,   /* dead letters that were kept long enough, and counts of messages not refused again */
+    PRUNE_RATES,     /* rates that were removed a day ago and that nothing waits for */
+    PRUNE_SCHEDULES, /* what happened to schedules that were removed long ago */
+    PRUNE_REQUESTS,  /* answers to Idempotency-Keys that are older than a day */
+};
+int prune(struct pg *c, enum prune_subject subject, struct err *e);
 
 #endif

@@ -25,14 +25,9 @@ int settings_record(struct pg *c, const struct settings *s, struct err *e)
 int settings_take_cell(struct pg *c, int wanted, int *out, struct err *e)
 {
     *out = -1;
-    if (wanted >= 0 && pg_do(c, sql_query_settings_cell_take, PG_WITH(as_int4(wanted)), e) != 0)
+    if ((wanted >= 0 && pg_do(c, sql_query_settings_cell_take, PG_WITH(as_int4(wanted)), e) != 0) ||
+        pg_ask(c, sql_query_store_cell, NULL, PG_ROW(PG_TO(*out)), e) != 0)
         return -1;
-    PGresult *r = pg_query(c, sql_query_settings_cell, NULL, e);
-    if (!r)
-        return -1;
-    if (PQntuples(r) == 1 && !pg_is_null(r, 0, 0))
-        *out = pg_int4(r, 0, 0);
-    PQclear(r);
     if (wanted < 0 || wanted == *out)
         return 0;
     return err_set(
@@ -42,22 +37,14 @@ int settings_take_cell(struct pg *c, int wanted, int *out, struct err *e)
         wanted, *out, *out);
 }
 
-static int read_feed(struct pg *c, struct settings_feed *f, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_settings_feed_lock, NULL, e);
-    if (!r)
-        return -1;
-    bool known = PQntuples(r) == 1 && !pg_is_null(r, 0, 0) && bytes_equal_str(pg_bytes(r, 0, 0), f->exchange);
-    f->before = known ? pg_int4(r, 0, 1) : SETTINGS_FEED_UNKNOWN;
-    PQclear(r);
-    return 0;
-}
-
 int settings_feed(struct pg *c, struct settings_feed *f, struct err *e)
 {
     if (pg_begin(c, e) != 0)
         return -1;
-    if (read_feed(c, f, e) == 0 && f->bind(f, e) == 0 &&
+    f->before = SETTINGS_FEED_UNKNOWN;
+    if (pg_ask(c, sql_query_settings_feed_lock, PG_WITH(as_str(f->exchange)), PG_ROW(PG_TO(f->before)), e) ==
+            0 &&
+        f->bind(f, e) == 0 &&
         pg_do(c, sql_query_settings_feed_set, PG_WITH(as_str(f->exchange), as_int4(f->weight)), e) == 0 &&
         pg_commit(c, e) == 0)
         return 0;
@@ -67,12 +54,10 @@ int settings_feed(struct pg *c, struct settings_feed *f, struct err *e)
 
 int settings_hold_policy(struct pg *c, enum hold_policy *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_settings_hold, NULL, e);
-    if (!r)
+    char hold[16] = "";
+    if (pg_ask(c, sql_query_settings_hold, NULL, PG_ROW(PG_TO(hold)), e) != 0)
         return -1;
-    int rc = PQntuples(r) == 1 && hold_policy_parse(pg_bytes(r, 0, 0), out) == 0
-                 ? 0
-                 : err_set(e, ERR_CONFIG, "postdate.settings does not say what RabbitMQ may hold");
-    PQclear(r);
-    return rc;
+    return hold_policy_parse(bytes_of_str(hold), out) == 0
+               ? 0
+               : err_set(e, ERR_CONFIG, "postdate.settings does not say what RabbitMQ may hold");
 }

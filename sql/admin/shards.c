@@ -49,22 +49,14 @@ static int read_sources(struct pg *c, const struct shards_place *place, struct s
     return rc;
 }
 
-/* The columns that both queries begin with. Takes the result. */
 static int take_row(PGresult *r, const char *place, struct shards_record *out, struct err *e)
 {
-    if (!r)
-        return -1;
-    bool found = PQntuples(r) == 1;
-    if (found) {
-        *out = (struct shards_record){
-            .queues = pg_int4(r, 0, 0), .most = pg_int4(r, 0, 1), .used = pg_bool(r, 0, 3)};
-        pg_text(r, 0, 2, out->by, sizeof out->by);
-        out->settled = PQnfields(r) > 4 && pg_bool(r, 0, 4);
-        out->moving = PQnfields(r) > 4 && pg_bool(r, 0, 5);
-        out->fresh = PQnfields(r) > 4 && pg_bool(r, 0, 6);
-    }
-    PQclear(r);
-    return found ? 0 : err_set(e, ERR_CONFIG, "postdate.shards has no row '%s'", place);
+    *out = (struct shards_record){0};
+    int found = pg_take(r,
+                        PG_ROW(PG_TO(out->queues), PG_TO(out->most), PG_TO(out->by), PG_TO(out->used),
+                               PG_TO(out->settled), PG_TO(out->moving), PG_TO(out->fresh)),
+                        NULL, e);
+    return found == 0 ? err_set(e, ERR_CONFIG, "postdate.shards has no row '%s'", place) : found > 0 ? 0 : -1;
 }
 
 int shards_look(struct pg *c, const char *place, struct shards_record *out, struct err *e)

@@ -62,6 +62,10 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         const char *primary = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
         c->locked_out = strcmp(sqlstate, "55P03") == 0;
         pg_one_line(primary ? primary : "", text, sizeof text);
+        const char *detail = PQresultErrorField(r, PG_DIAG_MESSAGE_DETAIL);
+        const char *hint = PQresultErrorField(r, PG_DIAG_MESSAGE_HINT);
+        if (detail && hint && pg_kind_of_sqlstate(sqlstate) == ERR_REJECT) /* postdate.refuse */
+            return err_set(e, ERR_REJECT, "%s. %s %s", text, detail, hint);
         /* Prepared statements that are there already, or not any more. */
         bool shared = strcmp(sqlstate, "42P05") == 0 || strcmp(sqlstate, "26000") == 0;
         if (shared)

@@ -2,12 +2,18 @@
 #ifndef POSTDATE_SQL_CONNECTION_PG_H
 #define POSTDATE_SQL_CONNECTION_PG_H
 
+#include "core/base/bytes.h"
 #include "core/base/err.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 struct passwd; /* <pwd.h> */
 struct pg;     /* opaque; owned by the thread that opened it */
+
+struct pg_texts {
+    struct bytes *items;
+    size_t count;
+};
 
 /* What libpq takes where neither the URL nor the environment says otherwise: connect_timeout. Before there
  * are threads. */

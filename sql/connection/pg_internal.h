@@ -186,4 +186,35 @@ void pg_text(const PGresult *r, int row, int column, char *out, size_t out_size)
 
 int64_t pg_time_from_ms(int64_t ms); /* to µs since 2000-01-01, the wire form of timestamptz */
 
+/* Rows into variables, by a table: where each column goes, in order; what its type is says how it is read. A
+ * null is 0, false, "" or no data, of a time -1. What is copied goes to the arena. */
+struct pg_to {
+    enum { PG_END, PG_INT4, PG_INT8, PG_FLOAT8, PG_BOOL, PG_ID, PG_CHARS, PG_COPY, PG_TEXTS, PG_MS } kind;
+    void *at;
+    size_t size;
+};
+#define PG_KIND(v)                                                                                           \
+    _Generic((v), int32_t: PG_INT4, uint32_t: PG_INT4, int64_t: PG_INT8, double: PG_FLOAT8, bool: PG_BOOL, char *: PG_CHARS, \
+    struct message_id: PG_ID, struct bytes: PG_COPY, struct pg_texts: PG_TEXTS)
+#define PG_TO(v) ((struct pg_to){PG_KIND(v), &(v), sizeof(v)})
+#define PG_TIME(v) ((struct pg_to){PG_MS, &(v), sizeof(v)}) /* int64_t, ms since 1970 */
+#define PG_ROW(...) ((const struct pg_to[]){__VA_ARGS__, {.kind = PG_END}})
+
+/* a: NULL, where nothing is copied. False: no memory. */
+bool pg_read(const PGresult *r, int row, const struct pg_to *to, struct arena *a);
+/* The first row of an answer, which is cleared. 1; 0: there is none, and nothing was read; -1: the answer was
+ * NULL, with e set, or no memory. */
+int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e);
+/* pg_query and that. 0, also where there is no row, or -1. */
+int pg_ask(struct pg *c, const char *query, struct pg_params *params, const struct pg_to *to, struct err *e);
+/* All rows of an answer, which is cleared, as an array: each read into the item that the table is about. It
+ * is in the arena; where that is NULL the caller frees it. *out: a pointer to such items. How many, or -1. */
+struct pg_rows {
+    const struct pg_to *to;
+    const void *item;
+    size_t size;
+    struct arena *arena;
+};
+int pg_take_all(PGresult *r, const struct pg_rows *rows, void *out, struct err *e);
+
 #endif

@@ -16,19 +16,16 @@ bool dead_is_reason(struct bytes name)
            bytes_equal_str(name, "return_failed");
 }
 
-PGresult *dead_query_page(struct pg *c, const struct dead_page *page, struct err *e)
+void dead_params(struct pg_params *p, const struct dead_page *page)
 {
     const struct dead_filter *f = page->filter;
     const struct dead_position *after = page->after;
     bool goes_on = after->queue.data != NULL;
-    return pg_query(c, sql_query_dead_list,
-                    PG_WITH(goes_on ? as_int8(after->died_us) : as_null(),
-                            goes_on ? as_id(after->id) : as_null(), as_text(after->queue),
-                            as_like(f->queue, true), as_text(f->reason), as_text(f->exchange),
-                            as_text(f->routing_key), as_scope(page->scope),
-                            f->ids ? as_ids(f->ids, f->id_count) : as_null(),
-                            page->before_us ? as_int8(page->before_us) : as_null(), as_int4(page->limit)),
-                    e);
+    *p = (struct pg_params){
+        {goes_on ? as_int8(after->died_us) : as_null(), goes_on ? as_id(after->id) : as_null(),
+         as_text(after->queue), as_like(f->queue, true), as_text(f->reason), as_text(f->exchange),
+         as_text(f->routing_key), as_scope(page->scope), f->ids ? as_ids(f->ids, f->id_count) : as_null(),
+         page->before_us ? as_int8(page->before_us) : as_null(), as_int4(page->limit)}};
 }
 
 /* The columns that dead_list.sql and dead_show.sql begin with; views into the result. */
@@ -55,7 +52,9 @@ int dead_list(struct pg *c, const struct operate_scope *scope, const struct dead
     while (rc == 0 && left > 0) {
         int rows = left < PAGE_ROWS ? (int)left : PAGE_ROWS, n = 0;
         struct dead_page page = {.filter = l->filter, .scope = scope, .after = &at, .limit = rows};
-        PGresult *r = dead_query_page(c, &page, e);
+        struct pg_params p;
+        dead_params(&p, &page);
+        PGresult *r = pg_query(c, sql_query_dead_list, &p, e);
         PQclear(before);
         before = r;
         rc = r ? 0 : -1;
@@ -73,19 +72,6 @@ int dead_list(struct pg *c, const struct operate_scope *scope, const struct dead
     return rc;
 }
 
-static int copy_group(const PGresult *r, int row, struct arena *a, struct dead_group *g)
-{
-    struct bytes *const to[] = {&g->queue, &g->reason, &g->exchange, &g->routing_key};
-    for (int i = 0; i < 4; i++) {
-        if (!pg_copy(r, row, i, a, to[i]))
-            return -1;
-    }
-    g->count = pg_int8(r, row, 4);
-    g->oldest_ms = pg_time_ms(r, row, 5);
-    g->newest_ms = pg_time_ms(r, row, 6);
-    return 0;
-}
-
 int dead_groups(struct pg *c, const struct operate_scope *scope, const struct dead_filter *f, struct arena *a,
                 struct dead_groups *out, struct err *e)
 {
@@ -94,17 +80,15 @@ int dead_groups(struct pg *c, const struct operate_scope *scope, const struct de
                                    as_text(f->routing_key), as_scope(scope), as_int4(DEAD_LOOKED_MAX),
                                    as_int4(DEAD_GROUPS_MAX)),
                            e);
-    int n = r ? PQntuples(r) : 0;
-    struct dead_group *groups = arena_alloc(a, ((size_t)n + 1) * sizeof *groups);
-    int rc = r ? 0 : -1;
-    for (int i = 0; i < n && rc == 0; i++)
-        if (!groups || copy_group(r, i, a, &groups[i]) != 0)
-            rc = err_set(e, ERR_BUG, "out of memory for groups of dead letters");
-    *out = (struct dead_groups){groups, (size_t)n, true};
-    if (n > 0)
-        out->complete = pg_int8(r, 0, 7) < DEAD_LOOKED_MAX && pg_int8(r, 0, 8) <= DEAD_GROUPS_MAX;
-    PQclear(r);
-    return rc;
+    struct dead_group g;
+    const struct pg_rows rows = {PG_ROW(PG_TO(g.queue), PG_TO(g.reason), PG_TO(g.exchange),
+                                        PG_TO(g.routing_key), PG_TO(g.count), PG_TIME(g.oldest_ms),
+                                        PG_TIME(g.newest_ms)),
+                                 &g, sizeof g, a};
+    *out = (struct dead_groups){.complete = !r || PQntuples(r) == 0 || pg_bool(r, 0, 7)};
+    int n = pg_take_all(r, &rows, &out->groups, e);
+    out->count = n < 0 ? 0 : (size_t)n;
+    return n < 0 ? -1 : 0;
 }
 
 /* "a", "b" or "c" */
@@ -166,19 +150,11 @@ static int find_queue(struct pg *c, const struct operate_scope *scope, const str
 static int read_attempts(struct pg *c, struct pg_params *p, struct arena *a, struct dead_letter_record *out,
                          struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_dead_attempts, p, e);
-    if (!r)
-        return -1;
-    int n = PQntuples(r);
-    struct dead_attempt *list = arena_alloc(a, ((size_t)n + 1) * sizeof *list);
-    for (int i = 0; i < n && list; i++) {
-        list[i].at_ms = pg_time_ms(r, i, 0);
-        pg_text(r, i, 1, list[i].reason, sizeof list[i].reason);
-    }
-    PQclear(r);
-    out->attempts = list;
-    out->attempt_count = (size_t)n;
-    return list ? 0 : err_set(e, ERR_BUG, "out of memory");
+    struct dead_attempt x;
+    const struct pg_rows rows = {PG_ROW(PG_TIME(x.at_ms), PG_TO(x.reason)), &x, sizeof x, a};
+    int n = pg_take_all(pg_query(c, sql_query_dead_attempts, p, e), &rows, &out->attempts, e);
+    out->attempt_count = n < 0 ? 0 : (size_t)n;
+    return n < 0 ? -1 : 0;
 }
 
 static int read_whole(const PGresult *r, struct arena *a, struct dead_letter_record *out, struct err *e)

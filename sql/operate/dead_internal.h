@@ -12,7 +12,7 @@ struct dead_page {
     int64_t before_us; /* 0: any */
     int limit;
 };
-/* Columns as in query/dead_list.sql. */
-PGresult *dead_query_page(struct pg *c, const struct dead_page *page, struct err *e);
+/* The first parameters of query/dead_list.sql and query/dead_bulk.sql: those of postdate.dead_page. */
+void dead_params(struct pg_params *p, const struct dead_page *page);
 
 #endif

@@ -94,17 +94,11 @@ int forecast_assume(struct forecast_request *q, struct bytes text, struct err *e
 
 static int read_state(struct pg *c, struct forecast_report *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_forecast_state, NULL, e);
-    if (!r)
+    if (pg_ask(c, sql_query_forecast_state, NULL,
+               PG_ROW(PG_TIME(out->as_of_ms), PG_TIME(out->corrected_ms), PG_TO(out->rate_per_s),
+                      PG_TIME(out->now_ms)),
+               e) != 0)
         return -1;
-    out->as_of_ms = out->corrected_ms = -1;
-    if (PQntuples(r) == 1) {
-        out->as_of_ms = pg_time_ms(r, 0, 0);
-        out->corrected_ms = pg_time_ms(r, 0, 1);
-        out->rate_per_s = pg_int8(r, 0, 2);
-        out->now_ms = pg_time_ms(r, 0, 3);
-    }
-    PQclear(r);
     out->rate_is_measured = out->rate_per_s >= FORECAST_RATE_LEAST;
     if (!out->rate_is_measured)
         out->rate_per_s = FORECAST_RATE_LEAST;

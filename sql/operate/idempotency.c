@@ -157,21 +157,12 @@ int idempotency_release(struct pg *c, const struct idempotency_request *q, struc
     return pg_do(c, sql_query_idempotency_release, PG_WITH(as_bytes(q->principal), as_bytes(q->key)), e);
 }
 
-int idempotency_prune(struct pg *c, struct err *e)
-{
-    return pg_do(c, sql_query_idempotency_prune, NULL, e);
-}
-
 int idempotency_secret(struct pg *c, uint8_t out[16], struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_idempotency_secret, NULL, e);
-    if (!r)
-        return -1;
-    int rc = 0;
-    if (PQntuples(r) == 1 && pg_bytes(r, 0, 0).len == 16)
-        memcpy(out, pg_bytes(r, 0, 0).data, 16);
-    else
-        rc = err_set(e, ERR_CONFIG, "postdate.secret holds no secret of 16 bytes");
-    PQclear(r);
-    return rc;
+    struct message_id secret; /* as it was made: a random UUID */
+    int found = pg_take(pg_query(c, sql_query_idempotency_secret, NULL, e), PG_ROW(PG_TO(secret)), NULL, e);
+    memcpy(out, secret.b, sizeof secret.b);
+    return found == 0  ? err_set(e, ERR_CONFIG, "postdate.secret is empty: it must have one row")
+           : found > 0 ? 0
+                       : -1;
 }

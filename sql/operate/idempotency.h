@@ -48,8 +48,6 @@ int idempotency_release(struct pg *c, const struct idempotency_request *r, struc
 
 /* Gives a key free that begin took in an earlier transaction and that was not answered. */
 int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct err *e);
-/* Forgets what is older than a day. */
-int idempotency_prune(struct pg *c, struct err *e);
 
 /* 16 random bytes that belong to this schema, for signing. */
 int idempotency_secret(struct pg *c, uint8_t out[16], struct err *e);

@@ -16,11 +16,10 @@ static const char copy_statement[] =
 
 int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_import_owner, NULL, e);
-    if (r)
-        pg_text(r, 0, 0, out, IMPORT_OWNER_SIZE);
-    PQclear(r);
-    return r ? 0 : -1;
+    struct {
+        char text[IMPORT_OWNER_SIZE];
+    } *owner = (void *)out;
+    return pg_ask(c, sql_query_import_owner, NULL, PG_ROW(PG_TO(owner->text)), e);
 }
 
 int import_be_alone(struct pg *c, const struct import_place *place, struct err *e)
@@ -46,47 +45,31 @@ static int stay_current(struct pg *c, const struct import_place *place, struct e
     return rc;
 }
 
-static int compare_ids(const void *a, const void *b)
+/* The same at each try: it cannot be stored twice. */
+static struct message_id id_of(const struct import_row *row)
 {
-    return memcmp(a, b, sizeof(struct message_id));
+    return message_id_make(row->due_ms, row->id.b);
 }
 
-/* The ids that a query answers with, sorted; to be freed. NULL: error. */
-static struct message_id *take_ids(PGresult *r, size_t *count, struct err *e)
+/* What a query says of each row, in their order: by the entry's id, or by that of its message. */
+static PGresult *ask_rows(struct pg *c, const char *query, const struct import_row *rows, size_t count,
+                          bool by_message, struct err *e)
 {
-    struct message_id *ids = NULL;
-    if (!r)
-        return NULL;
-    *count = (size_t)PQntuples(r);
-    ids = calloc(*count + 1, sizeof *ids);
-    for (size_t i = 0; ids && i < *count; i++)
-        ids[i] = pg_id(r, (int)i, 0);
-    PQclear(r);
-    if (!ids)
-        err_set(e, ERR_BUG, "out of memory");
-    else
-        qsort(ids, *count, sizeof *ids, compare_ids);
-    return ids;
-}
-
-static bool has_id(const struct message_id *ids, size_t count, struct message_id id)
-{
-    return bsearch(&id, ids, count, sizeof *ids, compare_ids) != NULL;
+    struct pg_params p = {0};
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, count);
+    for (size_t i = 0; i < count; i++)
+        pg_array_id(ids, by_message ? id_of(&rows[i]) : rows[i].id);
+    return pg_query(c, query, &p, e);
 }
 
 /* What is awake already is not stored a second time. */
 static int mark_known(struct pg *c, struct import_row *rows, size_t count, struct err *e)
 {
-    struct pg_params p = {0};
-    size_t n = 0;
-    struct buf *ids = pg_add_array(&p, PG_OID_UUID, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_id(ids, rows[i].id);
-    struct message_id *known = take_ids(pg_query(c, sql_query_import_known, &p, e), &n, e);
-    for (size_t i = 0; known && i < count; i++)
-        rows[i].known = has_id(known, n, rows[i].id);
-    free(known);
-    return known ? 0 : -1;
+    PGresult *r = ask_rows(c, sql_query_import_known, rows, count, false, e);
+    for (size_t i = 0; r && i < count; i++)
+        rows[i].known = pg_bool(r, (int)i, 0);
+    PQclear(r);
+    return r ? 0 : -1;
 }
 
 static int copy_rows(struct pg *c, struct buf *b, const struct import_place *place,
@@ -140,23 +123,12 @@ struct waking {
 /* Leaves those out that somebody else has woken. */
 static int lock_asleep(const struct waking *w, struct pg *c, struct err *e)
 {
-    struct pg_params p = {0};
-    size_t n = 0;
-    struct buf *ids = pg_add_array(&p, PG_OID_UUID, w->count);
-    for (size_t i = 0; i < w->count; i++)
-        pg_array_id(ids, w->rows[i].id);
-    struct message_id *found = take_ids(pg_query(c, sql_query_import_lock, &p, e), &n, e);
-    for (size_t i = 0; found && i < w->count; i++)
-        if (w->items[i].result == STORE_ACCEPTED && !has_id(found, n, w->rows[i].id))
+    PGresult *r = ask_rows(c, sql_query_import_lock, w->rows, w->count, false, e);
+    for (size_t i = 0; r && i < w->count; i++)
+        if (w->items[i].result == STORE_ACCEPTED && !pg_bool(r, (int)i, 0))
             w->items[i].result = STORE_SKIPPED;
-    free(found);
-    return found ? 0 : -1;
-}
-
-/* The same at each try: it cannot be stored twice. */
-static struct message_id id_of(const struct import_row *row)
-{
-    return message_id_make(row->due_ms, row->id.b);
+    PQclear(r);
+    return r ? 0 : -1;
 }
 
 static bool was_stored(const struct store_item *item)
@@ -167,32 +139,15 @@ static bool was_stored(const struct store_item *item)
 /* Leaves those out that an import before has stored: the plugin had them again. */
 static int find_stored(const struct waking *w, struct pg *c, struct err *e)
 {
-    struct message_id *asked = calloc(w->count + 1, sizeof *asked), *found;
-    size_t count = 0, n = 0;
-    if (!asked)
-        return err_set(e, ERR_BUG, "out of memory");
-    for (size_t i = 0; i < w->count; i++) {
-        w->items[i].existing_id = (struct message_id){{0}};
-        if (w->items[i].result == STORE_ACCEPTED)
-            asked[count++] = id_of(&w->rows[i]);
-    }
-    qsort(asked, count, sizeof *asked, compare_ids);
-    found =
-        count == 0
-            ? NULL
-            : take_ids(pg_query(c, sql_query_import_stored,
-                                PG_WITH(as_ids(asked, count), as_id(asked[0]), as_id(asked[count - 1])), e),
-                       &n, e);
-    for (size_t i = 0; found && i < w->count; i++) {
+    PGresult *r = ask_rows(c, sql_query_import_stored, w->rows, w->count, true, e);
+    for (size_t i = 0; r && i < w->count; i++) {
         struct store_item *item = &w->items[i];
-        if (item->result != STORE_ACCEPTED || !has_id(found, n, id_of(&w->rows[i])))
-            continue;
-        item->result = STORE_SKIPPED;
-        item->existing_id = id_of(&w->rows[i]);
+        bool stored = item->result == STORE_ACCEPTED && pg_bool(r, (int)i, 0);
+        item->existing_id = stored ? id_of(&w->rows[i]) : (struct message_id){{0}};
+        item->result = stored ? STORE_SKIPPED : item->result;
     }
-    free(asked);
-    free(found);
-    return count == 0 || found ? 0 : -1;
+    PQclear(r);
+    return r ? 0 : -1;
 }
 
 static int before_waking(void *ctx, struct pg *c, struct err *e)
@@ -246,11 +201,13 @@ int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, s
     return rc;
 }
 
-int64_t import_drop(struct pg *c, const struct import_place *place, const struct message_id *ids,
-                    size_t count, struct err *e)
+int64_t import_forget(struct pg *c, const struct import_place *place, bool awake,
+                      const struct message_id *ids, size_t count, struct err *e)
 {
-    return pg_run(c, sql_query_import_drop,
-                  PG_WITH(as_ids(ids, count), as_bytes(place->node), as_bytes(place->run)), e);
+    return pg_run(c, sql_query_import_forget,
+                  PG_WITH(as_bytes(place->node), as_bytes(place->run), as_bool(awake),
+                          ids ? as_ids(ids, count) : as_null()),
+                  e);
 }
 
 /* --- reading */
@@ -261,12 +218,11 @@ int import_asleep(struct pg *c, const struct import_place *place, struct import_
     PGresult *r =
         pg_query(c, sql_query_import_asleep,
                  PG_WITH(as_bytes(place->node), as_int4((int32_t)most), as_bytes(place->before)), e);
-    if (!r)
-        return -1;
-    int n = PQntuples(r);
-    for (int i = 0; i < n; i++)
-        rows[i] = (struct import_row){
-            .id = pg_id(r, i, 0), .due_ms = pg_time_ms(r, i, 1), .same_table = pg_bool(r, i, 2)};
+    int n = r ? PQntuples(r) : -1;
+    for (int i = 0; i < n; i++) {
+        rows[i] = (struct import_row){0};
+        pg_read(r, i, PG_ROW(PG_TO(rows[i].id), PG_TIME(rows[i].due_ms), PG_TO(rows[i].same_table)), NULL);
+    }
     PQclear(r);
     return n;
 }
@@ -287,10 +243,11 @@ int import_read(struct pg *c, const struct message_id *ids, size_t count, struct
     bool kept = true;
     for (int i = 0; i < n && kept; i++) {
         struct import_row *row = &rows[i];
-        *row = (struct import_row){.id = pg_id(r, i, 0), .due_ms = pg_time_ms(r, i, 1)};
-        kept = pg_copy(r, i, 2, a, &row->source) && pg_copy(r, i, 3, a, &row->exchange) &&
-               pg_copy(r, i, 4, a, &row->routing_key) && pg_copy(r, i, 5, a, &row->properties) &&
-               pg_copy(r, i, 6, a, &row->body);
+        *row = (struct import_row){0};
+        kept = pg_read(r, i,
+                       PG_ROW(PG_TO(row->id), PG_TIME(row->due_ms), PG_TO(row->source), PG_TO(row->exchange),
+                              PG_TO(row->routing_key), PG_TO(row->properties), PG_TO(row->body)),
+                       a);
         keep_hash(row, pg_bytes(r, i, 7));
     }
     PQclear(r);
@@ -308,9 +265,11 @@ int import_proof(struct pg *c, struct bytes node, struct message_id after, struc
     bool kept = true;
     for (int i = 0; i < n && kept; i++) {
         struct import_row *row = &rows[i];
-        *row = (struct import_row){
-            .id = pg_id(r, i, 0), .message = pg_id(r, i, 1), .due_ms = pg_time_ms(r, i, 2), .awake = true};
-        kept = pg_copy(r, i, 3, a, &row->source) && pg_copy(r, i, 4, a, &row->exchange);
+        *row = (struct import_row){.awake = true};
+        kept = pg_read(r, i,
+                       PG_ROW(PG_TO(row->id), PG_TO(row->message), PG_TIME(row->due_ms), PG_TO(row->source),
+                              PG_TO(row->exchange)),
+                       a);
         keep_hash(row, pg_bytes(r, i, 5));
     }
     PQclear(r);
@@ -320,18 +279,6 @@ int import_proof(struct pg *c, struct bytes node, struct message_id after, struc
 int import_has_proof(struct pg *c, struct bytes node, struct err *e)
 {
     return (int)pg_number(c, sql_query_import_has_proof, PG_WITH(as_bytes(node)), e);
-}
-
-int64_t import_forget_some(struct pg *c, const struct import_place *place, const struct message_id *ids,
-                           size_t count, struct err *e)
-{
-    return pg_run(c, sql_query_import_forget_some,
-                  PG_WITH(as_ids(ids, count), as_bytes(place->node), as_bytes(place->run)), e);
-}
-
-int64_t import_forget(struct pg *c, const struct import_place *place, struct err *e)
-{
-    return pg_run(c, sql_query_import_forget, PG_WITH(as_bytes(place->node), as_bytes(place->run)), e);
 }
 
 int import_verify(struct pg *c, const struct import_row *rows, size_t count,
@@ -348,11 +295,8 @@ int import_verify(struct pg *c, const struct import_row *rows, size_t count,
     if (!r)
         return -1;
     int n = PQntuples(r);
-    for (int i = 0; i < n && i < IMPORT_STANDINGS_MAX; i++) {
-        pg_text(r, i, 0, out[i].state, sizeof out[i].state);
-        out[i].moved = pg_bool(r, i, 1);
-        out[i].count = pg_int8(r, i, 2);
-    }
+    for (int i = 0; i < n && i < IMPORT_STANDINGS_MAX; i++)
+        pg_read(r, i, PG_ROW(PG_TO(out[i].state), PG_TO(out[i].moved), PG_TO(out[i].count)), NULL);
     PQclear(r);
     return n < IMPORT_STANDINGS_MAX ? n : IMPORT_STANDINGS_MAX;
 }

@@ -42,9 +42,10 @@ int import_stage(struct pg *c, const struct import_place *place, struct import_r
 /* Makes messages of those that are still asleep, in one transaction. What somebody has locked stays asleep:
  * `awake` is false then. ERR_BUSY, ERR_AWAY: as store_accept. */
 int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, size_t count, struct err *e);
-/* Forgets those that are asleep, unless a later run has begun; how many. -1: error. */
-int64_t import_drop(struct pg *c, const struct import_place *place, const struct message_id *ids,
-                    size_t count, struct err *e);
+/* Forgets those of these entries of this node that are asleep, or that are awake, whose proof is kept
+ * elsewhere then; ids NULL: all of them. Unless a later run has begun. How many; -1: error. */
+int64_t import_forget(struct pg *c, const struct import_place *place, bool awake,
+                      const struct message_id *ids, size_t count, struct err *e);
 
 /* Up to `most` that are asleep, of an import from this node that came to no end: id, due_ms, same_table. How
  * many; -1: error. */
@@ -61,12 +62,6 @@ int import_proof(struct pg *c, struct bytes node, struct message_id after, struc
                  struct import_row *rows, struct err *e);
 /* 1: some of this node are awake; 0: none; -1: error. */
 int import_has_proof(struct pg *c, struct bytes node, struct err *e);
-/* The proof of these entries is kept elsewhere; nothing is forgotten of others than awake ones of this node,
- * and none when a later run has begun. */
-int64_t import_forget_some(struct pg *c, const struct import_place *place, const struct message_id *ids,
-                           size_t count, struct err *e);
-/* The same of all that are awake. */
-int64_t import_forget(struct pg *c, const struct import_place *place, struct err *e);
 
 /* How messages of a proof stand now. */
 struct import_standing {

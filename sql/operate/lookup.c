@@ -8,25 +8,20 @@
 int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out, struct err *e)
 {
     struct message *m = &out->message;
-    char state[16];
+    char state[16], hold[2];
     *out = (struct message_record){0};
-    m->due_ms = pg_time_ms(r, row, 0);
-    m->id = pg_id(r, row, 1);
-    out->next_at_ms = pg_time_ms(r, row, 2);
-    out->created_ms = pg_time_ms(r, row, 3);
-    out->settled_ms = pg_time_ms(r, row, 4);
-    pg_text(r, row, 5, state, sizeof state);
+    if (!pg_read(r, row,
+                 PG_ROW(PG_TIME(m->due_ms), PG_TO(m->id), PG_TIME(out->next_at_ms), PG_TIME(out->created_ms),
+                        PG_TIME(out->settled_ms), PG_TO(state), PG_TO(out->attempts), PG_TO(hold),
+                        PG_TO(m->exchange), PG_TO(m->routing_key), PG_TO(m->key), PG_TO(out->error),
+                        PG_TO(m->properties), PG_TO(m->body), PG_TO(out->properties_json),
+                        PG_TIME(m->deadline_ms)),
+                 a))
+        return err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
     if (message_state_parse(state, &out->state) != 0)
         return err_set(e, ERR_BUG, "unknown state '%s' in postdate.message", state);
-    out->attempts = pg_int4(r, row, 6);
-    m->hold = bytes_equal_str(pg_bytes(r, row, 7), "b") ? HOLD_BROKER : HOLD_GATEWAY;
-    struct bytes *const to[] = {&m->exchange, &m->routing_key,      &m->key, &out->error, &m->properties,
-                                &m->body,     &out->properties_json};
-    for (int i = 0; i < 7; i++) {
-        if (!pg_copy(r, row, 8 + i, a, to[i]))
-            return err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
-    }
-    m->deadline_ms = pg_is_null(r, row, 15) ? 0 : pg_time_ms(r, row, 15);
+    m->hold = hold[0] == 'b' ? HOLD_BROKER : HOLD_GATEWAY;
+    m->deadline_ms = m->deadline_ms < 0 ? 0 : m->deadline_ms;
     return 0;
 }
 
@@ -56,39 +51,23 @@ struct pg_value as_routing_key(const struct lookup_filter *f)
     return as_like(f->routing_key, f->globs);
 }
 
+int lookup_find(struct pg *c, struct pg_value scope, struct message_id id, struct arena *a,
+                struct message_record *out, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_lookup_by_id, PG_WITH(as_id(id), scope), e);
+    int found = !r ? -1 : PQntuples(r) > 0;
+    if (found > 0 && lookup_read_record(r, 0, a, out, e) != 0)
+        found = -1;
+    PQclear(r);
+    return found;
+}
+
 int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
                  struct err *e)
 {
     char text[MESSAGE_ID_TEXT_SIZE];
-    PGresult *r = NULL;
-    int rc = -1;
-    if (message_id_is_ours(id)) {
-        r = pg_query(c, sql_query_lookup_by_id, PG_WITH(as_id(id)), e);
-        if (!r)
-            return -1;
-    }
-    if (!r || PQntuples(r) == 0)
-        err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
-    else
-        rc = lookup_read_record(r, 0, a, out, e);
-    PQclear(r);
-    return rc;
-}
-
-int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, struct message_id *out,
-                     struct err *e)
-{
-    char key_text[300], exchange_text[300];
-    PGresult *r = pg_query(c, sql_query_lookup_key, PG_WITH(as_bytes(exchange), as_bytes(key)), e);
-    if (!r)
-        return -1;
-    int rc = 0;
-    if (PQntuples(r) > 0)
-        *out = pg_id(r, 0, 1);
-    else
-        rc = err_set(e, ERR_NOT_FOUND, "no message has the key '%s' in exchange '%s'",
-                     bytes_printable(key, key_text, sizeof key_text),
-                     bytes_printable(exchange, exchange_text, sizeof exchange_text));
-    PQclear(r);
-    return rc;
+    int found = lookup_find(c, as_null(), id, a, out, e);
+    return found == 0  ? err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text))
+           : found > 0 ? 0
+                       : -1;
 }

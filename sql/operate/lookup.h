@@ -38,9 +38,6 @@ struct message_record {
 /* By id: reads one partition. ERR_NOT_FOUND when there is none. */
 int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
                  struct err *e);
-/* By key within a delivery exchange: the message that the key names now. ERR_NOT_FOUND. */
-int lookup_id_by_key(struct pg *c, struct bytes exchange, struct bytes key, struct message_id *out,
-                     struct err *e);
 
 struct lookup_filter {
     bool has_state;

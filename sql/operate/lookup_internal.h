@@ -10,6 +10,10 @@
 int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out,
                        struct err *e);
 
+/* 1: it is in out; 0: there is none (in the scope; null: all). */
+int lookup_find(struct pg *c, struct pg_value scope, struct message_id id, struct arena *a,
+                struct message_record *out, struct err *e);
+
 /* The text as a pattern of LIKE; data NULL: null. globs: a * is any run of characters; behind a backslash, a
  * star or a backslash is just that. */
 struct pg_value as_like(struct bytes text, bool globs);

@@ -15,11 +15,6 @@
 static const char *const answers[] = {"done", "too_late", "not_found", "not_failed", "key_taken", "busy"};
 #define ANSWERS 6
 
-const char *operate_answer_name(enum operate_answer a)
-{
-    return answers[a];
-}
-
 int operate_hurry(struct pg *c, struct err *e)
 {
     c->hurried = true;
@@ -156,114 +151,49 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
                    bytes_printable(exchange, exchange_text, sizeof exchange_text));
 }
 
-int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e)
+static int find_latest(struct pg *c, struct message_id id, struct message_id *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_operate_moved_latest, PG_WITH(as_id(id)), e);
-    if (!r)
-        return -1;
-    *out = pg_id(r, 0, 0);
-    PQclear(r);
-    return 0;
+    return pg_ask(c, sql_query_operate_moved_latest, PG_WITH(as_id(id)), PG_ROW(PG_TO(*out)), e);
 }
 
-static int add_former_ids(struct pg *c, struct arena *a, struct message_record *r, struct err *e)
+/* The ids that it had before, and for a slot of which rate it waits, if it does. */
+static int add_more(struct pg *c, struct arena *a, struct message_record *r, struct err *e)
 {
-    PGresult *found = pg_query(c, sql_query_operate_former_ids, PG_WITH(as_id(r->message.id)), e);
-    if (!found)
+    struct message_rate *x = &r->rate;
+    if (pg_take(pg_query(c, sql_query_operate_former_ids, PG_WITH(as_id(r->message.id)), e),
+                PG_ROW(PG_TO(r->former_ids)), a, e) < 0)
         return -1;
-    struct bytes ids = pg_bytes(found, 0, 0);
-    r->former_ids = arena_copy(a, ids);
-    PQclear(found);
-    if (ids.len > 0 && !r->former_ids.data)
-        return err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
-    return 0;
-}
-
-/* For a slot of which rate it waits, if it does. */
-static int add_rate(struct pg *c, struct arena *a, struct message_record *r, struct err *e)
-{
     if (r->settled_ms >= 0 || r->state == MESSAGE_HANDED)
         return 0;
-    PGresult *found = pg_query(c, sql_query_operate_rate, PG_WITH(as_id(r->message.id)), e);
-    if (!found)
-        return -1;
-    int rc = 0;
-    if (PQntuples(found) > 0) {
-        r->waits_for_slot = true;
-        r->rate = (struct message_rate){.per_second = pg_float8(found, 0, 2),
-                                        .paused = pg_bool(found, 0, 3),
-                                        .slot_ms = pg_time_ms(found, 0, 4)};
-        if (!pg_copy(found, 0, 0, a, &r->rate.exchange) || !pg_copy(found, 0, 1, a, &r->rate.routing_key))
-            rc = err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
-    }
-    PQclear(found);
-    return rc;
+    int found = pg_take(pg_query(c, sql_query_operate_rate, PG_WITH(as_id(r->message.id)), e),
+                        PG_ROW(PG_TO(x->exchange), PG_TO(x->routing_key), PG_TO(x->per_second),
+                               PG_TO(x->paused), PG_TIME(x->slot_ms)),
+                        a, e);
+    r->waits_for_slot = found > 0;
+    return found < 0 ? -1 : 0;
 }
 
-/* 1: it is in out; 0: there is none in the scope. */
-static int find_in_scope(struct pg *c, const struct operate_scope *scope, struct message_id id,
-                         struct arena *a, struct message_record *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_operate_show, PG_WITH(as_id(id), as_scope(scope)), e);
-    int rc = !r ? -1 : PQntuples(r) > 0;
-    if (rc > 0 && lookup_read_record(r, 0, a, out, e) != 0)
-        rc = -1;
-    PQclear(r);
-    return rc;
-}
-
-/* Showing a message to somebody who may see some exchanges only. The same queries are asked whether the
- * message does not exist or is not theirs, and a foreign one's body is never read: neither the answer nor the
- * time that it takes tells the two apart. */
-static int show_scoped(struct pg *c, const struct operate_scope *scope, struct message_id id, struct arena *a,
-                       struct message_record *out, struct err *e)
-{
-    char text[MESSAGE_ID_TEXT_SIZE];
-    struct message_id latest = id, before;
-    int rc = 0, found = 0;
-    for (int i = 0; i < MOVES_MAX && rc == 0; i++) {
-        before = latest;
-        rc = operate_latest_id(c, id, &latest, e);
-        if (i > 0 && message_id_equal(before, latest))
-            break;
-        found = rc == 0 && message_id_is_ours(latest) ? find_in_scope(c, scope, latest, a, out, e) : 0;
-        rc = found < 0 ? -1 : rc;
-        if (found == 0 || out->state != MESSAGE_SUPERSEDED)
-            break;
-    }
-    if (rc != 0 || found > 0)
-        return rc;
-    return err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
-}
-
-static int show_any(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
-                    struct err *e)
-{
-    char text[MESSAGE_ID_TEXT_SIZE];
-    struct message_id latest = id;
-    int rc = lookup_by_id(c, id, a, out, e);
-    for (int i = 0; i < MOVES_MAX && (rc == 0 ? out->state == MESSAGE_SUPERSEDED : e->kind == ERR_NOT_FOUND);
-         i++) {
-        if (operate_latest_id(c, id, &latest, e) != 0)
-            return -1;
-        if (message_id_equal(latest, id))
-            break;
-        rc = lookup_by_id(c, latest, a, out, e);
-    }
-    if (rc != 0 && e->kind != ERR_NOT_FOUND)
-        return -1;
-    if (rc != 0)
-        return err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
-    return 0;
-}
-
+/* The same queries are asked whether the message does not exist or is not the caller's, and a foreign one's
+ * body is never read: neither the answer nor the time that it takes tells the two apart. */
 int operate_show(struct pg *c, const struct operate_scope *scope, struct message_id id, struct arena *a,
                  struct message_record *out, struct err *e)
 {
-    int rc = scope && !scope->all ? show_scoped(c, scope, id, a, out, e) : show_any(c, id, a, out, e);
-    if (rc == 0)
-        rc = add_former_ids(c, a, out, e);
-    return rc == 0 ? add_rate(c, a, out, e) : rc;
+    char text[MESSAGE_ID_TEXT_SIZE];
+    struct message_id latest = id, before;
+    int found = 0;
+    for (int i = 0; i < MOVES_MAX; i++) {
+        before = latest;
+        if (find_latest(c, id, &latest, e) != 0)
+            return -1;
+        if (i > 0 && message_id_equal(before, latest))
+            break;
+        found = message_id_is_ours(latest) ? lookup_find(c, as_scope(scope), latest, a, out, e) : 0;
+        if (found <= 0 || out->state != MESSAGE_SUPERSEDED)
+            break;
+    }
+    if (found == 0)
+        return err_set(e, ERR_NOT_FOUND, "no message has the id %s", message_id_format(id, text));
+    return found > 0 ? add_more(c, a, out, e) : -1;
 }
 
 int operate_list(struct pg *c, const struct operate_scope *scope, const struct operate_list *l, struct err *e)

@@ -40,9 +40,6 @@ enum operate_answer {
     OPERATE_KEY_TAKEN,  /* a failed message's key names another live message by now */
     OPERATE_BUSY,       /* fail of what a gateway is publishing now: ask again */
 };
-/* "cancelled" for DONE is the caller's word; these are "done", "too_late", "not_found", "not_failed",
- * "key_taken", "busy". */
-const char *operate_answer_name(enum operate_answer a);
 
 enum operate_kind {
     OPERATE_CANCEL,

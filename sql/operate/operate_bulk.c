@@ -1,4 +1,4 @@
-/* Bulk operations walk the partitions like a listing: a page of ids, then one transaction for them. */
+/* Bulk operations walk the partitions like a listing, in chunks. */
 #include "core/base/clock.h"
 #include "core/base/timestamp.h"
 #include "sql/admin/partition.h"
@@ -11,48 +11,68 @@
 #include <stdlib.h>
 
 #define CHUNK 200
-#define COUNT_CHUNK 5000 /* of a dry run */
+#define COUNT_CHUNK 5000
 
-/* Dry runs are bounded: who asks wants to know what a change will touch, and whether it is many. */
-void operate_dry_begin(struct operate_dry *d)
+void operate_chunks_begin(struct operate_chunks *w)
 {
-    *d = (struct operate_dry){.until_ms = clock_monotonic_ms() + OPERATE_DRY_MS};
+    *w->count = (struct operate_count){0};
+    w->until_ms = clock_monotonic_ms() + OPERATE_DRY_MS;
 }
 
-int operate_dry_limit(struct operate_dry *d, struct pg *c, struct err *e)
+int operate_chunk_rows(const struct operate_chunks *w)
+{
+    return w->counts ? COUNT_CHUNK : CHUNK;
+}
+
+/* Within the time of a dry run; *spent: there is none left, which is no error. */
+static PGresult *query_bounded(struct operate_chunks *w, const char *query, struct pg_params *p, bool *spent,
+                               struct err *e)
 {
     char text[60];
-    int64_t left_ms = d->until_ms - clock_monotonic_ms();
+    int64_t left_ms = w->until_ms - clock_monotonic_ms();
     snprintf(text, sizeof text, "set statement_timeout = %lld", (long long)(left_ms > 0 ? left_ms : 1));
-    return pg_exec(c, text, e);
+    PGresult *r = pg_exec(w->c, text, e) == 0 ? pg_query_keep(w->c, query, p, e) : NULL;
+    pg_params_free(p);
+    bool timed_out = !r && e->kind == ERR_BUSY && !pg_is_locked_out(w->c);
+    if (!pg_is_broken(w->c) && pg_exec(w->c, "reset statement_timeout", r ? e : NULL) != 0) {
+        PQclear(r);
+        return NULL;
+    }
+    *spent = (r || timed_out) && clock_monotonic_ms() >= w->until_ms;
+    if (!r && *spent) /* one statement would have taken longer than there was */
+        err_clear(e);
+    return r;
 }
 
-int operate_dry_end(struct operate_dry *d, struct pg *c, bool failed, struct err *e)
+int operate_chunk(struct operate_chunks *w, const char *query, struct pg_params *p, const struct pg_to *to,
+                  struct err *e)
 {
-    bool timed_out = failed && e->kind == ERR_BUSY && !pg_is_locked_out(c);
-    if (!pg_is_broken(c) && pg_exec(c, "reset statement_timeout", failed ? NULL : e) != 0)
+    struct operate_count *k = w->count;
+    bool spent = false;
+    w->n = w->changed = 0;
+    PGresult *r = w->dry_run ? query_bounded(w, query, p, &spent, e) : operate_query(w->c, query, p, e);
+    if ((!r && !spent) || (r && pg_take(r, to, NULL, e) < 0))
         return -1;
-    d->spent = clock_monotonic_ms() >= d->until_ms;
-    if (!failed)
-        return 0;
-    if (!timed_out || !d->spent)
-        return -1;
-    err_clear(e); /* one statement would have taken longer than there was */
-    return 0;
+    if (w->n > 0 && k->matched == 0)
+        k->first = w->first;
+    k->matched += w->n;
+    k->changed += w->changed;
+    if (w->n > 0 && w->progress && !w->progress(w->ctx, k->matched, k->changed))
+        w->stopped = true;
+    k->minimum = w->dry_run && (spent || k->matched >= OPERATE_DRY_ROWS);
+    w->stopped = w->stopped || k->minimum;
+    return w->n == operate_chunk_rows(w) && !w->stopped;
 }
 
 struct bulk {
-    struct pg *c;
+    struct operate_chunks chunks;
     const struct operate_bulk *what;
     const struct operate_scope *who;
     struct lookup_filter filter;
     struct lookup_range range;
-    struct buf states, keys, page; /* arrays */
+    struct buf states, keys; /* arrays */
     struct message_id after;
     int64_t started_us;
-    struct operate_count *count;
-    struct operate_dry dry;
-    bool stopped;
 };
 
 static void put_states(struct bulk *b)
@@ -70,92 +90,32 @@ static void put_states(struct bulk *b)
             pg_array_bytes(&b->states, bytes_of_str(message_state_name(all[i])));
 }
 
-static PGresult *page_query(struct bulk *b, int64_t from_ms, int64_t to_ms, int rows, struct err *e)
-{
-    struct pg_params p = {0};
-    pg_add(&p, as_bound(from_ms));
-    pg_add(&p, as_bound(to_ms));
-    pg_add(&p, as_id(b->after));
-    pg_add(&p, as_bytes(buf_bytes(&b->states)));
-    pg_add(&p, as_text(b->filter.exchange));
-    pg_add(&p, as_routing_key(&b->filter));
-    pg_add(&p, as_int4(rows));
-    pg_add(&p, as_text(buf_bytes(&b->keys)));
-    pg_add(&p, as_filter_scope(&b->filter));
-    pg_add(&p, as_int8(b->started_us));
-    if (!b->what->dry_run)
-        return operate_query(b->c, sql_query_operate_bulk_page, &p, e);
-    PGresult *r =
-        operate_dry_limit(&b->dry, b->c, e) == 0 ? pg_query(b->c, sql_query_operate_bulk_page, &p, e) : NULL;
-    if (operate_dry_end(&b->dry, b->c, !r, e) == 0)
-        return r;
-    PQclear(r);
-    b->dry.spent = false; /* it is another failure */
-    return NULL;
-}
-
-/* Of a dry run. */
-static bool is_enough(const struct bulk *b)
-{
-    return b->what->dry_run && (b->dry.spent || b->count->matched >= OPERATE_DRY_ROWS);
-}
-
-static int apply_page(struct bulk *b, struct err *e)
+/* 1: there may be more in this range; 0: end of it; -1: error. */
+static int bulk_chunk(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err *e)
 {
     static const char *const names[] = {"cancel", "reschedule", "retry", "fail"};
-    struct pg_params p = {0};
-    pg_add(&p, as_str(names[b->what->kind]));
-    pg_add(&p, as_bytes(buf_bytes(&b->page)));
-    pg_add(&p, as_int8(b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0));
-    pg_add(&p, as_filter_scope(&b->filter));
-    pg_add(&p, as_who(b->who));
-    PGresult *r = operate_query(b->c, sql_query_operate_bulk_apply, &p, e);
-    if (!r)
-        return -1;
-    b->count->changed += pg_int4(r, 0, 0);
-    PQclear(r);
-    return 0;
-}
-
-/* 1: there may be more in this range; 0: end of it; -1: error. */
-static int bulk_page(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err *e)
-{
-    int rows = b->what->dry_run ? COUNT_CHUNK : CHUNK;
-    PGresult *r = page_query(b, from_ms, to_ms, rows, e);
-    if (!r && !b->dry.spent)
-        return -1;
-    int n = r ? PQntuples(r) : 0;
-    pg_array_begin(&b->page, PG_OID_UUID, (size_t)n);
-    for (int i = 0; i < n; i++) {
-        b->after = pg_id(r, i, 0);
-        pg_array_id(&b->page, b->after);
-    }
-    if (n > 0 && b->count->matched == 0)
-        b->count->first = pg_id(r, 0, 0);
-    PQclear(r);
-    b->count->matched += n;
-    if (b->page.failed)
-        return err_set(e, ERR_BUG, "out of memory");
-    if (n > 0 && !b->what->dry_run && apply_page(b, e) != 0)
-        return -1;
-    if (n > 0 && b->what->progress && !b->what->progress(b->what->ctx, b->count->matched, b->count->changed))
-        b->stopped = true;
-    b->count->minimum = is_enough(b);
-    b->stopped = b->stopped || b->count->minimum;
-    return n == rows && !b->stopped;
+    struct operate_chunks *w = &b->chunks;
+    return operate_chunk(
+        w, sql_query_operate_bulk,
+        PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(b->after), as_bytes(buf_bytes(&b->states)),
+                as_text(b->filter.exchange), as_routing_key(&b->filter), as_int4(operate_chunk_rows(w)),
+                as_text(buf_bytes(&b->keys)), as_filter_scope(&b->filter), as_int8(b->started_us),
+                as_str(w->counts ? NULL : names[b->what->kind]),
+                as_int8(b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0), as_who(b->who)),
+        PG_ROW(PG_TO(w->n), PG_TO(w->changed), PG_TO(w->first), PG_TO(b->after)), e);
 }
 
 static int bulk_walk(struct bulk *b, struct err *e)
 {
     struct due_range *days = NULL;
-    int n = partitions_all_filled(b->c, &days, e), rc = n < 0 ? -1 : 0;
-    for (int i = 0; i < n && rc == 0 && !b->stopped; i++) {
+    int n = partitions_all_filled(b->chunks.c, &days, e), rc = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && rc == 0 && !b->chunks.stopped; i++) {
         int64_t from = days[i].from_ms > b->range.from_ms ? days[i].from_ms : b->range.from_ms;
         int64_t to = days[i].to_ms < b->range.to_ms ? days[i].to_ms : b->range.to_ms;
         if (from >= to)
             continue;
         do
-            rc = bulk_page(b, from, to, e);
+            rc = bulk_chunk(b, from, to, e);
         while (rc > 0);
     }
     free(days);
@@ -165,16 +125,20 @@ static int bulk_walk(struct bulk *b, struct err *e)
 int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct operate_bulk *what,
                  struct operate_count *out, struct err *e)
 {
-    struct bulk b = {
-        .c = c, .what = what, .who = scope, .filter = operate_filter(scope, what->filter), .count = out};
-    struct buf *const arrays[] = {&b.states, &b.keys, &b.page};
-    const size_t count = sizeof arrays / sizeof arrays[0];
-    *out = (struct operate_count){0};
-    for (size_t i = 0; i < count; i++)
-        buf_init(arrays[i], OPERATE_ARRAY_MAX);
+    struct bulk b = {.chunks = {.c = c,
+                                .count = out,
+                                .progress = what->progress,
+                                .ctx = what->ctx,
+                                .counts = what->dry_run,
+                                .dry_run = what->dry_run},
+                     .what = what,
+                     .who = scope,
+                     .filter = operate_filter(scope, what->filter),
+                     .started_us = what->since_us};
+    buf_init(&b.states, OPERATE_ARRAY_MAX);
+    buf_init(&b.keys, OPERATE_ARRAY_MAX);
+    operate_chunks_begin(&b.chunks);
     put_states(&b);
-    operate_dry_begin(&b.dry);
-    b.started_us = what->since_us;
     int rc = what->since_us != 0 ? 0 : store_clock(c, &b.started_us, e);
     if (rc == 0)
         rc = lookup_key_array(c, &b.filter, &b.keys, &b.range, e);
@@ -182,7 +146,7 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
         rc = err_set(e, ERR_BUG, "out of memory");
     if (rc == 0)
         rc = bulk_walk(&b, e);
-    for (size_t i = 0; i < count; i++)
-        buf_free(arrays[i]);
+    buf_free(&b.states);
+    buf_free(&b.keys);
     return rc;
 }

@@ -16,17 +16,27 @@ struct lookup_filter operate_filter(const struct operate_scope *scope, const str
 
 struct pg_value as_scope(const struct operate_scope *scope); /* null: all */
 struct pg_value as_who(const struct operate_scope *scope);   /* null: nobody knows */
-/* The id that the message has now, or the given one. */
-int operate_latest_id(struct pg *c, struct message_id id, struct message_id *out, struct err *e);
 
-/* The time that a dry run has left. operate_dry_limit before each of its queries and operate_dry_end after
- * it; failed: the query did. Time that ran out is no error: then `spent` says so. */
-struct operate_dry {
-    int64_t until_ms;
-    bool spent;
+/* A bulk operation in chunks of one statement each, which does it to the next few, or only counts them. Its
+ * answer is a row: how many there were, how many were changed, which was the first; and where it ended. */
+struct operate_chunks {
+    struct pg *c;
+    struct operate_count *count; /* all together */
+    bool (*progress)(void *ctx, int64_t matched, int64_t changed);
+    void *ctx;
+    bool counts;      /* else they are changed */
+    bool dry_run;     /* counts for about OPERATE_DRY_MS: who asks wants to know whether it is many */
+    int64_t until_ms; /* of a dry run */
+    int64_t n, changed;
+    struct message_id first;
+    bool stopped;
 };
-void operate_dry_begin(struct operate_dry *d);
-int operate_dry_limit(struct operate_dry *d, struct pg *c, struct err *e);
-int operate_dry_end(struct operate_dry *d, struct pg *c, bool failed, struct err *e);
+/* Their count is 0 then. */
+void operate_chunks_begin(struct operate_chunks *w);
+/* How many a chunk has at most. */
+int operate_chunk_rows(const struct operate_chunks *w);
+/* to: n, changed and first, and more. 1: there may be more; 0: no, or it was stopped; -1: error. */
+int operate_chunk(struct operate_chunks *w, const char *query, struct pg_params *p, const struct pg_to *to,
+                  struct err *e);
 
 #endif

@@ -10,7 +10,6 @@
 
 #define RATE_ANY_KEY "*"
 #define RATE_BURST_MAX 1000000
-#define RATES_MOST 200           /* that there may be; these two as in postdate.rate_set */
 #define RATE_WAITING_MAX 1000000 /* counting ends there */
 
 struct rate {

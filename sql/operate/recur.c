@@ -72,11 +72,6 @@ int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, stru
     return rc;
 }
 
-int recur_forget(struct pg *c, struct err *e)
-{
-    return pg_do(c, sql_query_recur_forget, NULL, e);
-}
-
 /* Calls say for each row that has a text. */
 static int say_rows(PGresult *r, void (*say)(const char *text), int *lines)
 {

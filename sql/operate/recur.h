@@ -67,9 +67,6 @@ int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, stru
  * Returns how many, 0: none is left; -1. */
 int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct err *e);
 
-/* Forgets what happened to schedules that were removed long ago. */
-int recur_forget(struct pg *c, struct err *e);
-
 /* Next occurrences in time zones whose rules have changed, since tzdata was updated, are computed anew. */
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e);
 

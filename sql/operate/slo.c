@@ -28,13 +28,11 @@ int slo_read(struct pg *c, const struct slo_objective *o, struct slo_report *out
         asked_ms[i] = windows_ms[i] != 0 ? windows_ms[i] : o->window_ms;
     PGresult *r = pg_query(c, sql_query_slo_read, PG_WITH(as_int8s(asked_ms, SLO_WINDOWS)), e);
     for (int i = 0; r && i < PQntuples(r) && i < SLO_WINDOWS; i++) {
-        out->in[i] = (struct slo_count){.delivered = pg_int8(r, i, 0),
-                                        .late = pg_int8(r, i, 1),
-                                        .again = pg_int8(r, i, 2),
-                                        .again_late = pg_int8(r, i, 3),
-                                        .again_later = pg_int8(r, i, 4)};
-        out->since_ms = pg_time_ms(r, i, 5);
-        out->now_ms = pg_time_ms(r, i, 6);
+        struct slo_count *n = &out->in[i];
+        pg_read(r, i,
+                PG_ROW(PG_TO(n->delivered), PG_TO(n->late), PG_TO(n->again), PG_TO(n->again_late),
+                       PG_TO(n->again_later), PG_TIME(out->since_ms), PG_TIME(out->now_ms)),
+                NULL);
     }
     PQclear(r);
     return r ? 0 : -1;

@@ -10,18 +10,10 @@
 
 static int read_meta(struct pg *c, struct status_report *s, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_status_meta, NULL, e);
-    if (!r)
-        return -1;
-    if (PQntuples(r) == 1) {
-        s->schema_version = pg_int4(r, 0, 0);
-        pg_text(r, 0, 1, s->broker, sizeof s->broker);
-        pg_text(r, 0, 2, s->vhost, sizeof s->vhost);
-        s->now_ms = pg_time_ms(r, 0, 3);
-        pg_text(r, 0, 4, s->prefix, sizeof s->prefix);
-    }
-    PQclear(r);
-    return 0;
+    return pg_ask(c, sql_query_status_meta, NULL,
+                  PG_ROW(PG_TO(s->schema_version), PG_TO(s->broker), PG_TO(s->vhost), PG_TIME(s->now_ms),
+                         PG_TO(s->prefix)),
+                  e);
 }
 
 static int read_instances(struct pg *c, struct status_report *s, struct err *e)
@@ -31,13 +23,10 @@ static int read_instances(struct pg *c, struct status_report *s, struct err *e)
         return -1;
     for (int i = 0; i < PQntuples(r) && i < 16; i++) {
         struct status_instance *in = &s->instances[s->instance_count++];
-        in->id = pg_int8(r, i, 0);
-        pg_text(r, i, 1, in->name, sizeof in->name);
-        in->started_ms = pg_time_ms(r, i, 2);
-        in->heartbeat_ms = pg_time_ms(r, i, 3);
-        in->alive = pg_bool(r, i, 4);
-        pg_text(r, i, 5, in->transport, sizeof in->transport);
-        in->broker_away = pg_bool(r, i, 6);
+        pg_read(r, i,
+                PG_ROW(PG_TO(in->id), PG_TO(in->name), PG_TIME(in->started_ms), PG_TIME(in->heartbeat_ms),
+                       PG_TO(in->alive), PG_TO(in->transport), PG_TO(in->broker_away)),
+                NULL);
     }
     PQclear(r);
     return 0;
@@ -71,19 +60,17 @@ int lookup_alive(struct pg *c, const char *host, struct err *e)
 
 static int waiting_day(struct pg *c, const struct due_range *day, struct status_report *s, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_status_waiting,
-                           PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms),
-                                   as_int8(STATUS_COUNT_MAX - s->overdue), as_int8(INSTANCE_LEASE_MS)),
-                           e);
-    if (!r)
+    int64_t next = -1, overdue = 0, oldest = -1;
+    if (pg_ask(c, sql_query_status_waiting,
+               PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms), as_int8(STATUS_COUNT_MAX - s->overdue),
+                       as_int8(INSTANCE_LEASE_MS)),
+               PG_ROW(PG_TIME(next), PG_TO(overdue), PG_TIME(oldest)), e) != 0)
         return -1;
-    int64_t next = pg_time_ms(r, 0, 0), oldest = pg_time_ms(r, 0, 2);
     if (next >= 0 && (s->next_due_ms < 0 || next < s->next_due_ms))
         s->next_due_ms = next;
-    s->overdue += pg_int8(r, 0, 1);
+    s->overdue += overdue;
     if (oldest >= 0 && (s->oldest_overdue_ms < 0 || oldest < s->oldest_overdue_ms))
         s->oldest_overdue_ms = oldest;
-    PQclear(r);
     return 0;
 }
 
@@ -91,21 +78,11 @@ static int waiting_day(struct pg *c, const struct due_range *day, struct status_
 static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
 {
     int64_t today_ms = s->now_ms - s->now_ms % DAY_MS, from_ms = s->now_ms - STATUS_LATENESS_MS;
-    PGresult *r = pg_query(c, sql_query_status_lateness,
-                           PG_WITH(as_bound(from_ms > today_ms ? from_ms : today_ms), as_bound(s->now_ms),
-                                   as_int8(STATUS_LATENESS_ROWS)),
-                           e);
-    if (!r)
-        return -1;
     struct status_lateness *l = &s->lateness;
-    l->count = pg_int8(r, 0, 0);
-    if (l->count > 0) {
-        l->p50_ms = pg_int8(r, 0, 1);
-        l->p90_ms = pg_int8(r, 0, 2);
-        l->p99_ms = pg_int8(r, 0, 3);
-    }
-    PQclear(r);
-    return 0;
+    return pg_ask(c, sql_query_status_lateness,
+                  PG_WITH(as_bound(from_ms > today_ms ? from_ms : today_ms), as_bound(s->now_ms),
+                          as_int8(STATUS_LATENESS_ROWS)),
+                  PG_ROW(PG_TO(l->count), PG_TO(l->p50_ms), PG_TO(l->p90_ms), PG_TO(l->p99_ms)), e);
 }
 
 /* One look at one day, or none where it is locked, also by now. left is NULL: only at what waits longest. */

@@ -40,16 +40,15 @@ static int count_by_index(struct pg *c, const struct due_range *day, struct stat
 static int count_scheduled(struct pg *c, const struct due_range *day, struct status_left *left,
                            struct status_report *s, struct err *e)
 {
-    PGresult *r = pg_query(
-        c, sql_query_status_scheduled,
-        PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms), as_int8(left->rows[MESSAGE_SCHEDULED])), e);
-    if (!r)
-        return -1;
-    take(s, left, MESSAGE_SCHEDULED, pg_int8(r, 0, 0));
-    s->count[MESSAGE_CLAIMED] += pg_int8(r, 0, 1);
-    s->retrying += pg_int8(r, 0, 2);
-    PQclear(r);
-    return 0;
+    int64_t scheduled = 0, doubted = 0, retrying = 0;
+    int rc =
+        pg_ask(c, sql_query_status_scheduled,
+               PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms), as_int8(left->rows[MESSAGE_SCHEDULED])),
+               PG_ROW(PG_TO(scheduled), PG_TO(doubted), PG_TO(retrying)), e);
+    take(s, left, MESSAGE_SCHEDULED, scheduled);
+    s->count[MESSAGE_CLAIMED] += doubted;
+    s->retrying += retrying;
+    return rc;
 }
 
 /* No index has those, but until now there is little else; ids lead past what is due later. */

@@ -49,51 +49,24 @@ int token_revoke(struct pg *c, const char *name, struct err *e)
     return rows < 0 ? -1 : 0;
 }
 
-static uint32_t read_be(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-/* A text[] in Postgres' binary form: dimensions, flags, type, [length, lower bound], then the items. */
-static int read_texts(struct bytes v, struct arena *a, struct token_record *t, struct err *e)
-{
-    uint32_t dimensions = v.len >= 12 ? read_be(v.data) : 2, count = 0;
-    size_t at = dimensions == 1 ? 20 : 12;
-    if (dimensions == 1 && v.len >= at)
-        count = read_be(v.data + 12);
-    if (dimensions > 1 || v.len < at || count > (v.len - at) / 4)
-        return err_set(e, ERR_BUG, "postdate.token: the exchanges of '%s' are no simple array", t->name);
-    t->exchange_count = count;
-    t->exchanges = arena_alloc(a, (count + 1) * sizeof *t->exchanges);
-    for (uint32_t i = 0; i < count && t->exchanges; i++) {
-        uint32_t len = v.len - at >= 4 ? read_be(v.data + at) : UINT32_MAX;
-        if (v.len - at < 4 || len > v.len - at - 4)
-            return err_set(e, ERR_BUG, "postdate.token: the exchanges of '%s' can't be read", t->name);
-        struct bytes name = len > 0 ? arena_copy(a, bytes_of(v.data + at + 4, len)) : bytes_of("", 0);
-        t->exchanges[i] = name;
-        if (!name.data)
-            t->exchanges = NULL;
-        at += 4 + len;
-    }
-    return t->exchanges ? 0 : err_set(e, ERR_BUG, "out of memory");
-}
-
 static int read_token(const PGresult *r, int row, struct arena *a, struct token_record *t, struct err *e)
 {
-    struct bytes hash = pg_bytes(r, row, 1);
-    *t = (struct token_record){.id = pg_int8(r, row, 0),
-                               .created_ms = pg_time_ms(r, row, 4),
-                               .last_used_ms = pg_time_ms(r, row, 5),
-                               .revoked_ms = pg_time_ms(r, row, 6)};
-    pg_text(r, row, 2, t->name, sizeof t->name);
-    if (hash.len != SHA256_SIZE)
-        return err_set(e, ERR_BUG, "postdate.token: the hash of '%s' has %zu bytes", t->name, hash.len);
     char role[16];
-    pg_text(r, row, 7, role, sizeof role);
-    if (token_role_parse(role, &t->role) != 0)
-        return err_set(e, ERR_BUG, "postdate.token: '%s' has the role '%s'", t->name, role);
+    struct bytes hash = {0};
+    struct pg_texts exchanges = {0};
+    *t = (struct token_record){0};
+    if (!pg_read(r, row,
+                 PG_ROW(PG_TO(t->id), PG_TO(t->name), PG_TIME(t->created_ms), PG_TIME(t->last_used_ms),
+                        PG_TIME(t->revoked_ms), PG_TO(role), PG_TO(hash), PG_TO(exchanges)),
+                 a))
+        return err_set(e, ERR_BUG, "postdate.token: '%s' can't be read", t->name);
+    if (hash.len != SHA256_SIZE || token_role_parse(role, &t->role) != 0)
+        return err_set(e, ERR_BUG, "postdate.token: '%s' has a hash of %zu bytes, and the role '%s'", t->name,
+                       hash.len, role);
     memcpy(t->hash, hash.data, SHA256_SIZE);
-    return read_texts(pg_bytes(r, row, 3), a, t, e);
+    t->exchanges = exchanges.items;
+    t->exchange_count = exchanges.count;
+    return 0;
 }
 
 int token_list(struct pg *c, bool revoked_too, struct arena *a, struct token_record **out, struct err *e)
@@ -113,14 +86,10 @@ int token_list(struct pg *c, bool revoked_too, struct arena *a, struct token_rec
 
 int token_version(struct pg *c, int64_t *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_token_version, NULL, e);
-    if (!r)
-        return -1;
-    bool there = PQntuples(r) == 1;
-    if (there)
-        *out = pg_int8(r, 0, 0);
-    PQclear(r);
-    return there ? 0 : err_set(e, ERR_CONFIG, "postdate.token_version is empty: it must have one row");
+    int found = pg_take(pg_query(c, sql_query_token_version, NULL, e), PG_ROW(PG_TO(*out)), NULL, e);
+    return found == 0  ? err_set(e, ERR_CONFIG, "postdate.token_version is empty: it must have one row")
+           : found > 0 ? 0
+                       : -1;
 }
 
 int token_listen(struct pg *c, struct err *e)

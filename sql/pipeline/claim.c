@@ -10,11 +10,10 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
 {
     struct message *m = &out->message;
     *out = (struct claimed_row){0};
-    m->due_ms = pg_time_ms(r, row, 0);
-    m->id = pg_id(r, row, 1);
-    out->next_at_ms = pg_time_ms(r, row, 2);
-    out->in_doubt = pg_bool(r, row, 3);
-    out->attempts = pg_int4(r, row, 4);
+    pg_read(r, row,
+            PG_ROW(PG_TIME(m->due_ms), PG_TO(m->id), PG_TIME(out->next_at_ms), PG_TO(out->in_doubt),
+                   PG_TO(out->attempts)),
+            NULL);
     m->hold = bytes_equal_str(pg_bytes(r, row, 5), "b") ? HOLD_BROKER : HOLD_GATEWAY;
     m->exchange = pg_bytes(r, row, 6);
     m->routing_key = pg_bytes(r, row, 7);
@@ -66,35 +65,35 @@ int claim_due(struct pg *c, const struct claim_request *q,
     return n;
 }
 
+struct handed_count {
+    struct pg *c;
+    int64_t n, most;
+};
+
+static int count_handed(void *ctx, const struct due_range *piece, struct err *e)
+{
+    struct handed_count *h = ctx;
+    int64_t n =
+        h->n >= h->most
+            ? 0
+            : pg_number(h->c, sql_query_claim_handed_count,
+                        PG_WITH(as_bound(piece->from_ms), as_bound(piece->to_ms), as_int8(h->most - h->n)),
+                        e);
+    h->n += n > 0 ? n : 0;
+    return n < 0 ? -1 : 0;
+}
+
+int64_t claim_count_handed_on(struct pg *c, struct due_range days, int64_t most, bool *partly, struct err *e)
+{
+    struct handed_count h = {c, 0, most};
+    return locked_days_around(c, days, count_handed, &h, partly, e) == 0 ? h.n : -1;
+}
+
 /* What the broker may hold: the same for all that asks. */
-static struct due_range handed_days(int64_t now_ms, int64_t window_ms)
-{
-    return (struct due_range){now_ms - 2 * DAY_MS, now_ms + window_ms + DAY_MS};
-}
-
-static int64_t count_handed(struct pg *c, const struct due_range *days, int64_t most, struct err *e)
-{
-    return pg_number(c, sql_query_claim_handed_count,
-                     PG_WITH(as_bound(days->from_ms), as_bound(days->to_ms), as_int8(most)), e);
-}
-
 int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e)
 {
-    struct due_range left = handed_days(q->now_ms, q->window_ms), piece;
-    struct locked_days locked;
-    int64_t n = count_handed(c, &left, q->most, e);
-    *partly = false;
-    if (n >= 0 || !pg_is_locked_out(c))
-        return n;
-    if (locked_days_read(c, &locked, e) != 0)
-        return -1;
-    err_clear(e);
-    *partly = true;
-    for (n = 0; n >= 0 && locked_days_piece(&locked, &left, &piece);) {
-        int64_t some = count_handed(c, &piece, q->most, e);
-        n = some < 0 ? -1 : n + some;
-    }
-    return n;
+    const struct due_range days = {q->now_ms - 2 * DAY_MS, q->now_ms + q->window_ms + DAY_MS};
+    return claim_count_handed_on(c, days, q->most, partly, e);
 }
 
 int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e)
@@ -107,26 +106,16 @@ int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct 
 
 int claim_count_left(struct pg *c, const struct claim_left_query *q, struct claim_left *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_claim_once_left,
-                           PG_WITH(as_time(q->accepted_ms), as_time(q->due_ms), as_int8(q->most),
-                                   as_bound(q->accepted_ms + 1), as_bound(q->due_ms + 1)),
-                           e);
-    if (!r)
-        return -1;
-    *out = (struct claim_left){.due = pg_int8(r, 0, 0), .lost = pg_int8(r, 0, 1)};
-    PQclear(r);
-    return 0;
+    return pg_ask(c, sql_query_claim_once_left,
+                  PG_WITH(as_time(q->accepted_ms), as_time(q->due_ms), as_int8(q->most),
+                          as_bound(q->accepted_ms + 1), as_bound(q->due_ms + 1)),
+                  PG_ROW(PG_TO(out->due), PG_TO(out->lost)), e);
 }
 
 int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_claim_fed_until, NULL, e);
-    if (!r)
-        return -1;
-    int64_t ms = pg_time_ms(r, 0, 0);
-    *out_ms = ms < 0 ? 0 : ms;
-    PQclear(r);
-    return 0;
+    *out_ms = 0;
+    return pg_ask(c, sql_query_claim_fed_until, NULL, PG_ROW(PG_TIME(*out_ms)), e);
 }
 
 int claim_feed(struct pg *c, int64_t window_ms, struct err *e)
@@ -137,19 +126,12 @@ int claim_feed(struct pg *c, int64_t window_ms, struct err *e)
 int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pattern **out, size_t *out_count,
                         struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_claim_rates, NULL, e);
-    if (!r)
-        return -1;
-    size_t n = (size_t)PQntuples(r);
-    bool failed = (*out = arena_alloc(arena, (n + 1) * sizeof **out)) == NULL;
-    for (size_t i = 0; i < n && !failed; i++) {
-        (*out)[i] = (struct claim_rate_pattern){.removed = pg_bool(r, (int)i, 2)};
-        failed = !pg_copy(r, (int)i, 0, arena, &(*out)[i].exchange) ||
-                 !pg_copy(r, (int)i, 1, arena, &(*out)[i].routing_key);
-    }
-    PQclear(r);
-    *out_count = n;
-    return failed ? err_set(e, ERR_BUG, "out of memory for rates") : 0;
+    struct claim_rate_pattern p;
+    const struct pg_rows rows = {PG_ROW(PG_TO(p.exchange), PG_TO(p.routing_key), PG_TO(p.removed)), &p,
+                                 sizeof p, arena};
+    int n = pg_take_all(pg_query(c, sql_query_claim_rates, NULL, e), &rows, out, e);
+    *out_count = n < 0 ? 0 : (size_t)n;
+    return n < 0 ? -1 : 0;
 }
 
 int claim_rate_turns(struct pg *c, const struct claim_rate_look *look, struct claim_rate_turn *out, int max,
@@ -159,11 +141,9 @@ int claim_rate_turns(struct pg *c, const struct claim_rate_look *look, struct cl
                            PG_WITH(as_bound(look->due.from_ms), as_bound(look->due.to_ms),
                                    as_bool(look->sweep), as_int4(look->ahead_ms)),
                            e);
-    if (!r)
-        return -1;
-    int n = PQntuples(r) < max ? PQntuples(r) : max;
+    int n = r ? PQntuples(r) < max ? PQntuples(r) : max : -1;
     for (int i = 0; i < n; i++)
-        out[i] = (struct claim_rate_turn){pg_int4(r, i, 0), pg_bool(r, i, 1)};
+        pg_read(r, i, PG_ROW(PG_TO(out[i].rate), PG_TO(out[i].removed)), NULL);
     PQclear(r);
     return n;
 }

@@ -90,6 +90,8 @@ struct claim_handed {
     int64_t now_ms, window_ms, most;
 };
 int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e);
+/* Of those days only; partly: may be NULL. */
+int64_t claim_count_handed_on(struct pg *c, struct due_range days, int64_t most, bool *partly, struct err *e);
 
 /* How many could be handed over now: due in [floor_ms, horizon_ms], accepted by accepted_ms; counted up to
  * most. */

@@ -19,26 +19,16 @@ void instance_host(char out[INSTANCE_HOST_SIZE])
         snprintf(out, INSTANCE_HOST_SIZE, "localhost");
 }
 
-static int run_with_id(struct pg *c, const char *query, int32_t id, struct err *e)
-{
-    return (int)pg_run(c, query, PG_WITH(as_int4(id)), e);
-}
-
 int instance_register(struct pg *c, const struct instance *self, int32_t *out_id, struct err *e)
 {
     if (pg_exec(c, "set lock_timeout = '1s'", e) != 0)
         return -1;
-    PGresult *r = pg_query(c, sql_query_instance_register,
-                           PG_WITH(as_str(self->name), as_str(self->transport), as_int8(self->running_ms),
-                                   as_int4(self->version)),
-                           e);
-    if (!r)
-        return -1;
-    int rc = PQntuples(r) == 1 ? 0 : err_set(e, ERR_CONFIG, "the schema is for other versions");
-    if (rc == 0)
-        *out_id = pg_int4(r, 0, 0);
-    PQclear(r);
-    return rc;
+    int found = pg_take(pg_query(c, sql_query_instance_register,
+                                 PG_WITH(as_str(self->name), as_str(self->transport),
+                                         as_int8(self->running_ms), as_int4(self->version)),
+                                 e),
+                        PG_ROW(PG_TO(*out_id)), NULL, e);
+    return found == 0 ? err_set(e, ERR_CONFIG, "the schema is for other versions") : found > 0 ? 0 : -1;
 }
 
 int instance_heartbeat(struct pg *c, int32_t id, bool broker_away, struct err *e)
@@ -72,56 +62,47 @@ static int release_some(struct pg *c, const struct due_range *piece, int32_t id,
     return n;
 }
 
-static int release_piece(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
+struct releasing {
+    struct pg *c;
+    int32_t id;
+};
+
+static int release_piece(void *ctx, const struct due_range *piece, struct err *e)
 {
+    const struct releasing *w = ctx;
     int n;
     do
-        n = release_some(c, piece, id, e);
+        n = release_some(w->c, piece, w->id, e);
     while (n == RELEASE_ROWS);
     return n < 0 ? -1 : 0;
 }
 
-/* Around the days that are locked: theirs are released by a later sweep, of whichever gateway. */
-static int release_range(struct pg *c, struct due_range left, int32_t id, struct locked_days *locked,
-                         struct err *e)
-{
-    struct due_range piece;
-    bool asked = false;
-    while (locked_days_piece(locked, &left, &piece)) {
-        if (release_piece(c, &piece, id, e) == 0)
-            continue;
-        if (!pg_is_locked_out(c) || asked || locked_days_read(c, locked, e) != 0)
-            return -1;
-        err_clear(e);
-        asked = true;
-        left.from_ms = piece.from_ms;
-    }
-    return 0;
-}
-
 /* Of ranges, around the days that are locked. */
-static int release_ranges(struct pg *c, int32_t id, struct locked_days *locked, struct err *e)
-{
-    if (batch_release(c, id, locked, e) == 0)
-        return 0;
-    if (!pg_is_locked_out(c) || locked_days_read(c, locked, e) != 0)
-        return -1;
-    err_clear(e);
-    return batch_release(c, id, locked, e);
-}
-
-/* What is due about now comes first. */
-static int release_claims(struct pg *c, int32_t id, struct err *e)
+static int release_ranges(struct pg *c, int32_t id, struct err *e)
 {
     struct locked_days locked = {0};
+    if (batch_release(c, id, &locked, e) == 0)
+        return 0;
+    if (!pg_is_locked_out(c) || locked_days_read(c, &locked, e) != 0)
+        return -1;
+    err_clear(e);
+    return batch_release(c, id, &locked, e);
+}
+
+/* What is due about now comes first. Of days that are locked a later sweep releases, of whichever gateway. */
+static int release_claims(struct pg *c, int32_t id, struct err *e)
+{
+    struct releasing w = {c, id};
     struct due_range all;
     int64_t now_ms;
-    if (release_ranges(c, id, &locked, e) != 0 || claimed_row_days(c, &now_ms, &all, e) != 0)
+    if (release_ranges(c, id, e) != 0 || claimed_row_days(c, &now_ms, &all, e) != 0)
         return -1;
     int64_t first_ms = now_ms - now_ms % DAY_MS - DAY_MS;
     first_ms = first_ms > all.from_ms ? first_ms : all.from_ms;
     const struct due_range soon = {first_ms, all.to_ms}, past = {all.from_ms, first_ms};
-    return release_range(c, soon, id, &locked, e) == 0 ? release_range(c, past, id, &locked, e) : -1;
+    return locked_days_around(c, soon, release_piece, &w, NULL, e) == 0
+               ? locked_days_around(c, past, release_piece, &w, NULL, e)
+               : -1;
 }
 
 static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
@@ -185,5 +166,5 @@ int instance_leave(struct pg *c, int32_t id, struct err *e)
 {
     if (release_claims(c, id, e) != 0)
         return -1;
-    return run_with_id(c, sql_query_instance_remove, id, e) < 0 ? -1 : 0;
+    return pg_do(c, sql_query_instance_remove, PG_WITH(as_int4(id)), e);
 }

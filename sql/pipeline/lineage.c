@@ -7,11 +7,10 @@
 
 static void read_row(const PGresult *r, int row, struct lineage *out)
 {
-    struct bytes hash = pg_bytes(r, row, 2);
-    out->found = true;
-    out->failed = pg_int4(r, row, 1);
-    out->dead = pg_bool(r, row, 3);
-    out->counted = pg_bool(r, row, 4);
+    struct bytes hash = pg_bytes(r, row, 4);
+    int n;
+    out->found =
+        pg_read(r, row, PG_ROW(PG_TO(n), PG_TO(out->failed), PG_TO(out->dead), PG_TO(out->counted)), NULL);
     if (hash.len == sizeof out->hash)
         memcpy(out->hash, hash.data, hash.len);
 }
@@ -102,34 +101,15 @@ int lineage_write(struct pg *c, const struct lineage_failure *failures, size_t c
                : err_set(e, ERR_BUSY, "another gateway has recorded the same refusal just now");
 }
 
-static void read_policy(const PGresult *r, int row, struct arena *arena, struct retry_policy *out)
-{
-    *out = (struct retry_policy){
-        .pattern = arena_copy(arena, pg_bytes(r, row, 0)),
-        .attempts = pg_int4(r, row, 1),
-        .first_ms = pg_int8(r, row, 2),
-        .max_ms = pg_int8(r, row, 3),
-        .factor = (double)pg_int8(r, row, 4) / 1000,
-        .jitter = pg_int4(r, row, 5),
-        .on = (pg_bool(r, row, 6) ? DEATH_REJECTED : 0u) | (pg_bool(r, row, 7) ? DEATH_DELIVERY_LIMIT : 0u) |
-              (pg_bool(r, row, 8) ? DEATH_EXPIRED : 0u) | (pg_bool(r, row, 9) ? DEATH_MAXLEN : 0u),
-        .keep_dead_ms = pg_int8(r, row, 10),
-    };
-}
-
 int lineage_policies(struct pg *c, struct arena *arena, struct retry_policy **out, size_t *out_count,
                      struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_lineage_policies, NULL, e);
-    if (!r)
-        return -1;
-    size_t n = (size_t)PQntuples(r);
-    bool failed = (*out = arena_alloc(arena, (n + 1) * sizeof **out)) == NULL;
-    for (size_t i = 0; i < n && !failed; i++) {
-        read_policy(r, (int)i, arena, &(*out)[i]);
-        failed = !(*out)[i].pattern.data;
-    }
-    PQclear(r);
-    *out_count = n;
-    return failed ? err_set(e, ERR_BUG, "out of memory for retry policies") : 0;
+    struct retry_policy p;
+    const struct pg_rows rows = {PG_ROW(PG_TO(p.pattern), PG_TO(p.attempts), PG_TO(p.first_ms),
+                                        PG_TO(p.max_ms), PG_TO(p.factor), PG_TO(p.jitter), PG_TO(p.on),
+                                        PG_TO(p.keep_dead_ms)),
+                                 &p, sizeof p, arena};
+    int n = pg_take_all(pg_query(c, sql_query_lineage_policies, NULL, e), &rows, out, e);
+    *out_count = n < 0 ? 0 : (size_t)n;
+    return n < 0 ? -1 : 0;
 }

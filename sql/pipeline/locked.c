@@ -66,24 +66,35 @@ bool locked_days_piece(const struct locked_days *l, struct due_range *left, stru
     return true;
 }
 
-int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e)
+int locked_days_around(struct pg *c, struct due_range all, locked_days_fn *fn, void *ctx, bool *partly,
+                       struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_locked_partition_oldest, NULL, e);
-    if (!r)
-        return -1;
-    *out_ms = pg_is_null(r, 0, 0) ? INT64_MAX : pg_time_ms(r, 0, 0);
-    PQclear(r);
+    struct locked_days locked = {0};
+    struct due_range left = all, piece;
+    bool asked = false;
+    while (locked_days_piece(&locked, &left, &piece)) {
+        if (fn(ctx, &piece, e) == 0)
+            continue;
+        if (!pg_is_locked_out(c))
+            return -1;
+        if (!asked) {
+            if (locked_days_read(c, &locked, e) != 0)
+                return -1;
+            left.from_ms = piece.from_ms;
+        }
+        err_clear(e);
+        asked = true;
+    }
+    if (partly)
+        *partly = asked;
     return 0;
 }
 
 int claimed_row_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_locked_claims_range, NULL, e);
-    if (!r)
+    int64_t oldest_ms;
+    if (pg_ask(c, sql_query_locked_claims_range, NULL, PG_ROW(PG_TIME(*now_ms), PG_TIME(oldest_ms)), e) != 0)
         return -1;
-    int64_t oldest_ms = pg_time_ms(r, 0, 1);
-    *now_ms = pg_time_ms(r, 0, 0);
-    PQclear(r);
     *out = (struct due_range){oldest_ms < 0 ? *now_ms : oldest_ms, *now_ms + HORIZON_MS};
     return 0;
 }

@@ -3,7 +3,7 @@
  *
  * Who works on many days asks for them in one statement, under a lock_timeout: that is quick, and mostly
  * works. When it ends with a lock in the way (pg_is_locked_out), it asks here which days are locked, which
- * waits for nobody, and goes on around them. One thread each. */
+ * waits for nobody, and goes on around them: locked_days_around. One thread each. */
 #ifndef POSTDATE_SQL_PIPELINE_LOCKED_H
 #define POSTDATE_SQL_PIPELINE_LOCKED_H
 
@@ -34,8 +34,12 @@ void due_range_add(struct due_range *r, int64_t due_ms);
  * LOCKED_SPAN_DAYS. False: there is none left. */
 bool locked_days_piece(const struct locked_days *l, struct due_range *left, struct due_range *out);
 
-/* The first instant of the oldest partition; INT64_MAX: there is none. */
-int partitions_oldest(struct pg *c, int64_t *out_ms, struct err *e);
+/* Does something with the days in *all, piece by piece, around those that are locked: what is locked by the
+ * time that it comes to it is left out, too (*partly, unless NULL). -1: another error. */
+typedef int locked_days_fn(void *ctx, const struct due_range *piece, struct err *e);
+int locked_days_around(struct pg *c, struct due_range all, locked_days_fn *fn, void *ctx, bool *partly,
+                       struct err *e);
+
 /* All days in which a gateway may have claimed something, or handed it to the broker: from the oldest
  * partition to as far ahead as any has claimed. *now_ms: the database's clock. */
 int claimed_row_days(struct pg *c, int64_t *now_ms, struct due_range *out, struct err *e);

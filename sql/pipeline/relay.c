@@ -8,57 +8,46 @@
 
 #include <string.h>
 
-static int claim_ids(struct pg *c, const struct relay_claim *q,
-                     bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
+struct claiming {
+    struct pg *c;
+    const struct relay_claim *q;
+    bool (*fn)(void *ctx, const struct claimed_row *row);
+    void *ctx;
+    int claimed;
+};
+
+/* Those that are due in the piece. */
+static int claim_piece(void *ctx, const struct due_range *piece, struct err *e)
 {
+    struct claiming *w = ctx;
+    const struct relay_claim *q = w->q;
+    struct message_id some[RELAY_IDS_MAX];
     struct pg_params p = {0};
-    id_set_fill(&p, q->ids, q->count);
+    size_t count = 0;
+    for (size_t i = 0; i < q->count; i++)
+        if (due_range_has(piece, message_id_due_ms(q->ids[i])))
+            some[count++] = q->ids[i];
+    if (count == 0)
+        return 0;
+    id_set_fill(&p, some, count);
     pg_add(&p, as_int4(q->instance));
     pg_add(&p, as_int8(q->bytes_max));
     pg_add(&p, as_bool(q->content));
-    PGresult *r = pg_query(c, sql_query_relay_claim, &p, e);
-    int n = r ? claim_rows(r, fn, ctx, e) : -1;
+    PGresult *r = pg_query(w->c, sql_query_relay_claim, &p, e);
+    int n = r ? claim_rows(r, w->fn, w->ctx, e) : -1;
     PQclear(r);
-    return n;
-}
-
-/* Those that are due in the piece. Returns how many. */
-static size_t pick_due(const struct message_id *ids, size_t count, const struct due_range *piece,
-                       struct message_id *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < count; i++)
-        if (due_range_has(piece, message_id_due_ms(ids[i])))
-            out[n++] = ids[i];
-    return n;
+    w->claimed += n > 0 ? n : 0;
+    return n < 0 ? -1 : 0;
 }
 
 int relay_claim(struct pg *c, const struct relay_claim *q,
                 bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
-    struct locked_days locked;
-    struct due_range left = {INT64_MAX, INT64_MIN}, piece;
-    struct message_id some[RELAY_IDS_MAX];
-    int all = claim_ids(c, q, fn, ctx, e);
-    if (all >= 0 || !pg_is_locked_out(c))
-        return all;
-    if (locked_days_read(c, &locked, e) != 0)
-        return -1;
-    err_clear(e);
+    struct claiming w = {c, q, fn, ctx, 0};
+    struct due_range days = {INT64_MAX, INT64_MIN};
     for (size_t i = 0; i < q->count; i++)
-        due_range_add(&left, message_id_due_ms(q->ids[i]));
-    for (all = 0; locked_days_piece(&locked, &left, &piece);) {
-        struct relay_claim part = *q;
-        part.ids = some;
-        part.count = pick_due(q->ids, q->count, &piece, some);
-        int n = part.count > 0 ? claim_ids(c, &part, fn, ctx, e) : 0;
-        if (n < 0 && !pg_is_locked_out(c))
-            return -1;
-        if (n < 0)
-            err_clear(e); /* by now this piece is locked, too: another time */
-        all += n > 0 ? n : 0;
-    }
-    return all;
+        due_range_add(&days, message_id_due_ms(q->ids[i]));
+    return locked_days_around(c, days, claim_piece, &w, NULL, e) == 0 ? w.claimed : -1;
 }
 
 int relay_pending(struct pg *c, int32_t instance, const struct message_id *ids, size_t count, bool *pending,
@@ -137,13 +126,8 @@ int relay_change_last_hop(struct pg *c, int32_t from, int32_t to, struct err *e)
 
 int relay_want_exit(struct pg *c, int wanted, int *queues, int *bound, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_relay_exit_want, PG_WITH(as_int4(wanted)), e);
-    if (!r)
-        return -1;
-    *queues = pg_int4(r, 0, 0);
-    *bound = pg_int4(r, 0, 1);
-    PQclear(r);
-    return 0;
+    return pg_ask(c, sql_query_relay_exit_want, PG_WITH(as_int4(wanted)),
+                  PG_ROW(PG_TO(*queues), PG_TO(*bound)), e);
 }
 
 int relay_bind_exit(struct pg *c, int (*move)(void *ctx, struct err *e), void *ctx, struct err *e)

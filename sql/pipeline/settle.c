@@ -143,6 +143,8 @@ int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_i
 
 /* What is to be settled, and which of it is done. */
 struct settle_work {
+    struct pg *c;
+    const struct settle_owner *owner;
     const struct settle_item *items;
     size_t count;
     bool *done;
@@ -182,7 +184,7 @@ static int settle_free_once(struct pg *c, const struct settle_owner *o, const st
     memset(done, 0, count * sizeof *done);
     if (!free_items)
         return err_set(e, ERR_BUG, "out of memory");
-    const struct settle_work work = {.items = items, .count = count, .done = done};
+    const struct settle_work work = {c, o, items, count, done};
     if (pg_begin(c, e) != 0 || lock_free(c, o, &work, true, e) != 0 || lock_free(c, o, &work, false, e) != 0)
         goto fail;
     for (size_t i = 0; i < count; i++)
@@ -199,57 +201,37 @@ fail:
     return -1;
 }
 
-/* Those that are due in the piece. What is locked out there by now is left alone. */
-static int settle_piece(struct pg *c, const struct settle_owner *o, const struct settle_work *w,
-                        const struct due_range *piece, struct err *e)
+/* Those that are due in the piece. */
+static int settle_piece(void *ctx, const struct due_range *piece, struct err *e)
 {
-    const struct settle_item *items = w->items;
-    size_t count = w->count;
-    struct settle_item *some = calloc(count, sizeof *some);
-    bool *some_done = calloc(count, sizeof *some_done);
+    struct settle_work *w = ctx;
+    struct settle_item *some = calloc(w->count, sizeof *some);
+    bool *some_done = calloc(w->count, sizeof *some_done);
     size_t n = 0;
     int rc = some && some_done ? 0 : err_set(e, ERR_BUG, "out of memory");
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        if (due_range_has(piece, message_id_due_ms(items[i].id)))
-            some[n++] = items[i];
+    for (size_t i = 0; rc == 0 && i < w->count; i++)
+        if (due_range_has(piece, message_id_due_ms(w->items[i].id)))
+            some[n++] = w->items[i];
     if (rc == 0 && n > 0)
-        rc = settle_free_once(c, o, some, n, some_done, e);
-    if (rc != 0 && pg_is_locked_out(c)) {
-        err_clear(e);
-        rc = 0;
-    }
+        rc = settle_free_once(w->c, w->owner, some, n, some_done, e);
     n = 0;
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        if (due_range_has(piece, message_id_due_ms(items[i].id)))
+    for (size_t i = 0; rc == 0 && i < w->count; i++)
+        if (due_range_has(piece, message_id_due_ms(w->items[i].id)))
             w->done[i] = some_done[n++];
     free(some);
     free(some_done);
     return rc;
 }
 
-static int settle_free_rows(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
-                            size_t count, bool *done, struct err *e)
-{
-    struct locked_days locked;
-    struct due_range left = {INT64_MAX, INT64_MIN}, piece;
-    if (settle_free_once(c, o, items, count, done, e) == 0)
-        return 0;
-    if (!pg_is_locked_out(c) || locked_days_read(c, &locked, e) != 0)
-        return -1;
-    err_clear(e);
-    for (size_t i = 0; i < count; i++)
-        due_range_add(&left, message_id_due_ms(items[i].id));
-    const struct settle_work w = {.items = items, .count = count, .done = done};
-    while (locked_days_piece(&locked, &left, &piece))
-        if (settle_piece(c, o, &w, &piece, e) != 0)
-            return -1;
-    return 0;
-}
-
 int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
                 bool *done, struct err *e)
 {
-    if (settle_free_rows(c, o, items, count, done, e) != 0)
+    struct settle_work w = {c, o, items, count, done};
+    struct due_range days = {INT64_MAX, INT64_MIN};
+    memset(done, 0, count * sizeof *done);
+    for (size_t i = 0; i < count; i++)
+        due_range_add(&days, message_id_due_ms(items[i].id));
+    if (locked_days_around(c, days, settle_piece, &w, NULL, e) != 0)
         return -1;
     for (size_t i = 0; i < count; i++) /* whatever is locked: no row is written for these */
         done[i] = done[i] || !is_written(&items[i]);

@@ -73,11 +73,10 @@ static int copy_messages(struct pg *c, const struct store_options *o, const stru
         rows += items[i].result == STORE_ACCEPTED;
     if (rows == 0)
         return 0;
-    PGresult *r = pg_query(c, sql_query_store_fence, NULL, e);
-    if (!r)
+    const struct row_rules rules = {pg_number(c, sql_query_store_fence, NULL, e),
+                                    o->handover ? o->handover->grace_ms : 0};
+    if (rules.fence_ms < 0)
         return -1;
-    const struct row_rules rules = {pg_int8(r, 0, 0), o->handover ? o->handover->grace_ms : 0};
-    PQclear(r);
     struct buf b;
     buf_init(&b, COPY_BUFFER_MAX);
     int rc = pg_copy_begin(c, copy_statement, &b, e);
@@ -119,13 +118,8 @@ static int read_cell(struct pg *c, struct err *e)
 {
     if (c->cell_is_read)
         return 0;
-    PGresult *r = pg_query(c, sql_query_store_cell, NULL, e);
-    if (!r)
-        return -1;
-    c->cell = PQntuples(r) == 1 && !pg_is_null(r, 0, 0) ? pg_int4(r, 0, 0) : -1;
-    c->cell_is_read = true;
-    PQclear(r);
-    return 0;
+    c->cell_is_read = pg_ask(c, sql_query_store_cell, NULL, PG_ROW(PG_TO(c->cell)), e) == 0;
+    return c->cell_is_read ? 0 : -1;
 }
 
 /* Once for each item: the id of what is offered again must not change. cell < 0: none. */
@@ -276,11 +270,9 @@ int store_wake(struct pg *c, struct err *e)
 int store_clock(struct pg *c, int64_t *out_us, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_store_clock, NULL, e);
-    if (!r)
-        return -1;
-    *out_us = pg_time_us(r, 0, 0);
+    *out_us = r ? pg_time_us(r, 0, 0) : 0;
     PQclear(r);
-    return 0;
+    return r ? 0 : -1;
 }
 
 int store_prune_batches(struct pg *c, int64_t unacknowledged, int64_t uptime_ms, struct err *e)

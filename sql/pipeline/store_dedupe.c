@@ -114,10 +114,8 @@ static int look_up(struct pg *c, const struct store_session *s, struct store_ite
         pg_array_bytes(ids, items[i].message_id);
         candidates[n++] = &items[i];
     }
-    if (!redelivered)
-        pg_add(&p, as_int8(s->suspect_since));
-    PGresult *r =
-        pg_query(c, redelivered ? sql_query_store_dedupe_candidates : sql_query_store_dedupe_suspects, &p, e);
+    pg_add(&p, redelivered ? as_null() : as_int8(s->suspect_since));
+    PGresult *r = pg_query(c, sql_query_store_dedupe_candidates, &p, e);
     int rc = r ? check_candidates(c, candidates, r, e) : -1;
     PQclear(r);
     free(candidates);

@@ -43,107 +43,39 @@ static int insert_keys(struct pg *c, struct store_item *const *items, size_t n, 
     return 0;
 }
 
-enum named { NAMED_NONE, NAMED_LIVE, NAMED_CLAIMED, NAMED_DELIVERED, NAMED_FREE };
-
-/* Locks the key's row and the message it names. */
-static int lock_key(struct pg *c, const struct store_options *o, const struct message *m,
-                    struct message_id *existing, enum named *out, struct err *e)
-{
-    PGresult *r = pg_query(c, sql_query_store_key_lock, PG_WITH(as_bytes(m->exchange), as_bytes(m->key)), e);
-    if (!r)
-        return -1;
-    *out = NAMED_NONE;
-    if (PQntuples(r) == 0) {
-        PQclear(r);
-        return 0;
-    }
-    *existing = pg_id(r, 0, 0);
-    PQclear(r);
-    r = pg_query(c, sql_query_store_key_message, PG_WITH(as_id(*existing), as_int8(o->key_memory_ms)), e);
-    if (!r)
-        return -1;
-    *out = NAMED_FREE;
-    if (PQntuples(r) > 0) {
-        char state[16];
-        pg_text(r, 0, 0, state, sizeof state);
-        if (strcmp(state, "scheduled") == 0)
-            *out = pg_bool(r, 0, 1) ? NAMED_CLAIMED : NAMED_LIVE;
-        else if (strcmp(state, "claimed") == 0 || strcmp(state, "handed") == 0)
-            *out = NAMED_CLAIMED;
-        else if (strcmp(state, "delivered") == 0 && !pg_bool(r, 0, 2))
-            *out = NAMED_DELIVERED;
-    }
-    PQclear(r);
-    return 0;
-}
-
-/* The old id leads to the new message from now on. stored: there is a row to settle. 1: done; 0: since it was
- * looked at, it has become too late for that; -1: error. */
-static int supersede_message(struct pg *c, const struct message_id *old, const struct message_id *new,
-                             bool stored, struct err *e)
-{
-    PGresult *r = pg_query(c, stored ? sql_query_store_supersede : sql_query_store_moved_note,
-                           PG_WITH(as_id(*old), as_id(*new)), e);
-    int done = !r ? -1 : !stored || pg_bool(r, 0, 0);
-    PQclear(r);
-    return done;
-}
-
-static int take_over_key(struct pg *c, const struct message *m, struct err *e)
-{
-    return pg_do(c, sql_query_store_key_move,
-                 PG_WITH(as_bytes(m->exchange), as_bytes(m->key), as_time(m->due_ms), as_id(m->id)), e);
-}
-
 static bool same_key(const struct store_item *a, const struct store_item *b)
 {
     return bytes_equal(a->message.key, b->message.key) &&
            bytes_equal(a->message.exchange, b->message.exchange);
 }
 
-/* The item of this same batch, not stored yet, that holds item at's key now; NULL when a stored message does.
- */
-static struct store_item *holder_in_batch(struct store_item *const *items, size_t at,
-                                          struct message_id holder)
+/* Decides an item whose key is taken: by an earlier one of this batch, which has no row yet and passes its
+ * key on, or (NULL) by a stored message, as for SQL users (postdate.key_take). */
+static int decide_item(struct pg *c, const struct store_options *o, struct store_item *item,
+                       struct store_item *earlier, struct err *e)
 {
-    while (at-- > 0 && same_key(items[at], items[at + 1]))
-        if (message_id_equal(items[at]->message.id, holder))
-            return items[at];
-    return NULL;
-}
-
-/* Decides item `at`, whose key is taken. */
-static int decide_item(struct pg *c, const struct store_options *o, struct store_item *const *items,
-                       size_t at, struct err *e)
-{
-    struct store_item *item = items[at];
+    static const char *const names[] = {
+        [ON_CONFLICT_KEEP] = "keep", [ON_CONFLICT_REPLACE] = "replace", [ON_CONFLICT_REJECT] = "reject"};
     const struct message *m = &item->message;
-    enum named named;
-    if (lock_key(c, o, m, &item->existing_id, &named, e) != 0)
-        return -1;
-    if (named == NAMED_NONE) { /* it was removed since the insert: try again with the next batch */
-        item->result = STORE_WAITS;
-        return 0;
-    }
-    struct store_item *earlier = holder_in_batch(items, at, item->existing_id);
+    bool taken = earlier != NULL && m->on_conflict != ON_CONFLICT_REPLACE;
     if (earlier)
-        named = NAMED_LIVE;
-    bool replace = m->on_conflict == ON_CONFLICT_REPLACE;
-    bool free_now = named == NAMED_FREE || (replace && (named == NAMED_LIVE || named == NAMED_DELIVERED));
-    int superseded = free_now && (earlier || named == NAMED_LIVE)
-                         ? supersede_message(c, &item->existing_id, &m->id, !earlier, e)
-                         : free_now;
-    if (superseded < 0)
+        item->existing_id = earlier->message.id;
+    else if (pg_ask(c, sql_query_store_key_decide,
+                    PG_WITH(as_bytes(m->exchange), as_bytes(m->key), as_time(m->due_ms), as_id(m->id),
+                            as_str(names[m->on_conflict]), as_int8(o->key_memory_ms)),
+                    PG_ROW(PG_TO(taken), PG_TO(item->existing_id)), e) != 0)
         return -1;
-    if (!superseded) {
+    if (taken)
         item->result = m->on_conflict == ON_CONFLICT_KEEP ? STORE_KEPT : STORE_CONFLICT;
+    if (taken || !earlier)
         return 0;
-    }
-    if (earlier) {
-        earlier->result = STORE_REPLACED;
-        earlier->existing_id = m->id;
-    }
-    return take_over_key(c, m, e);
+    if (pg_do(c, sql_query_store_moved_note, PG_WITH(as_id(earlier->message.id), as_id(m->id)), e) != 0 ||
+        pg_do(c, sql_query_store_key_move,
+              PG_WITH(as_bytes(m->exchange), as_bytes(m->key), as_time(m->due_ms), as_id(m->id)), e) != 0)
+        return -1;
+    earlier->result = STORE_REPLACED;
+    earlier->existing_id = m->id;
+    return 0;
 }
 
 /* By exchange and key; equal ones in the order they came, so that the first one wins. */
@@ -169,11 +101,11 @@ struct keyed {
 
 /* Runs under a savepoint: a lock time-out inside sets the item STORE_WAITS and leaves the transaction usable.
  */
-static int decide_guarded(struct keyed *k, size_t at, struct err *e)
+static int decide_guarded(struct keyed *k, size_t at, struct store_item *earlier, struct err *e)
 {
     if (pg_exec(k->pg, "savepoint one_key", e) != 0)
         return -1;
-    if (decide_item(k->pg, k->options, k->items, at, e) == 0)
+    if (decide_item(k->pg, k->options, k->items[at], earlier, e) == 0)
         return pg_exec(k->pg, "release savepoint one_key", e);
     if (e->kind != ERR_BUSY)
         return -1;
@@ -230,22 +162,26 @@ static int insert_guarded(struct keyed *k, size_t from, size_t count, struct err
  */
 static int decide_all(struct keyed *k, struct err *e)
 {
+    struct store_item *holder = NULL; /* of this key, in this batch */
     size_t first = 0;
     bool waits = false;
     for (size_t i = 0; i < k->count; i++) {
-        bool is_first = first < k->first_count && k->items[i] == k->firsts[first];
-        if (is_first) {
+        struct store_item *item = k->items[i];
+        if (first < k->first_count && item == k->firsts[first]) {
             bool won = k->won[first++];
-            waits = k->items[i]->result == STORE_WAITS;
+            waits = item->result == STORE_WAITS;
+            holder = won && !waits ? item : NULL;
             if (won)
                 continue;
         }
         if (waits || k->lock_waits >= LOCK_WAITS_MAX) {
-            k->items[i]->result = STORE_WAITS;
-            k->items[i]->untried = true;
-        } else if (decide_guarded(k, i, e) != 0)
+            item->result = STORE_WAITS;
+            item->untried = true;
+        } else if (decide_guarded(k, i, holder, e) != 0) {
             return -1;
-        waits = k->items[i]->result == STORE_WAITS;
+        }
+        waits = item->result == STORE_WAITS;
+        holder = item->result == STORE_ACCEPTED ? item : holder;
     }
     return 0;
 }

@@ -1,1 +1,1 @@
-select fed_until from postdate.meta
+select coalesce(fed_until, 'epoch') from postdate.meta

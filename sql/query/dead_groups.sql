@@ -1,6 +1,6 @@
 -- Dead letters counted by queue, reason, exchange and routing key, the largest group first: of the $6 that died last. $1 pattern of LIKE for queues, $2 reason,
--- $3 exchange, $4 routing key, $5 scope: null for any. $7 how many groups. The last columns: how many were looked at, how many groups there are.
-select queue, reason, exchange, routing_key, count(*), min(died_at), max(died_at), (sum(count(*)) over ())::int8, count(*) over ()
+-- $3 exchange, $4 routing key, $5 scope: null for any. $7 how many groups. The last column: nothing was left out.
+select queue, reason, exchange, routing_key, count(*), min(died_at), max(died_at), sum(count(*)) over () < $6::int and count(*) over () <= $7::int
   from (select queue, reason, exchange, routing_key, died_at
           from postdate.lineage
          where died_at is not null

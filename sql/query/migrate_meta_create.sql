@@ -1,5 +1,5 @@
 -- One row: which steps were applied, and to what this schema belongs. The server and the database are those where the identity
--- was made: a dump has all three, and is restored into others. oldest_gateway tells it from schemas of before the first release.
+-- was made: a dump has all three, and is restored into others.
 create table if not exists postdate.meta (
     fed_until         timestamptz,      -- how far `postdate feed` let messages be handed over
     system_identifier bigint,

@@ -1,2 +1,2 @@
--- $1: less than every id that the oldest partition can hold. What is behind the frontier and of no claim that is kept was delivered.
-delete from postdate.batch where id = any (array(select id from postdate.batch where done and to_id < $1::uuid order by to_id limit 10000))
+-- What is behind the frontier and of no claim that is kept was delivered.
+delete from postdate.batch where id = any (array(select id from postdate.batch where done and to_id < postdate.id_floor(postdate.partition_oldest()) order by to_id limit 10000))

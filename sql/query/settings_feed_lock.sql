@@ -1,1 +1,2 @@
-select cell_exchange, cell_weight::integer from postdate.settings for update
+-- The weight that was bound to exchange $1; -1: nobody knows.
+select case when cell_exchange = $1::text then cell_weight else -1 end::integer from postdate.settings for update

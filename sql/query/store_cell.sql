@@ -1,1 +1,1 @@
-select cell::integer from postdate.settings
+select coalesce(cell, -1)::integer from postdate.settings

@@ -1,2 +1,2 @@
--- enable_hashjoin: for dedupe_candidates and dedupe_suspects. Sessions do without it (pg.c), and these would compare all with all.
+-- enable_hashjoin: for dedupe_candidates. Sessions do without it (pg.c), and that would compare all with all.
 select nextval('postdate.redelivery'), set_config('lock_timeout', '100ms', true) is not null, set_config('enable_hashjoin', 'on', true)

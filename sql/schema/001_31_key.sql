@@ -32,42 +32,47 @@ begin
         else 'free' end;
 end $$;
 
--- Books the draft's key. Null: done, the message may be stored; else the id of the message that keeps the key.
+-- Books a key for a new message: standing is null then. Else it is how the message stands that has the key: replace is refused only where that is claimed.
 -- Keeping locks nothing: a caller's open transaction must not delay the message that it found.
-create function postdate.key_take(d postdate.draft, s postdate.settings) returns uuid
+create function postdate.key_decide(place text, name text, new_due timestamptz, new_id uuid, on_conflict text, key_memory_ms bigint, out standing text, out holder uuid)
 language plpgsql set plan_cache_mode = force_custom_plan as $$
-declare
-    holder uuid;
-    standing text;
 begin
     for i in 1..100 loop
-        insert into postdate.key (exchange, key, due, id) values (d.exchange, d.key, d.due, d.id) on conflict do nothing;
-        if found then return null; end if;
-        select k.id into holder from postdate.key k where k.exchange = d.exchange and k.key = d.key;
+        standing := null;
+        insert into postdate.key (exchange, key, due, id) values (place, name, new_due, new_id) on conflict do nothing;
+        if found then return; end if;
+        select k.id into holder from postdate.key k where k.exchange = place and k.key = name;
         continue when not found;
-        standing := postdate.key_standing(holder, s.key_memory_ms);
-        if standing <> 'free' and d.on_conflict = 'keep' then return holder; end if;
-        if standing <> 'free' and d.on_conflict = 'reject' then
-            perform postdate.refuse('the key is taken', 'Key ' || postdate.shown(d.key) || ' of exchange ' || postdate.shown(d.exchange)
-                || ' names message ' || holder || '.', 'Use another key, or on_conflict keep or replace.', '23505');
-        end if;
-        perform from postdate.key k where k.exchange = d.exchange and k.key = d.key and k.id = holder for update;
+        standing := postdate.key_standing(holder, key_memory_ms);
+        if standing <> 'free' and on_conflict <> 'replace' then return; end if;
+        perform from postdate.key k where k.exchange = place and k.key = name and k.id = holder for update;
         continue when not found;
-        standing := postdate.key_standing(holder, s.key_memory_ms);
-        continue when standing <> 'free' and d.on_conflict <> 'replace';
-        if standing = 'live' and not postdate.message_supersede(holder, d.id) then
-            standing := postdate.key_standing(holder, s.key_memory_ms);
+        standing := postdate.key_standing(holder, key_memory_ms);
+        continue when standing <> 'free' and on_conflict <> 'replace';
+        if standing = 'live' and not postdate.message_supersede(holder, new_id) then
+            standing := postdate.key_standing(holder, key_memory_ms);
             continue when standing = 'live';
         end if;
-        if standing = 'claimed' then
-            perform postdate.refuse('it is too late to replace the message', 'Key ' || postdate.shown(d.key) || ' of exchange '
-                || postdate.shown(d.exchange) || ' names message ' || holder || ', which is being delivered.',
-                'Use another key, or try again after its delivery.', '55000');
-        end if;
-        update postdate.key k set due = d.due, id = d.id where k.exchange = d.exchange and k.key = d.key;
-        return null;
+        if standing = 'claimed' then return; end if;
+        update postdate.key k set due = new_due, id = new_id where k.exchange = place and k.key = name;
+        standing := null;
+        return;
     end loop;
-    perform postdate.refuse('the key changes hands too fast', 'Key ' || postdate.shown(d.key) || '.', 'Try again.', '40001');
+    perform postdate.refuse('the key changes hands too fast', 'Key ' || postdate.shown(name) || '.', 'Try again.', '40001');
+end $$;
+
+-- Books the draft's key. Null: done, the message may be stored; else the id of the message that keeps the key.
+create function postdate.key_take(d postdate.draft, s postdate.settings) returns uuid language plpgsql as $$
+declare
+    k record := postdate.key_decide(d.exchange, d.key, d.due, d.id, d.on_conflict, s.key_memory_ms);
+begin
+    if k.standing is null then return null; end if;
+    if d.on_conflict = 'keep' then return k.holder; end if;
+    perform postdate.refuse(case d.on_conflict when 'reject' then 'the key is taken' else 'it is too late to replace the message' end,
+        'Key ' || postdate.shown(d.key) || ' of exchange ' || postdate.shown(d.exchange) || ' names message ' || k.holder
+            || case d.on_conflict when 'reject' then '.' else ', which is being delivered.' end,
+        case d.on_conflict when 'reject' then 'Use another key, or on_conflict keep or replace.' else 'Use another key, or try again after its delivery.' end,
+        case d.on_conflict when 'reject' then '23505' else '55000' end);
 end $$;
 
 -- For a message that comes to life again, or moves: its key names new_id. False: the key names another live message by now.

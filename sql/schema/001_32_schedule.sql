@@ -51,38 +51,21 @@ begin
     return d.id;
 end $$;
 
-create function postdate.schedule(routing_key text, body text, delay interval default null, due_at timestamptz default null,
+-- Of a body of each type.
+do $$
+declare
+    kind text;
+begin
+    foreach kind in array '{text,bytea,json,jsonb}'::text[] loop
+        execute format($f$
+create function postdate.schedule(routing_key text, body %1$s, delay interval default null, due_at timestamptz default null,
                                   exchange text default null, headers jsonb default null, properties jsonb default null,
                                   key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null,
                                   spread interval default null)
-returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $b$
 begin
-    return postdate.accept(routing_key, convert_to(body, 'UTF8'), 't', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
-end $$;
-
-create function postdate.schedule(routing_key text, body bytea, delay interval default null, due_at timestamptz default null,
-                                  exchange text default null, headers jsonb default null, properties jsonb default null,
-                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null,
-                                  spread interval default null)
-returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return postdate.accept(routing_key, body, 't', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
-end $$;
-
-create function postdate.schedule(routing_key text, body json, delay interval default null, due_at timestamptz default null,
-                                  exchange text default null, headers jsonb default null, properties jsonb default null,
-                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null,
-                                  spread interval default null)
-returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return postdate.accept(routing_key, convert_to(body::text, 'UTF8'), 'j', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
-end $$;
-
-create function postdate.schedule(routing_key text, body jsonb, delay interval default null, due_at timestamptz default null,
-                                  exchange text default null, headers jsonb default null, properties jsonb default null,
-                                  key text default null, on_conflict text default 'keep', hold text default null, deadline timestamptz default null,
-                                  spread interval default null)
-returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return postdate.accept(routing_key, convert_to(body::text, 'UTF8'), 'j', delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
+    return postdate.accept(routing_key, %2$s, %3$L, delay, due_at, exchange, headers, properties, key, on_conflict, hold, deadline, spread);
+end $b$ $f$, kind, case kind when 'bytea' then 'body' when 'text' then $e$convert_to(body, 'UTF8')$e$ else $e$convert_to(body::text, 'UTF8')$e$ end,
+            case when kind in ('json', 'jsonb') then 'j' else 't' end);
+    end loop;
 end $$;

@@ -57,6 +57,23 @@ begin
     return found;
 end $$;
 
+-- Dead letters in the order in which they died: after (µs since 1970, id, queue; null: from the first); those that died before `before_us`. `most` of them.
+-- queue_like is a pattern of LIKE; the others are null for any.
+create function postdate.dead_page(after_us int8, after_id uuid, after_queue text, queue_like text, reason text, exchange text, routing_key text, scope text[], ids uuid[],
+                                   before_us int8, most integer) returns setof postdate.lineage language sql stable as $$
+    select l.* from postdate.lineage l
+     where l.died_at is not null
+       and (after_us is null or (l.died_at, l.id, l.queue) > (timestamptz '1970-01-01 00:00:00+00' + after_us * interval '1 us', after_id, after_queue))
+       and (queue_like is null or l.queue like queue_like)
+       and (dead_page.reason is null or l.reason = dead_page.reason)
+       and (dead_page.exchange is null or l.exchange = dead_page.exchange)
+       and (dead_page.routing_key is null or l.routing_key = dead_page.routing_key)
+       and (scope is null or l.exchange = any (scope))
+       and (ids is null or l.id = any (ids))
+       and (before_us is null or l.died_at < timestamptz '1970-01-01 00:00:00+00' + before_us * interval '1 us')
+     order by l.died_at, l.id, l.queue limit most
+$$;
+
 -- When a message is tried next, and whether it waits. The day is known when its statement is planned, so that one partition is looked at: a join
 -- by the column planned all of them, which took 120 ms with two years of days.
 create function postdate.message_waits(id uuid, out next_at timestamptz, out waits boolean)

@@ -47,7 +47,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     slots integer := coalesce(burst, greatest(1, least(1000000, floor(per_second / 50)))::integer);
 begin
-    perform postdate.rate_check(exchange, routing_key);
+    perform postdate.check_name('exchange', exchange);
+    perform postdate.check_name('routing_key', routing_key);
     if not coalesce(per_second = 0 or per_second between 0.0001 and 1000000, false) then
         perform postdate.refuse('a rate is out of range', 'per_second is ' || coalesce(per_second::text, 'null') || '.', 'Allowed are 0, which pauses, and 0.0001 to 1000000 a second.');
     end if;
@@ -62,19 +63,8 @@ begin
     on conflict on constraint rate_exchange_routing_key_key do update
        set per_second = excluded.per_second, burst = excluded.burst, paused = excluded.paused, removed = false, changed_at = clock_timestamp(), changed_by = excluded.changed_by,
            slot_at = least(r.slot_at, clock_timestamp());
-    perform postdate.rate_changed();
+    notify postdate_wake; -- gateways read rates once a second; this tells those that wait
 end $$;
-
-create function postdate.rate_check(exchange text, routing_key text) returns void language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
-begin
-    perform postdate.check_name('exchange', exchange);
-    perform postdate.check_name('routing_key', routing_key);
-end $$;
-
--- Gateways read rates once a second; this tells those that wait.
-create function postdate.rate_changed() returns void language sql set search_path = pg_catalog, pg_temp as $$
-    notify postdate_wake
-$$;
 
 -- Nothing goes to these exchanges until it is resumed. False: there is no such rate.
 create function postdate.rate_pause(exchange text, routing_key text default '*') returns boolean
@@ -95,7 +85,7 @@ begin
     update postdate.rate r set paused = false, slot_at = least(r.slot_at, clock_timestamp()), changed_at = clock_timestamp(), changed_by = session_user
      where r.exchange = rate_resume.exchange and r.routing_key = rate_resume.routing_key and not r.removed;
     if not found then return false; end if;
-    perform postdate.rate_changed();
+    notify postdate_wake;
     return true;
 end $$;
 
@@ -106,7 +96,7 @@ begin
     update postdate.rate r set removed = true, paused = false, per_second = greatest(r.per_second, 1), slot_at = least(r.slot_at, clock_timestamp()), changed_at = clock_timestamp(), changed_by = session_user
      where r.exchange = rate_remove.exchange and r.routing_key = rate_remove.routing_key and not r.removed;
     if not found then return false; end if;
-    perform postdate.rate_changed();
+    notify postdate_wake;
     return true;
 end $$;
 

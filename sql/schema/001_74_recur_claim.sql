@@ -79,49 +79,25 @@ begin
     return coalesce(done, '{}');
 end $$;
 
--- All of them, and when that fails one by one, so that one schedule's error harms no other. A lock is the caller's.
+-- One by one, so that one schedule's error harms no other. A lock is the caller's.
 -- What is wrong with a schedule is noted, and said, by the janitor alone (recur_look).
-create function postdate.recur_claim_each(schedules bigint[], ids uuid[]) returns uuid[] language plpgsql strict as $$
+create function postdate.recur_claim_each(schedules bigint[], ids uuid[]) returns uuid[] language plpgsql as $$
 declare
-    held uuid[];
+    held uuid[] := array(select i from unnest(schedules, ids) u (s, i) where exists (select from postdate.recur x where x.id = u.s));
     r postdate.recur;
     carrier uuid;
 begin
-    begin
-        held := array(select i from unnest(schedules, ids) u (s, i) where exists (select from postdate.recur x where x.id = u.s));
-        for r in select x.* from postdate.recur x where x.id = any (schedules) order by x.id for update skip locked loop
-            carrier := ids[array_position(schedules, r.id)];
-            if postdate.recur_claim_one(r, carrier) then held := array_remove(held, carrier); end if;
-        end loop;
-        return held;
-    exception when others then
-        if sqlstate in ('55P03', '40P01') then raise; end if;
-    end;
-    held := '{}';
     for r in select x.* from postdate.recur x where x.id = any (schedules) order by x.id for update skip locked loop
+        carrier := ids[array_position(schedules, r.id)];
         begin
-            carrier := ids[array_position(schedules, r.id)];
-            if not postdate.recur_claim_one(r, carrier) then held := held || carrier; end if;
+            if postdate.recur_claim_one(r, carrier) then held := array_remove(held, carrier); end if;
         exception when others then
             if sqlstate in ('55P03', '40P01') then raise; end if;
             update postdate.recur x set look_at = clock_timestamp() where x.id = r.id;
+            held := array_remove(held, carrier);
         end;
     end loop;
     return held;
-end $$;
-
-create function postdate.recur_claim_try(schedules bigint[], ids uuid[]) returns uuid[] language plpgsql as $$
-declare
-    done uuid[];
-begin
-    begin
-        done := postdate.recur_claim_simple(schedules, ids);
-    exception when others then
-        if sqlstate in ('55P03', '40P01') then raise; end if;
-        done := '{}';
-    end;
-    if cardinality(done) = cardinality(ids) then return '{}'; end if;
-    return (select postdate.recur_claim_each(array_agg(u.s), array_agg(u.i)) from unnest(schedules, ids) u (s, i) where u.i <> all (done));
 end $$;
 
 -- For a claim: makes the next occurrences of those that it is about to take. Returns those that must not be taken: they were left out,
@@ -130,11 +106,19 @@ end $$;
 create function postdate.recur_claim(schedules bigint[], ids uuid[]) returns uuid[]
 language plpgsql strict set plan_cache_mode = auto as $$
 declare
+    done uuid[];
     held uuid[];
 begin
     for attempt in 1..2 loop
         begin
-            held := postdate.recur_claim_try(schedules, ids);
+            begin
+                done := postdate.recur_claim_simple(schedules, ids);
+            exception when others then
+                if sqlstate in ('55P03', '40P01') then raise; end if;
+                done := '{}';
+            end;
+            if cardinality(done) = cardinality(ids) then return '{}'; end if;
+            held := (select postdate.recur_claim_each(array_agg(u.s), array_agg(u.i)) from unnest(schedules, ids) u (s, i) where u.i <> all (done));
             -- those that were left out are gone now: what waits behind a crowd of them does not wait for the next look
             if cardinality(held) > 100 then perform pg_notify('postdate_wake', ''); end if;
             return held;

@@ -59,15 +59,5 @@ end $$;
 create trigger recur_changed after insert or update of changed_at or delete on postdate.recur
     for each row execute function postdate.recur_changed();
 
--- For the janitors: what happened to schedules that were removed three months ago is forgotten.
-create function postdate.recur_forget() returns bigint language sql as $$
-    with gone as (
-        select c.name, c.id from postdate.recur_change c
-         where c.what = 'remove' and c.at < now() - interval '90 days' and not exists (select from postdate.recur r where r.name = c.name)
-         order by c.at limit 1000),
-    forgotten as (delete from postdate.recur_change c using gone g where c.name = g.name and c.id <= g.id returning 1)
-    select count(*) from forgotten
-$$;
-
 create view postdate.recurring_changes as
 select c.name, c.at, c.who, c.what, c.old, c.new, c.message from postdate.recur_change c;

@@ -18,6 +18,6 @@ create index idempotency_created_at on postdate.idempotency (created_at);
 -- Signs page tokens, for all gateways of this schema.
 create table postdate.secret (
     one   boolean primary key default true check (one),
-    bytes bytea not null
+    bytes bytea not null check (octet_length(bytes) = 16)
 );
 insert into postdate.secret (bytes) values (uuid_send(gen_random_uuid()));

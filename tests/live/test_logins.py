@@ -152,24 +152,6 @@ class Members(Logins):
                 inbox.wait(1)
                 self.assertEqual(g.term(), 0)
 
-    def test_what_belongs_to_others_is_said_and_given_to_the_owner(self):
-        p = self.place()
-        self.login(p, 'one', member=True)
-        role = f'one_{p.database}'
-        day = p.value("select max(relname) from pg_class where relname ~ '^message_[0-9]{8}$'")
-        superuser = p.postgres.replace('user=postdate', 'user=postgres')
-        run_psql(superuser, f'alter table postdate.{day} owner to {role}')
-        found = [x for x in json.loads(p.cli('doctor', '--json')[1]) if x['check'] == 'database.rights']
-        self.assertEqual(found[0]['status'], 'fail', found)
-        self.assertIn(f'postdate.{day} of {role}', found[0]['detail'])
-        self.assertIn(f'alter table postdate.{day} owner to postdate', found[0]['remedy'])
-        rc, _, err = p.cli('migrate')
-        self.assertEqual(rc, 0, err)
-        self.assertIn(f'alter table postdate.{day} owner to postdate', err)
-        rc, _, err = p.cli('migrate', env={'POSTDATE_POSTGRES_URL': superuser})
-        self.assertEqual((rc, err), (0, ''))
-        self.assertEqual(p.value(f"select tableowner from pg_tables where tablename = '{day}'"), 'postdate')
-
     def test_a_login_that_is_no_member_is_told_what_to_grant(self):
         p = self.place()
         url = self.login(p, 'other')

@@ -68,7 +68,7 @@ class RateCommands(LiveTest):
         self.assertEqual([(r['rate'], r['paused']) for r in self.rates()], [('200/s', False)])
         self.run_cli('set', 'orders', '0', says='gets nothing from now on')
         self.assertEqual([(r['rate'], r['paused']) for r in self.rates()], [('0', True)])
-        self.run_cli('resume', 'orders', code=65, says='is 0, which pauses: set another rate, or remove it')
+        self.run_cli('resume', 'orders', code=65, says='the rate is 0. It was set to 0, which pauses. Set another rate, or remove it.')
         self.run_cli('set', 'orders', '1/s')
         self.assertEqual([(r['rate'], r['paused']) for r in self.rates()], [('1/s', False)])
 

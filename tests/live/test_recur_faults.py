@@ -19,7 +19,7 @@ SHORT = ['claim.before', 'claim.after', 'publish.before', 'publish.half', 'publi
          'recur_look.after', 'recur_ask.after', 'register.after']
 # The full form has every point of tests/shim/points.txt but those of the broker's hand-over, for an occurrence waits in the gateway; and
 # every query of schedules that a gateway has.
-QUERIES = [f'{query}.{when}' for query in ('recur_ask', 'recur_look', 'recur_zones', 'recur_forget') for when in ('before', 'after')]
+QUERIES = [f'{query}.{when}' for query in ('recur_ask', 'recur_look', 'recur_zones', 'prune_schedules') for when in ('before', 'after')]
 # Where a gateway comes only with work of other kinds, which it shares with the one that lives: there is work until it has come.
 SHARED = ('recur_ask', 'operate', 'reply', 'control', 'park', 'return', 'release', 'commit', 'accept', 'store', 'ack', 'delivery')
 # Where a gateway that has just begun has published nothing. Anywhere else it may have published one of each schedule that is not settled,

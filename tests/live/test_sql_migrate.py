@@ -1,5 +1,4 @@
 """The schema is made in one piece, or not at all."""
-import json
 import os
 
 import harness
@@ -21,29 +20,6 @@ class SqlMigrate(LiveTest):
         other.run('rollback')
         for process in (one, two):
             self.assertEqual(process.wait(60 * harness.SLOWNESS), 0)
-
-    def test_a_schema_of_before_the_first_release_is_refused(self):
-        """It may be at any version, from 0 on."""
-        p = self.place(migrate=False)
-        p.psql('create schema postdate; create table postdate.meta (one boolean primary key default true check (one), version integer not null, '
-               'broker text, vhost text, fed_until timestamptz); insert into postdate.meta (version) values (1)')
-        says = ('made by a development version before the first release', 'drop schema postdate cascade')
-        for version in (0, 1, 22):
-            p.psql(f'update postdate.meta set version = {version}')
-            for args in (('migrate',), ('list',)):
-                rc, out, err = p.cli(*args)
-                self.assertEqual((rc, out, err.count('\n')), (78, '', 1), err)
-                for word in says:
-                    self.assertIn(word, err)
-        g = p.gateway(wait=False)
-        self.assertEqual(g.wait(), 78)
-        self.assertEqual(len(g.lines_with(says[0])), 1)
-        found = [f for f in json.loads(p.cli('doctor', '--json')[1]) if f['check'] == 'database.schema']
-        self.assertEqual([f['status'] for f in found], ['fail'])
-        self.assertIn(says[1], found[0]['remedy'])
-        p.psql('drop schema postdate cascade')
-        p.migrate()
-        self.assertEqual(p.value('select version from postdate.meta'), '1')
 
     def test_the_next_release_makes_its_step_and_no_other(self):
         p = self.place()

@@ -85,7 +85,7 @@ static const char *topic_of(const char *query, enum about about)
         {"settle_other", "release"},         {"handing_done", "handed"},
         {"operate_cancel", "operate"},       {"operate_reschedule", "operate"},
         {"operate_retry", "operate"},        {"operate_fail", "operate"},
-        {"operate_cancel_key", "operate"},   {"operate_bulk_apply", "operate"},
+        {"operate_cancel_key", "operate"},   {"operate_bulk", "operate"},
         {"instance_heartbeat", "heartbeat"}, {"instance_register", "register"},
     };
     if (strcmp(query, "settle_delivered") == 0 && about == ABOUT_RELAYED)

@@ -161,16 +161,6 @@ void doctor_check_schema(struct doctor *d)
 
 void doctor_check_rights(struct doctor *d)
 {
-    struct err e;
-    struct strangers s;
-    if (strangers_find(d->pg, &s, &e) == 0 && s.count > 0) {
-        doctor_report(d, FINDING_FAIL, "database.rights",
-                      "%d of the schema's objects do not belong to its owner, among them %s: gateways cannot "
-                      "change or drop them",
-                      s.count, s.first);
-        doctor_remedy(d, "as a superuser: postdate migrate; or for each: %s", s.remedy);
-        return;
-    }
     ask(d, "database.rights", HEALTH_RIGHTS);
 }
 

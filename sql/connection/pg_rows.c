@@ -1,0 +1,118 @@
+/* Rows into structs, by tables of their columns. */
+#include "sql/connection/pg_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t read_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* A copy that has data, also of what is empty. */
+static bool copy_bytes(struct bytes v, struct arena *a, struct bytes *out)
+{
+    *out = v.len > 0 ? arena_copy(a, v) : bytes_of("", 0);
+    return out->data != NULL;
+}
+
+/* A text[]: dimensions, flags, type, [length, lower bound], then the items. False also where it is more than
+ * a list. */
+static bool read_texts(struct bytes v, struct arena *a, struct pg_texts *out)
+{
+    uint32_t dimensions = v.len >= 12 ? read_u32(v.data) : 2;
+    size_t at = dimensions == 1 ? 20 : 12;
+    if (dimensions > 1 || v.len < at)
+        return false;
+    uint32_t count = dimensions == 1 ? read_u32(v.data + 12) : 0;
+    if (count > (v.len - at) / 4)
+        return false;
+    *out = (struct pg_texts){arena_alloc(a, (count + 1) * sizeof *out->items), count};
+    for (uint32_t i = 0; i < count && out->items; i++) {
+        uint32_t len = v.len - at >= 4 ? read_u32(v.data + at) : UINT32_MAX;
+        if (v.len - at < 4 || len > v.len - at - 4 ||
+            !copy_bytes(bytes_of(v.data + at + 4, len), a, &out->items[i]))
+            return false;
+        at += 4 + len;
+    }
+    return out->items != NULL;
+}
+
+static bool read_column(const PGresult *r, int row, int i, const struct pg_to *to, struct arena *a)
+{
+    switch (to->kind) {
+    case PG_INT4:
+        *(int32_t *)to->at = pg_int4(r, row, i);
+        return true;
+    case PG_INT8:
+        *(int64_t *)to->at = pg_int8(r, row, i);
+        return true;
+    case PG_FLOAT8:
+        *(double *)to->at = pg_float8(r, row, i);
+        return true;
+    case PG_BOOL:
+        *(bool *)to->at = pg_bool(r, row, i);
+        return true;
+    case PG_ID:
+        *(struct message_id *)to->at = pg_id(r, row, i);
+        return true;
+    case PG_MS:
+        *(int64_t *)to->at = pg_time_ms(r, row, i);
+        return true;
+    case PG_CHARS:
+        pg_text(r, row, i, to->at, to->size);
+        return true;
+    case PG_COPY:
+        return pg_copy(r, row, i, a, to->at);
+    case PG_TEXTS:
+        return read_texts(pg_bytes(r, row, i), a, to->at);
+    default:
+        return true;
+    }
+}
+
+bool pg_read(const PGresult *r, int row, const struct pg_to *to, struct arena *a)
+{
+    bool fine = true;
+    for (int i = 0; fine && to[i].kind != PG_END; i++)
+        fine = read_column(r, row, i, &to[i], a);
+    return fine;
+}
+
+static int fail_memory(struct err *e)
+{
+    return err_set(e, ERR_BUG, "out of memory for what Postgres answered");
+}
+
+int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e)
+{
+    int found = r ? PQntuples(r) > 0 : -1;
+    if (found > 0 && !pg_read(r, 0, to, a))
+        found = fail_memory(e);
+    PQclear(r);
+    return found;
+}
+
+int pg_ask(struct pg *c, const char *query, struct pg_params *params, const struct pg_to *to, struct err *e)
+{
+    return pg_take(pg_query(c, query, params, e), to, NULL, e) < 0 ? -1 : 0;
+}
+
+int pg_take_all(PGresult *r, const struct pg_rows *rows, void *out, struct err *e)
+{
+    if (!r)
+        return -1;
+    int n = PQntuples(r);
+    size_t size = ((size_t)n + 1) * rows->size;
+    char *all = rows->arena ? arena_alloc(rows->arena, size) : malloc(size);
+    bool fine = all != NULL;
+    for (int i = 0; i < n && fine; i++) {
+        fine = pg_read(r, i, rows->to, rows->arena);
+        memcpy(all + (size_t)i * rows->size, rows->item, rows->size);
+    }
+    PQclear(r);
+    if (!fine && !rows->arena)
+        free(all);
+    memcpy(out, &all, sizeof all);
+    return fine ? n : fail_memory(e);
+}

@@ -1,5 +1,0 @@
--- The first instant of the oldest partition; null: there is none. From the catalogs, without a lock on any.
-select (select to_timestamp(substr(c.relname::text, 9), 'YYYYMMDD') from pg_class c
-         where c.relname >= 'message_0' and c.relname < 'message_a' and c.relnamespace = 'postdate'::regnamespace and c.relkind = 'r'
-           and exists (select from pg_inherits i where i.inhrelid = c.oid and not i.inhdetachpending)
-         order by c.relname limit 1)

@@ -1,1 +1,0 @@
-select due, id from postdate.key where exchange = $1::text and key = $2::text

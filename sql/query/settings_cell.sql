@@ -1,1 +1,0 @@
-select cell::integer from postdate.settings
