@@ -129,9 +129,8 @@ int broker_bind_exchange(struct broker *b, const struct broker_binding *x, struc
 int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, struct err *e);
 /* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
-int broker_delete_exchange(struct broker *b, const char *name, struct err *e); /* missing: fine */
-/* The same where nothing is bound to it; else ERR_CONFIG, and the channel is closed. */
-int broker_delete_unbound_exchange(struct broker *b, const char *name, struct err *e);
+/* Missing: fine. if_unused: only where nothing is bound to it; else ERR_CONFIG, and the channel is closed. */
+int broker_delete_exchange(struct broker *b, const char *name, bool if_unused, struct err *e);
 int broker_delete_queue(struct broker *b, const char *name, struct err *e); /* missing: fine */
 /* Messages that are ready in a queue, and its consumers (may be NULL). A queue of the quorum kind that does
  * not answer has neither. ERR_NOT_FOUND: no such queue (the connection is dead then). */

@@ -112,15 +112,9 @@ bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const 
     return true;
 }
 
-int broker_delete_exchange(struct broker *b, const char *name, struct err *e)
+int broker_delete_exchange(struct broker *b, const char *name, bool if_unused, struct err *e)
 {
-    amqp_exchange_delete_t m = {.exchange = amqp_cstring_bytes(name)};
-    return ask(b, AMQP_EXCHANGE_DELETE_METHOD, &m, NULL, e, "delete exchange '%s'", name);
-}
-
-int broker_delete_unbound_exchange(struct broker *b, const char *name, struct err *e)
-{
-    amqp_exchange_delete_t m = {.exchange = amqp_cstring_bytes(name), .if_unused = true};
+    amqp_exchange_delete_t m = {.exchange = amqp_cstring_bytes(name), .if_unused = if_unused};
     return ask(b, AMQP_EXCHANGE_DELETE_METHOD, &m, NULL, e, "delete exchange '%s'", name);
 }
 

@@ -143,22 +143,13 @@ static int publish_empty(struct broker *b, const char *queue, struct err *e)
     return broker_publish_to_queue(b, queue, &raw, (struct bytes){0}, NULL, e);
 }
 
-static void read_stamp(struct bytes raw, struct inspect_echo *out)
-{
-    struct wire_properties p;
-    struct wire_field f;
-    struct err ignored;
-    if (wire_properties_read(raw, &p, &ignored) != 0 || !wire_find(p.headers, STAMP_HEADER, &f) ||
-        !wire_field_int(&f, &out->stamped_ms))
-        out->stamped_ms = -1;
-}
-
 int inspect_echo(struct broker *b, int timeout_ms, struct inspect_echo *out, struct err *e)
 {
     const unsigned blocked = 1u << BROKER_EVENT_BLOCKED;
     char queue[NAMES_SIZE];
     struct arena arena;
     struct broker_event ev = {.kind = BROKER_EVENT_NONE};
+    struct wire_field f;
     *out = (struct inspect_echo){.stamped_ms = -1};
     arena_init(&arena, ECHO_ARENA);
     names_random(broker_names.doctor, queue);
@@ -174,7 +165,8 @@ int inspect_echo(struct broker *b, int timeout_ms, struct inspect_echo *out, str
         out->blocked = true;
         bytes_printable(ev.text, out->reason, sizeof out->reason);
     } else if (rc == 1) {
-        read_stamp(ev.properties, out);
+        if (!wire_find_header(ev.properties, STAMP_HEADER, &f) || !wire_field_int(&f, &out->stamped_ms))
+            out->stamped_ms = -1;
     } else if (rc == 0) {
         rc = err_set(e, ERR_BUSY, "RabbitMQ at %s did not take and return a message within %d s", b->address,
                      timeout_ms / 1000);

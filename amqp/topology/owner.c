@@ -79,7 +79,7 @@ int owner_take_over(struct broker *b, const char *identity, struct owner *out, s
     int found = find_owner(b, identity, out, e);
     if (found < 0 || (found && out->verdict != OWNER_OTHER))
         return found < 0 ? -1 : 0;
-    if (found && broker_delete_exchange(b, broker_names.owner, e))
+    if (found && broker_delete_exchange(b, broker_names.owner, false, e))
         return -1;
     return owner_claim(b, identity, out, e);
 }

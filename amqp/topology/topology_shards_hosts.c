@@ -14,7 +14,7 @@ static int probe(struct broker *b, const struct shards_way *way, struct err *e)
                                       .args = way->args};
     if (broker_declare_exchange_as(b, &x, e))
         return e->kind == ERR_CONFIG && broker_lacks_type(b, &x, way->plugin, e) ? 0 : -1;
-    return broker_delete_exchange(b, name, e) ? -1 : 1;
+    return broker_delete_exchange(b, name, false, e) ? -1 : 1;
 }
 
 int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e)

@@ -9,19 +9,12 @@
 
 #define DAYS_A_WEEK 7
 
-/* Great letters count as small ones, in ASCII whatever the locale: in a Turkish one strcasecmp(3) knows no
- * "FRIDAY". */
-static bool is_word(const char *text, size_t len, const char *word)
+/* In ASCII whatever the locale: in a Turkish one strcasecmp(3) knows no "FRIDAY". */
+static void make_lower(char *text)
 {
-    for (size_t i = 0; i < len; i++)
-        if (word[i] == '\0' || (text[i] >= 'A' && text[i] <= 'Z' ? text[i] - 'A' + 'a' : text[i]) != word[i])
-            return false;
-    return true;
-}
-
-static bool is_whole_word(const char *text, const char *word)
-{
-    return strlen(text) == strlen(word) && is_word(text, strlen(text), word);
+    for (; *text != '\0'; text++)
+        if (*text >= 'A' && *text <= 'Z')
+            *text = (char)(*text - 'A' + 'a');
 }
 
 /* "09:00" or "09:00:30", whole. */
@@ -46,13 +39,13 @@ static int parse_day(const char *word, int weekday_today)
 {
     static const char *const names[] = {"sunday",   "monday", "tuesday", "wednesday",
                                         "thursday", "friday", "saturday"};
-    if (is_whole_word(word, "today"))
+    if (strcmp(word, "today") == 0)
         return 0;
-    if (is_whole_word(word, "tomorrow"))
+    if (strcmp(word, "tomorrow") == 0)
         return 1;
     for (int i = 0; i < DAYS_A_WEEK; i++) {
         int days = (i - weekday_today + DAYS_A_WEEK) % DAYS_A_WEEK;
-        if (is_whole_word(word, names[i]) || (strlen(word) == 3 && is_word(word, 3, names[i])))
+        if (strcmp(word, names[i]) == 0 || (strlen(word) == 3 && strncmp(word, names[i], 3) == 0))
             return days == 0 ? DAYS_A_WEEK : days;
     }
     return -1;
@@ -89,6 +82,7 @@ static int parse_words(const char *text, int64_t now_ms, int64_t *out_ms, struct
     const char *clock = text;
     if (text[len] == ' ') {
         snprintf(day, sizeof day, "%.*s", (int)(len < sizeof day ? len : sizeof day - 1), text);
+        make_lower(day);
         clock = text + len + strspn(text + len, " ");
     }
     if (localtime_r(&now, &local) == NULL || !parse_clock(clock, &local))
@@ -108,8 +102,11 @@ static int parse_words(const char *text, int64_t now_ms, int64_t *out_ms, struct
 
 int when_parse(const char *text, int64_t now_ms, int64_t *out_ms, bool *in_words, struct err *e)
 {
+    char word[4];
     *in_words = true;
-    if (is_whole_word(text, "now")) {
+    snprintf(word, sizeof word, "%s", text);
+    make_lower(word);
+    if (strcmp(word, "now") == 0 && strlen(text) == strlen(word)) {
         *out_ms = now_ms;
         return 0;
     }

@@ -6,57 +6,41 @@
 #include "core/message/headers.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define HEADER_DELAY "x-opt-delivery-delay"
+#define BLANKS " \t"
 
 enum { VALUE_TEXT_SIZE = 120, SECOND_REST_MS = 999, TEXT_MAX = 64 };
 
-static bool is_space(uint8_t c)
+/* Text as a string of C's: it may be a number, a time or a duration. False: it is too long, or no text. */
+static bool copy_text(const struct wire_field *f, char out[TEXT_MAX + 1])
 {
-    return c == ' ' || c == '\t';
+    if (f->kind != 'S' || f->value.len > TEXT_MAX || !bytes_is_text(f->value))
+        return false;
+    snprintf(out, TEXT_MAX + 1, "%.*s", (int)f->value.len, (const char *)f->value.data);
+    return true;
 }
 
-static bool is_digit(uint8_t c)
+static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
 /* [spaces] [sign] digits [. digits] [spaces] */
-static bool number_from_text(struct bytes s, int64_t *out)
+static bool number_from_text(const struct wire_field *f, int64_t *out)
 {
-    size_t i = 0;
-    while (i < s.len && is_space(s.data[i]))
-        i++;
-    bool negative = i < s.len && s.data[i] == '-';
-    if (i < s.len && (s.data[i] == '-' || s.data[i] == '+'))
-        i++;
-
-    int64_t value = 0; /* kept negative: that range is the larger one */
-    size_t digits = 0;
-    for (; i < s.len && is_digit(s.data[i]); i++, digits++) {
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_sub_overflow(value, s.data[i] - '0', &value))
-            value = INT64_MIN; /* every further digit overflows again and stays here */
-    }
-    if (digits == 0)
+    char text[TEXT_MAX + 1], *end;
+    if (!copy_text(f, text))
         return false;
-    if (i < s.len && s.data[i] == '.') {
-        size_t fraction = ++i;
-        while (i < s.len && is_digit(s.data[i]))
-            i++;
-        if (i == fraction)
-            return false;
-    }
-    while (i < s.len && is_space(s.data[i]))
-        i++;
-    if (i != s.len)
+    const char *p = text + strspn(text, BLANKS);
+    if (!is_digit(p[*p == '-' || *p == '+']))
         return false;
-    if (negative)
-        *out = value;
-    else
-        *out = value == INT64_MIN ? INT64_MAX : -value;
-    return true;
+    *out = strtoll(p, &end, 10); /* saturates */
+    if (*end == '.' && is_digit(end[1]))
+        end += 1 + strspn(end + 1, "0123456789");
+    return end[strspn(end, BLANKS)] == '\0';
 }
 
 static bool number_from_double(double v, int64_t *out)
@@ -90,7 +74,7 @@ bool delay_number(const struct wire_field *f, int64_t *out)
     double v;
     switch (f->kind) {
     case 'S':
-        return number_from_text(f->value, out);
+        return number_from_text(f, out);
     case 'f':
     case 'd':
         return wire_field_double(f, &v) && number_from_double(v, out);
@@ -156,15 +140,6 @@ static int64_t base_ms(struct bytes headers, const struct delay_clock *clock, bo
         return stamp;
     *from_now = true;
     return clock->now_ms;
-}
-
-/* Text as a string of C's: it may be a time or a duration. False: it is too long, or no text. */
-static bool copy_text(const struct wire_field *f, char out[TEXT_MAX + 1])
-{
-    if (f->kind != 'S' || f->value.len > TEXT_MAX || !bytes_is_text(f->value))
-        return false;
-    snprintf(out, TEXT_MAX + 1, "%.*s", (int)f->value.len, (const char *)f->value.data);
-    return true;
 }
 
 /* Saturated, as delay_number. */
@@ -382,12 +357,10 @@ void stamp_put_probe(struct buf *properties)
 struct stamp_finding stamp_judge(struct bytes properties, int64_t sent_ms, int64_t received_ms)
 {
     const struct stamp_finding none = {.verdict = STAMP_NONE};
-    struct wire_properties p;
     struct wire_field f;
     int64_t stamp_ms;
 
-    if (wire_properties_read(properties, &p, NULL) != 0 || !(p.flags & WIRE_HEADERS) ||
-        !wire_find(p.headers, STAMP_HEADER, &f) || f.kind == 'T' || !wire_field_int(&f, &stamp_ms) ||
+    if (!wire_find_header(properties, STAMP_HEADER, &f) || f.kind == 'T' || !wire_field_int(&f, &stamp_ms) ||
         stamp_ms <= FORGED_MS || sent_ms > received_ms)
         return none;
     if (__builtin_sub_overflow(received_ms, stamp_ms, &(int64_t){0}))

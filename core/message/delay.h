@@ -37,7 +37,8 @@ struct delay {
 int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e);
 
 /* The number in a field, truncated toward zero and saturated to int64: integers of every width, floats,
- * decimals and strings such as "1500" or " -2.5 ". False for everything else, also NaN and infinities. */
+ * decimals and strings of up to 64 bytes such as "1500" or " -2.5 ". False for everything else, also NaN and
+ * infinities. */
 bool delay_number(const struct wire_field *f, int64_t *out);
 
 /* What was sent, for an error text. */

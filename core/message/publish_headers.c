@@ -59,10 +59,8 @@ int publish_headers_build_with(const struct message *m, struct bytes extra, stru
 
 bool publish_headers_id(struct bytes properties, struct message_id *out)
 {
-    struct wire_properties p;
-    struct bytes id;
-    return wire_properties_read(properties, &p, NULL) == 0 && wire_find_string(p.headers, HEADER_ID, &id) &&
-           message_id_parse(id, out);
+    struct wire_field f;
+    return wire_find_header(properties, HEADER_ID, &f) && f.kind == 'S' && message_id_parse(f.value, out);
 }
 
 /* --- what RabbitMQ itself delivers */
@@ -113,9 +111,7 @@ int last_hop_write(const struct message *m, struct bytes steering, struct buf *o
 
 struct bytes last_hop_exchange(struct bytes properties)
 {
-    struct wire_properties p;
-    struct bytes exchange = {0};
-    if (wire_properties_read(properties, &p, NULL) == 0)
-        wire_find_string(p.headers, LAST_HOP_EXCHANGE_HEADER, &exchange);
-    return exchange;
+    struct wire_field f;
+    bool there = wire_find_header(properties, LAST_HOP_EXCHANGE_HEADER, &f) && f.kind == 'S';
+    return there ? f.value : (struct bytes){0};
 }

@@ -18,8 +18,8 @@ static const char *const renamed[] = {HEADER_CC, HEADER_BCC, AT_HEADER};
 
 static bool is_replaced(const struct wire_properties *p, struct bytes name)
 {
-    return bytes_equal_str(name, HEADER_ERROR) || bytes_equal_str(name, HEADER_INTAKE) ||
-           bytes_equal_str(name, HEADER_ROUTING_KEY) ||
+    static const char *const ours[] = {HEADER_ERROR, HEADER_INTAKE, HEADER_ROUTING_KEY, NULL};
+    return bytes_find_word(name, ours) >= 0 ||
            (bytes_equal_str(name, DELIVERY_TIME_HEADER) && wire_has(p->headers, bytes_of_str(AT_HEADER))) ||
            ((p->flags & WIRE_EXPIRATION) && bytes_equal_str(name, HEADER_EXPIRATION)) ||
            ((p->flags & WIRE_USER_ID) && bytes_equal_str(name, HEADER_USER_ID));

@@ -211,6 +211,12 @@ int wire_properties_read(struct bytes raw, struct wire_properties *out, struct e
     return check_fields(wire_table(out->headers), 1, e);
 }
 
+bool wire_find_header(struct bytes raw, const char *name, struct wire_field *out)
+{
+    struct wire_properties p;
+    return wire_properties_read(raw, &p, NULL) == 0 && wire_find(p.headers, name, out);
+}
+
 bool wire_field_int(const struct wire_field *f, int64_t *out)
 {
     if (f->kind == 'V' || f->value.len == 0 || f->value.len > 8)

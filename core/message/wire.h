@@ -81,6 +81,8 @@ int wire_next(struct wire_cursor *c, struct wire_field *out);
 bool wire_find(struct bytes entries, const char *name, struct wire_field *out);
 /* The same for a string: its value. */
 bool wire_find_string(struct bytes entries, const char *name, struct bytes *out);
+/* The same in a property list; false also for a malformed one. */
+bool wire_find_header(struct bytes properties, const char *name, struct wire_field *out);
 bool wire_has(struct bytes entries, struct bytes name); /* is there an entry of that name? */
 
 /* Any integer kind (b B s u I i l L, and T) as int64; false for other kinds or an L beyond INT64_MAX. */

@@ -25,7 +25,7 @@ static int second_opinion(const struct wire_field *f, long double *out)
     if (f->kind == 'S') {
         char *text = fuzz_text(f->value), *end;
         size_t len = strlen(text);
-        bool plain = len == f->value.len && strspn(text, "0123456789+-. \t") == len && len > 0;
+        bool plain = len == f->value.len && strspn(text, "0123456789+-. \t") == len && len > 0 && len <= 64;
         *out = strtold(text, &end);
         plain = plain && end != text && end[-1] != '.' && strspn(end, " \t") == strlen(end);
         /* ".5" is nothing here */

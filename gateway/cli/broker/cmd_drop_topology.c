@@ -192,7 +192,7 @@ static int delete_exchange(struct removal *r, const char *name, struct err *e)
     if (!r->really)
         printf("delete exchange %s\n", name);
     r->exchanges++;
-    return r->really ? broker_delete_exchange(r->broker, name, e) : 0;
+    return r->really ? broker_delete_exchange(r->broker, name, false, e) : 0;
 }
 
 /* It has the bindings of consumers, who may listen to another Postdate, too. The last one: RabbitMQ closes
@@ -209,7 +209,7 @@ static int delete_delivery(struct removal *r, struct err *e)
         return 0;
     if (!r->really) {
         printf("delete exchange %s, if nothing is bound to it\n", name);
-    } else if (broker_delete_unbound_exchange(r->broker, name, e) == 0) {
+    } else if (broker_delete_exchange(r->broker, name, true, e) == 0) {
         r->exchanges++;
     } else if (e->kind == ERR_CONFIG) {
         printf("keep   exchange %s: consumers' queues are bound to it\n", name);
