@@ -4,7 +4,7 @@
  *   postdate.native, postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
  *                                                            │   (or, of several, one of these)
  *                                                            └─ as it is delivered ─▶ postdate.exit.broker
- *                                                                                    (last_hop.h) */
+ *                                                                                    (last_hop_declare) */
 #include "amqp/topology/transport.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"

@@ -92,36 +92,19 @@ bool glob_matches(struct bytes pattern, struct bytes name)
 /* Length of the UTF-8 sequence at p (1..4), 0 if there is none within len bytes. */
 static size_t utf8_sequence(const uint8_t *p, size_t len)
 {
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* what is less has a shorter form */
     uint8_t c = p[0];
-    if (c < 0x80)
-        return 1;
-    size_t n;
-    uint8_t low = 0x80,
-            high = 0xBF; /* allowed range of the second byte: rules out overlong forms and surrogates */
-    if (c >= 0xC2 && c <= 0xDF) {
-        n = 2;
-    } else if (c >= 0xE0 && c <= 0xEF) {
-        n = 3;
-        if (c == 0xE0)
-            low = 0xA0;
-        if (c == 0xED)
-            high = 0x9F;
-    } else if (c >= 0xF0 && c <= 0xF4) {
-        n = 4;
-        if (c == 0xF0)
-            low = 0x90;
-        if (c == 0xF4)
-            high = 0x8F;
-    } else {
+    size_t n = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    uint32_t point = n == 1 ? c : c & (0x7Fu >> n);
+    if ((n > 1 && c < 0xC0) || c > 0xF7 || len < n)
         return 0;
-    }
-    if (len < n || p[1] < low || p[1] > high)
-        return 0;
-    for (size_t i = 2; i < n; i++) {
+    for (size_t i = 1; i < n; i++) {
         if ((p[i] & 0xC0) != 0x80)
             return 0;
+        point = point << 6 | (p[i] & 0x3Fu);
     }
-    return n;
+    bool surrogate = point >= 0xD800 && point <= 0xDFFF;
+    return point < least[n] || point > 0x10FFFF || surrogate ? 0 : n;
 }
 
 bool bytes_is_text(struct bytes a)

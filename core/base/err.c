@@ -15,40 +15,39 @@ static void trim_partial_utf8(char *text, size_t size)
         text[--len] = '\0';
 }
 
-int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
+/* The arguments may point into e->text, so text is another place. */
+static int keep_text(struct err *e, char *text)
 {
-    if (!e)
-        return -1;
-    char text[sizeof(e->text)]; /* the arguments may point into e->text */
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    trim_partial_utf8(text, sizeof(text));
-    e->kind = kind;
+    trim_partial_utf8(text, sizeof(e->text));
     memcpy(e->text, text, strlen(text) + 1);
     return -1;
 }
 
-int err_wrap(struct err *e, const char *fmt, ...)
+int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
 {
     if (!e)
         return -1;
     char text[sizeof(e->text)];
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(text, sizeof(text), fmt, args);
+    vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    size_t used = n < 0 ? 0 : (size_t)n;
-    if (used < sizeof(text) - 1) {
-        size_t room = sizeof(text) - used;
-        int m = snprintf(text + used, room, ": %s", e->text);
-        if (m < 0)
-            text[used] = '\0';
-    }
-    trim_partial_utf8(text, sizeof(text));
-    memcpy(e->text, text, strlen(text) + 1);
-    return -1;
+    e->kind = kind;
+    return keep_text(e, text);
+}
+
+int err_wrap(struct err *e, const char *fmt, ...)
+{
+    if (!e)
+        return -1;
+    char text[sizeof(e->text)] = "";
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    size_t used = strlen(text);
+    int n = snprintf(text + used, sizeof(text) - used, ": %s", e->text);
+    return n < 0 ? -1 : keep_text(e, text); /* cut, perhaps */
 }
 
 void err_clear(struct err *e)

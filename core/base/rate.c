@@ -70,17 +70,6 @@ int rate_parse(struct bytes text, double *out_per_second, struct err *e)
     return 0;
 }
 
-/* Without zeros at the end. */
-static void print_number(double number, char out[RATE_TEXT_SIZE])
-{
-    snprintf(out, RATE_TEXT_SIZE, "%.2f", number);
-    char *end = out + strlen(out);
-    while (end[-1] == '0')
-        *--end = '\0';
-    if (end[-1] == '.')
-        end[-1] = '\0';
-}
-
 const char *rate_format(double per_second, char out[RATE_TEXT_SIZE])
 {
     if (per_second <= 0) {
@@ -91,9 +80,7 @@ const char *rate_format(double per_second, char out[RATE_TEXT_SIZE])
         double number = per_second * units[u].seconds, hundredths = number * 100;
         if (number < 1 - 1e-9 || fabs(hundredths - round(hundredths)) > hundredths * 1e-9)
             continue;
-        char text[RATE_TEXT_SIZE];
-        print_number(number, text);
-        snprintf(out, RATE_TEXT_SIZE, "%.30s/%s", text, units[u].names[0]);
+        snprintf(out, RATE_TEXT_SIZE, "%.15g/%s", round(hundredths) / 100, units[u].names[0]);
         return out;
     }
     snprintf(out, RATE_TEXT_SIZE, per_second >= 1 ? "%.9g/s" : "%.9g/h",

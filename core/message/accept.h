@@ -52,8 +52,8 @@ struct accept_input {
  * negated (as the delayed-message plugin does) and kept, everything else is kept byte for byte.
  * x-postdate-deadline becomes deadline_ms (core/message/publish_headers.h puts it back). user_id moves to the
  * header x-postdate-user-id. Dead-letter marks made by intake_queue are removed and the original expiration
- * and exchange restored. hold: as hold_policy.h decides. -1 with ERR_REJECT: the text is meant for the header
- * x-postdate-error. -1 with ERR_BUG: arena exhausted. */
+ * and exchange restored. hold: as hold_policy_decide says. -1 with ERR_REJECT: the text is meant for the
+ * header x-postdate-error. -1 with ERR_BUG: arena exhausted. */
 int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
                    struct arena *arena, struct message *out, struct err *e);
 
