@@ -63,7 +63,7 @@ static int find_word(struct bytes headers, const char *name, const char *const w
                      struct err *e)
 {
     char allowed[60] = "";
-    struct bytes value;
+    struct bytes value = {0};
     for (size_t i = 0; words[i] != NULL; i++)
         snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), "%s%s", i > 0 ? ", " : "",
                  words[i]);
@@ -95,7 +95,7 @@ static int read_exchange(struct bytes headers, const struct accept_rules *rules,
 {
     static const char allowed[] =
         "an exchange name of at most 255 bytes of UTF-8, \"\" is the default exchange";
-    struct bytes name;
+    struct bytes name = {0};
     char patterns[200];
     int rc = find_string(headers, HEADER_EXCHANGE, allowed, &name, e);
     if (rc <= 0)

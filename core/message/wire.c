@@ -174,8 +174,8 @@ static bool read_values(struct bytes *rest, struct wire_properties *p)
     for (size_t i = 0; i < sizeof(properties) / sizeof(properties[0]); i++) {
         const struct property *x = &properties[i];
         uint8_t *at = (uint8_t *)p + x->at;
-        struct bytes text;
-        uint64_t n;
+        struct bytes text = {0};
+        uint64_t n = 0;
         if (!(p->flags & x->flag))
             continue;
         if (x->width ? !wire_take_number(rest, x->width, &n)
