@@ -272,15 +272,9 @@ static int encode_properties(const struct draft *d, struct arena *arena, struct 
     p.flags &= (uint16_t)~WIRE_USER_ID;
     p.flags |= WIRE_HEADERS;
     size_t headers = wire_properties_begin(&p, &raw);
-    put_headers(d, &raw);
-    if (!raw.failed && raw.len == headers) { /* a redelivery may have had the broker's headers alone: it must
-                                 look like the first delivery */
-        buf_reset(&raw);
-        p.flags &= (uint16_t)~WIRE_HEADERS;
-        headers = wire_properties_begin(&p, &raw);
-    }
-    wire_properties_end(&p, headers, &raw);
-    return buf_move(&raw, arena, out, e);
+    put_headers(d, &raw); /* perhaps none: a redelivery may have had the broker's headers alone, and must look
+                             like the first delivery */
+    return wire_properties_move(&p, headers, &raw, arena, out, e);
 }
 
 /* Where it has a spread, its due time is drawn, and the deadline must lie after the last one that could be.

@@ -234,8 +234,7 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
     }
     size_t headers = wire_properties_begin(&p, &raw);
     put_headers(&raw, d, lineage, attempt);
-    wire_properties_end(&p, headers, &raw);
-    return buf_move(&raw, arena, out, e);
+    return wire_properties_move(&p, headers, &raw, arena, out, e);
 }
 
 struct message_id dead_letter_random_lineage(const uint8_t random[16])

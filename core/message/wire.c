@@ -311,6 +311,18 @@ void wire_properties_end(const struct wire_properties *p, size_t headers, struct
     put_values(p, KNOWN_FLAGS & ~BEFORE_HEADERS, out);
 }
 
+int wire_properties_move(struct wire_properties *p, size_t headers, struct buf *b, struct arena *a,
+                         struct bytes *out, struct err *e)
+{
+    if (!b->failed && b->len == headers) {
+        buf_reset(b);
+        p->flags &= (uint16_t)~WIRE_HEADERS;
+        headers = wire_properties_begin(p, b);
+    }
+    wire_properties_end(p, headers, b);
+    return buf_move(b, a, out, e);
+}
+
 void wire_properties_write(const struct wire_properties *p, struct buf *out)
 {
     size_t headers = wire_properties_begin(p, out);

@@ -67,6 +67,10 @@ void wire_properties_write(const struct wire_properties *p, struct buf *out);
  * they begin. Then p is to have WIRE_HEADERS, and its headers do not matter. */
 size_t wire_properties_begin(const struct wire_properties *p, struct buf *out);
 void wire_properties_end(const struct wire_properties *p, size_t headers, struct buf *out);
+/* The end of one that is all that b has, and goes to the arena (buf_move); without WIRE_HEADERS where there
+ * are none. */
+int wire_properties_move(struct wire_properties *p, size_t headers, struct buf *b, struct arena *a,
+                         struct bytes *out, struct err *e);
 
 /* Splits n bytes off the front of rest, or a big-endian number of so many; false when there are fewer. */
 bool wire_take(struct bytes *rest, size_t n, struct bytes *out);

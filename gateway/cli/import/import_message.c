@@ -8,8 +8,6 @@
 #include "gateway/cli/import/import_internal.h"
 #include <string.h>
 
-#define X_DELAY "x-delay"
-#define USER_ID "x-postdate-user-id"
 #define ADDED_MAX 1024
 #define KEYS_MAX 1024 /* of one message: its routing key, CC and BCC */
 
@@ -85,7 +83,7 @@ static void put_headers(const struct wire_properties *p, const struct keys *keys
     while (wire_next(&c, &f) == 1) {
         if (is_removed(f.name))
             continue;
-        if (!negated && bytes_equal_str(f.name, X_DELAY) && delay_number(&f, &delay) && delay > 0) {
+        if (!negated && bytes_equal_str(f.name, HEADER_X_DELAY) && delay_number(&f, &delay) && delay > 0) {
             wire_put_int64(out, f.name, -delay);
             negated = true; /* of duplicates, only the first one counted */
         } else {
@@ -94,7 +92,7 @@ static void put_headers(const struct wire_properties *p, const struct keys *keys
     }
     put_bcc(p->headers, keys, out);
     if (p->user_id.len > 0) /* RabbitMQ takes no message of somebody else */
-        wire_put_string(out, bytes_of_str(USER_ID), p->user_id);
+        wire_put_string(out, bytes_of_str(HEADER_USER_ID), p->user_id);
 }
 
 static int write_properties(struct bytes raw, const struct keys *keys, struct arena *a, struct bytes *out,
@@ -109,17 +107,7 @@ static int write_properties(struct bytes raw, const struct keys *keys, struct ar
     p.flags |= WIRE_HEADERS;
     size_t headers = wire_properties_begin(&p, &b);
     put_headers(&p, keys, &b);
-    if (!b.failed && b.len == headers) {
-        buf_reset(&b);
-        p.flags &= (uint16_t)~WIRE_HEADERS;
-        headers = wire_properties_begin(&p, &b);
-    }
-    wire_properties_end(&p, headers, &b);
-    *out = (struct bytes){0};
-    if (!b.failed)
-        *out = arena_copy(a, buf_bytes(&b));
-    buf_free(&b);
-    return out->data ? 0 : err_set(e, ERR_BUG, "out of memory for %zu bytes of properties", raw.len);
+    return wire_properties_move(&p, headers, &b, a, out, e);
 }
 
 static int check_limits(const struct import_run *run, const struct import_entry *m, int64_t now_ms,
