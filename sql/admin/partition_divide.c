@@ -122,14 +122,12 @@ static int divide_alone(struct pg *c, const struct partition *p, int64_t today_m
 static int divide(struct pg *c, const struct partition *p, int64_t today_ms, struct partitions_divided *out,
                   struct err *e)
 {
-    struct partition_list now = {0};
+    struct partition now;
     if (partition_begin_alone(c, "500ms", e) != 0)
         return -1;
-    int rc = partition_list_load(c, &now, e);
-    const struct partition *found = rc == 0 ? partition_list_find(&now, p->name) : NULL;
-    if (found && found->attachment == ATTACHED)
-        rc = divide_alone(c, found, today_ms, out, e);
-    free(now.items);
+    int rc = partition_load(c, p->name, &now, e);
+    if (rc > 0)
+        rc = now.attachment == ATTACHED ? divide_alone(c, &now, today_ms, out, e) : 0;
     return partition_end_alone(c, rc < 0 ? -1 : 0, e) == 0 ? rc : -1;
 }
 
@@ -138,7 +136,7 @@ int partitions_divide(struct pg *c, struct partitions_divided *out, struct err *
     struct partition_list list = {0};
     int64_t today_ms;
     *out = (struct partitions_divided){0};
-    if (partition_today(c, &today_ms, e) != 0 || partition_list_load(c, &list, e) != 0)
+    if (partition_today(c, &today_ms, e) != 0 || partition_list_load(c, NULL, &list, e) != 0)
         return -1;
     int rc = 0;
     for (int i = 0; i < list.count && rc == 0; i++) {
