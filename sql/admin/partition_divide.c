@@ -83,23 +83,12 @@ static int attach_days(struct pg *c, const struct partition *month, struct err *
     return rc;
 }
 
-static int64_t table_bytes(struct pg *c, const struct partition *p, struct err *e)
-{
-    char text[100];
-    snprintf(text, sizeof text, "select pg_table_size('postdate.%s')", p->name);
-    PGresult *r = pg_exec_result(c, text);
-    int64_t n =
-        PQresultStatus(r) == PGRES_TUPLES_OK ? strtoll(PQgetvalue(r, 0, 0), NULL, 10) : pg_fail(c, r, e);
-    PQclear(r);
-    return n;
-}
-
 /* Alone, and it was there a moment ago. 1: divided; 0: it need not, or cannot, be; -1: error. */
 static int divide_alone(struct pg *c, const struct partition *p, int64_t today_ms,
                         struct partitions_divided *out, struct err *e)
 {
     char text[200];
-    int64_t bytes = table_bytes(c, p, e);
+    int64_t bytes = pg_number(c, sql_query_partition_size, PG_WITH(as_str(p->name)), e);
     enum partition_division division = partition_division(&p->span, today_ms, bytes);
     if (bytes >= 0 && division == PARTITION_TOO_LARGE)
         snprintf(out->large, sizeof out->large, "%s", p->name);

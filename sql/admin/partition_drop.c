@@ -1,52 +1,20 @@
 #include "sql/admin/partition_internal.h"
 
 #include "core/base/timestamp.h"
-#include "core/message/message_id.h"
 #include "sql_embedded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. Looks at indexes and at no
- * more than one row of the table, however large it is: what is not in message_kept was delivered within an
- * hour of its due time. */
+/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. */
 static int holds_needed_rows(struct pg *c, const struct partition *p, const struct retention *r,
                              struct err *e)
 {
-    static const char look[] =
-        "select exists (select from postdate.%1$s where owner is null and settled_at is null and next_at is "
-        "not null)"
-        " or exists (select from postdate.%1$s where owner is not null)"
-        " or exists (select from postdate.%1$s m, postdate.frontier f where m.id > f.to_id and m.next_at is "
-        "null)"
-        " or exists (select from postdate.batch b where b.to_id >= '%6$s' and b.from_id < '%7$s'"
-        " and b.to_id <= coalesce((select x.to_id from postdate.batch x where x.to_id >= '%7$s' order by "
-        "x.to_id limit 1), 'ffffffff-ffff-ffff-ffff-ffffffffffff')"
-        " and (not b.done or b.settled_at > now() - %2$lld * interval '1 ms'))"
-        " or exists (select from postdate.late l where l.from_id < '%7$s' and l.to_id >= '%6$s')"
-        " or exists (select from "
-        "unnest('{delivered,failed,cancelled,superseded,expired}'::postdate.message_state[],"
-        " array[%2$lld, %3$lld, %4$lld, %4$lld, %3$lld]::int8[]) k (state, ms) where exists"
-        " (select from postdate.%1$s m where m.state = k.state and m.settled_at > now() - k.ms * interval '1 "
-        "ms'"
-        " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 "
-        "hour')))"
-        " or (exists (select from postdate.%1$s) and timestamptz 'epoch' + %5$lld * interval '1 ms' + "
-        "interval '1 hour'"
-        " > now() - %2$lld * interval '1 ms')";
-    char text[2200], from[MESSAGE_ID_TEXT_SIZE], to[MESSAGE_ID_TEXT_SIZE];
-    message_id_format(message_id_floor(p->span.from_ms), from);
-    message_id_format(message_id_floor(p->span.to_ms), to);
-    /* cppcheck takes the numbered conversions in the order in which they stand */
-    // cppcheck-suppress [invalidPrintfArgType_s, invalidPrintfArgType_sint]
-    snprintf(text, sizeof text, look, p->name, (long long)r->delivered_ms, (long long)r->failed_ms,
-             (long long)r->cancelled_ms, (long long)p->span.to_ms, from, to);
-    PGresult *result = pg_exec_result(c, text);
-    int rc = PQresultStatus(result) == PGRES_TUPLES_OK ? strcmp(PQgetvalue(result, 0, 0), "t") == 0
-                                                       : pg_fail(c, result, e);
-    PQclear(result);
-    return rc;
+    return (int)pg_number(
+        c, sql_query_partition_needed,
+        PG_WITH(as_str(p->name), as_int8(r->delivered_ms), as_int8(r->failed_ms), as_int8(r->cancelled_ms)),
+        e);
 }
 
 /* Of a table of a month. 1 or 0; -1: error. */
