@@ -42,7 +42,6 @@ struct janitor {
     /* The thread's own. */
     struct pg *pg;
     int64_t started_ms; /* boottime */
-    int singly;         /* see forecast_count */
     bool unfinished;    /* the duty did what it could, and wants to be called again soon */
 };
 void *janitor_thread(void *janitor);

@@ -94,7 +94,7 @@ static bool rest(void *janitor, int64_t ms)
 static int count_forecast(struct janitor *j, struct err *e)
 {
     const struct forecast_pace pace = {.limit_ms = FORECAST_MS, .rest = rest, .resting = j};
-    return forecast_count(j->pg, &j->singly, &pace, e);
+    return forecast_count(j->pg, &pace, e);
 }
 
 static void say_recur(const char *text)

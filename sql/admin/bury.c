@@ -64,20 +64,13 @@ static int bury(struct pg *c, const struct days *d, int64_t *out_buried, struct 
     return n < 0 ? -1 : 0;
 }
 
-static int read_clock(struct pg *c, int64_t *out_ms, struct err *e)
-{
-    int64_t us = 0;
-    int rc = store_clock(c, &us, e);
-    *out_ms = us / 1000;
-    return rc;
-}
-
 int bury_recent(struct pg *c, int64_t *out_buried, struct err *e)
 {
-    int64_t now_ms = 0;
+    int64_t now_us = 0;
     *out_buried = 0;
-    if (read_clock(c, &now_ms, e) != 0)
+    if (store_clock(c, &now_us, e) != 0)
         return -1;
+    const int64_t now_ms = now_us / 1000;
     const struct days d = {now_ms - 2 * DAY_MS, now_ms + 1, now_ms - DAY_MS};
     return bury(c, &d, out_buried, e);
 }
@@ -85,10 +78,10 @@ int bury_recent(struct pg *c, int64_t *out_buried, struct err *e)
 int bury_old(struct pg *c, int64_t *out_buried, struct err *e)
 {
     struct due_range *days = NULL;
-    int64_t now_ms = 0;
+    int64_t now_us = 0;
     *out_buried = 0;
-    int n = read_clock(c, &now_ms, e) != 0 ? -1 : partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
-    for (int i = 0; i < n && rc == 0 && days[i].from_ms <= now_ms; i++) {
+    int n = store_clock(c, &now_us, e) != 0 ? -1 : partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
+    for (int i = 0; i < n && rc == 0 && days[i].from_ms <= now_us / 1000; i++) {
         const struct days d = {days[i].from_ms, days[i].to_ms, TIMESTAMP_MIN_MS};
         rc = bury(c, &d, out_buried, e);
         if (rc != 0 && e->kind == ERR_BUSY && !pg_is_broken(c)) { /* a day that is locked: the next time */

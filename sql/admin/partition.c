@@ -13,24 +13,29 @@
 #define AFTER_ALL "message_a" /* behind any digit */
 #define NEAR_DAYS 2           /* without these nothing goes */
 
-int partition_list_load(struct pg *c, struct partition_list *list, struct err *e)
+int partition_list_load(struct pg *c, const char *name, struct partition_list *list, struct err *e)
 {
     struct partition p = {.name = ""};
     const struct pg_rows rows = {
         PG_ROW(PG_TO(p.name), PG_TO(p.attachment), PG_TO(p.parent), PG_TO(p.is_month_table)), &p, sizeof p,
         NULL};
-    list->count = pg_take_all(pg_query(c, sql_query_partition_list, NULL, e), &rows, &list->items, e);
+    list->count =
+        pg_take_all(pg_query(c, sql_query_partition_list, PG_WITH(as_str(name)), e), &rows, &list->items, e);
     for (int i = 0; i < list->count; i++)
         list->items[i].span = partition_span(list->items[i].name);
     return list->count < 0 ? -1 : 0;
 }
 
-const struct partition *partition_list_find(const struct partition_list *list, const char *name)
+int partition_load(struct pg *c, const char *name, struct partition *out, struct err *e)
 {
-    for (int i = 0; i < list->count; i++)
-        if (strcmp(list->items[i].name, name) == 0)
-            return &list->items[i];
-    return NULL;
+    struct partition_list list = {0};
+    if (partition_list_load(c, name, &list, e) != 0)
+        return -1;
+    int found = list.count > 0;
+    if (found)
+        *out = list.items[0];
+    free(list.items);
+    return found;
 }
 
 int partition_begin_alone(struct pg *c, const char *lock_timeout, struct err *e)
@@ -72,21 +77,6 @@ int partition_attach(struct pg *c, const char *parent, const char *name, const s
              name, message_id_format(message_id_floor(span->from_ms), from),
              message_id_format(message_id_floor(span->to_ms), to));
     return pg_exec(c, text, e);
-}
-
-const char *partition_parent(const struct partition_list *list, const struct due_range *month)
-{
-    const char *parent = NULL;
-    for (int i = 0; i < list->count; i++) {
-        const struct partition *p = &list->items[i];
-        if (p->span.from_ms < month->from_ms || p->span.to_ms > month->to_ms)
-            continue;
-        if (p->is_month_table && p->attachment == ATTACHED)
-            return p->name;
-        if (strcmp(p->parent, "message") == 0)
-            parent = "message";
-    }
-    return parent;
 }
 
 /* How many are missing; up to most of them are made. */

@@ -83,23 +83,12 @@ static int attach_days(struct pg *c, const struct partition *month, struct err *
     return rc;
 }
 
-static int64_t table_bytes(struct pg *c, const struct partition *p, struct err *e)
-{
-    char text[100];
-    snprintf(text, sizeof text, "select pg_table_size('postdate.%s')", p->name);
-    PGresult *r = pg_exec_result(c, text);
-    int64_t n =
-        PQresultStatus(r) == PGRES_TUPLES_OK ? strtoll(PQgetvalue(r, 0, 0), NULL, 10) : pg_fail(c, r, e);
-    PQclear(r);
-    return n;
-}
-
 /* Alone, and it was there a moment ago. 1: divided; 0: it need not, or cannot, be; -1: error. */
 static int divide_alone(struct pg *c, const struct partition *p, int64_t today_ms,
                         struct partitions_divided *out, struct err *e)
 {
     char text[200];
-    int64_t bytes = table_bytes(c, p, e);
+    int64_t bytes = pg_number(c, sql_query_partition_size, PG_WITH(as_str(p->name)), e);
     enum partition_division division = partition_division(&p->span, today_ms, bytes);
     if (bytes >= 0 && division == PARTITION_TOO_LARGE)
         snprintf(out->large, sizeof out->large, "%s", p->name);
@@ -122,14 +111,12 @@ static int divide_alone(struct pg *c, const struct partition *p, int64_t today_m
 static int divide(struct pg *c, const struct partition *p, int64_t today_ms, struct partitions_divided *out,
                   struct err *e)
 {
-    struct partition_list now = {0};
+    struct partition now;
     if (partition_begin_alone(c, "500ms", e) != 0)
         return -1;
-    int rc = partition_list_load(c, &now, e);
-    const struct partition *found = rc == 0 ? partition_list_find(&now, p->name) : NULL;
-    if (found && found->attachment == ATTACHED)
-        rc = divide_alone(c, found, today_ms, out, e);
-    free(now.items);
+    int rc = partition_load(c, p->name, &now, e);
+    if (rc > 0)
+        rc = now.attachment == ATTACHED ? divide_alone(c, &now, today_ms, out, e) : 0;
     return partition_end_alone(c, rc < 0 ? -1 : 0, e) == 0 ? rc : -1;
 }
 
@@ -138,7 +125,7 @@ int partitions_divide(struct pg *c, struct partitions_divided *out, struct err *
     struct partition_list list = {0};
     int64_t today_ms;
     *out = (struct partitions_divided){0};
-    if (partition_today(c, &today_ms, e) != 0 || partition_list_load(c, &list, e) != 0)
+    if (partition_today(c, &today_ms, e) != 0 || partition_list_load(c, NULL, &list, e) != 0)
         return -1;
     int rc = 0;
     for (int i = 0; i < list.count && rc == 0; i++) {

@@ -1,59 +1,26 @@
 #include "sql/admin/partition_internal.h"
 
 #include "core/base/timestamp.h"
-#include "core/message/message_id.h"
+#include "sql_embedded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. Looks at indexes and at no
- * more than one row of the table, however large it is: what is not in message_kept was delivered within an
- * hour of its due time. */
+/* 1: holds a row that is live or younger than its retention; 0: none; -1: error. */
 static int holds_needed_rows(struct pg *c, const struct partition *p, const struct retention *r,
                              struct err *e)
 {
-    static const char look[] =
-        "select exists (select from postdate.%1$s where owner is null and settled_at is null and next_at is "
-        "not null)"
-        " or exists (select from postdate.%1$s where owner is not null)"
-        " or exists (select from postdate.%1$s m, postdate.frontier f where m.id > f.to_id and m.next_at is "
-        "null)"
-        " or exists (select from postdate.batch b where b.to_id >= '%6$s' and b.from_id < '%7$s'"
-        " and b.to_id <= coalesce((select x.to_id from postdate.batch x where x.to_id >= '%7$s' order by "
-        "x.to_id limit 1), 'ffffffff-ffff-ffff-ffff-ffffffffffff')"
-        " and (not b.done or b.settled_at > now() - %2$lld * interval '1 ms'))"
-        " or exists (select from postdate.late l where l.from_id < '%7$s' and l.to_id >= '%6$s')"
-        " or exists (select from "
-        "unnest('{delivered,failed,cancelled,superseded,expired}'::postdate.message_state[],"
-        " array[%2$lld, %3$lld, %4$lld, %4$lld, %3$lld]::int8[]) k (state, ms) where exists"
-        " (select from postdate.%1$s m where m.state = k.state and m.settled_at > now() - k.ms * interval '1 "
-        "ms'"
-        " and m.settled_at is not null and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 "
-        "hour')))"
-        " or (exists (select from postdate.%1$s) and timestamptz 'epoch' + %5$lld * interval '1 ms' + "
-        "interval '1 hour'"
-        " > now() - %2$lld * interval '1 ms')";
-    char text[2200], from[MESSAGE_ID_TEXT_SIZE], to[MESSAGE_ID_TEXT_SIZE];
-    message_id_format(message_id_floor(p->span.from_ms), from);
-    message_id_format(message_id_floor(p->span.to_ms), to);
-    /* cppcheck takes the numbered conversions in the order in which they stand */
-    // cppcheck-suppress [invalidPrintfArgType_s, invalidPrintfArgType_sint]
-    snprintf(text, sizeof text, look, p->name, (long long)r->delivered_ms, (long long)r->failed_ms,
-             (long long)r->cancelled_ms, (long long)p->span.to_ms, from, to);
-    PGresult *result = pg_exec_result(c, text);
-    int rc = PQresultStatus(result) == PGRES_TUPLES_OK ? strcmp(PQgetvalue(result, 0, 0), "t") == 0
-                                                       : pg_fail(c, result, e);
-    PQclear(result);
-    return rc;
+    return (int)pg_number(
+        c, sql_query_partition_needed,
+        PG_WITH(as_str(p->name), as_int8(r->delivered_ms), as_int8(r->failed_ms), as_int8(r->cancelled_ms)),
+        e);
 }
 
-static bool has_partitions(const struct partition_list *list, const struct partition *month)
+/* Of a table of a month. 1 or 0; -1: error. */
+static int has_partitions(struct pg *c, const struct partition *month, struct err *e)
 {
-    for (int i = 0; i < list->count; i++)
-        if (strcmp(list->items[i].parent, month->name) == 0)
-            return true;
-    return false;
+    return (int)pg_number(c, sql_query_partition_has, PG_WITH(as_str(month->name)), e);
 }
 
 static int detach_partition(struct pg *c, const struct partition *p, struct err *e)
@@ -66,45 +33,39 @@ static int detach_partition(struct pg *c, const struct partition *p, struct err 
     return pg_exec(c, text, e);
 }
 
-static int attach_again(struct pg *c, const struct partition_list *list, const struct partition *p,
-                        struct err *e)
+/* To the table of its month, or where that is gone by now, to the whole. */
+static int attach_again(struct pg *c, const struct partition *p, struct err *e)
 {
-    const struct due_range month = partition_month(p->span.from_ms);
-    const char *parent = partition_parent(list, &month);
-    return partition_attach(c, parent ? parent : "message", p->name, &p->span, e);
+    char parent[PARTITION_NAME_SIZE] = "message";
+    return pg_ask(c, sql_query_partition_parent, PG_WITH(as_str(p->name)), PG_ROW(PG_TO(parent)), e) == 0
+               ? partition_attach(c, parent, p->name, &p->span, e)
+               : -1;
 }
 
 /* As it is now that nobody else makes or drops partitions. A row may have come to life between the look and
  * the detach; nobody can reach the table any more, so this look is final. */
 static int drop_loose(struct pg *c, const char *name, const struct retention *r, struct err *e)
 {
-    struct partition_list list = {0};
+    struct partition p;
     char text[160];
-    int dropped = 0, rc = partition_list_load(c, &list, e);
-    const struct partition *p = rc == 0 ? partition_list_find(&list, name) : NULL;
-    if (p && p->attachment == LOOSE) {
-        int needed = p->is_month_table ? has_partitions(&list, p) : holds_needed_rows(c, p, r, e);
-        dropped = needed == 0;
-        snprintf(text, sizeof text, "select postdate.recur_keep('%1$s'); drop table postdate.%1$s", name);
-        if (p->is_month_table)
-            snprintf(text, sizeof text, "drop table postdate.%s", name);
-        rc = needed < 0 ? -1 : needed ? attach_again(c, &list, p, e) : pg_exec(c, text, e);
-    }
-    free(list.items);
-    return rc == 0 ? dropped : -1;
+    int found = partition_load(c, name, &p, e);
+    if (found <= 0 || p.attachment != LOOSE)
+        return found < 0 ? -1 : 0;
+    int needed = p.is_month_table ? has_partitions(c, &p, e) : holds_needed_rows(c, &p, r, e);
+    snprintf(text, sizeof text, "select postdate.recur_keep('%1$s'); drop table postdate.%1$s", name);
+    if (p.is_month_table)
+        snprintf(text, sizeof text, "drop table postdate.%s", name);
+    int rc = needed < 0 ? -1 : needed ? attach_again(c, &p, e) : pg_exec(c, text, e);
+    return rc == 0 ? needed == 0 : -1;
 }
 
 /* Is another session at the same partition? */
 static bool has_changed(struct pg *c, const struct partition *p)
 {
-    struct partition_list list = {0};
+    struct partition now;
     struct err ignored;
-    if (pg_is_broken(c) || partition_list_load(c, &list, &ignored) != 0)
-        return false;
-    const struct partition *now = partition_list_find(&list, p->name);
-    bool changed = !now || now->attachment != p->attachment;
-    free(list.items);
-    return changed;
+    int found = pg_is_broken(c) ? -1 : partition_load(c, p->name, &now, &ignored);
+    return found == 0 || (found > 0 && now.attachment != p->attachment);
 }
 
 /* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next
@@ -134,15 +95,16 @@ int partitions_drop_settled(struct pg *c, const struct retention *r, int *droppe
     struct partition_list list = {0};
     struct err first = {0};
     *dropped = 0;
-    if (partition_today(c, &today_ms, e) != 0 || partition_list_load(c, &list, e) != 0)
+    if (partition_today(c, &today_ms, e) != 0 || partition_list_load(c, NULL, &list, e) != 0)
         return -1;
     int rc = pg_exec(c, "set statement_timeout = '60s'", e);
     for (int i = 0; i < list.count && rc == 0; i++) {
         struct partition *p = &list.items[i];
         bool past = p->span.to_ms < today_ms && p->span.to_ms + least_ms < today_ms + DAY_MS;
-        if ((!past && p->attachment == ATTACHED) || (p->is_month_table && has_partitions(&list, p)))
+        if (!past && p->attachment == ATTACHED)
             continue;
-        int done = drop_if_settled(c, p, r, e);
+        int kept = p->is_month_table ? has_partitions(c, p, e) : 0;
+        int done = kept != 0 ? (kept < 0 ? -1 : 0) : drop_if_settled(c, p, r, e);
         *dropped += done == 1;
         if (done < 0) { /* each by itself: one that is locked must not keep the others */
             err_wrap(e, "postdate.%s", p->name);

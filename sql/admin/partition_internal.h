@@ -19,12 +19,10 @@ struct partition_list {
     int count;
 };
 
-int partition_list_load(struct pg *c, struct partition_list *list, struct err *e);
-const struct partition *partition_list_find(const struct partition_list *list, const char *name);
-
-/* What a partition of that month belongs to: its table; where days are attached to `message` itself, that;
- * NULL: there is none of that month yet. */
-const char *partition_parent(const struct partition_list *list, const struct due_range *month);
+/* name NULL: all. */
+int partition_list_load(struct pg *c, const char *name, struct partition_list *list, struct err *e);
+/* As it is now. 1; 0: it is gone; -1: error. */
+int partition_load(struct pg *c, const char *name, struct partition *out, struct err *e);
 
 /* Begins a transaction that alone makes, divides or drops partitions; it ends it, too, with rc (0: commit).
  */

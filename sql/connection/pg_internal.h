@@ -93,6 +93,8 @@ void pg_array_null(struct buf *b);
 /* What libpq makes of an URL or conninfo string; the caller frees it with PQconninfoFree. NULL with
  * ERR_CONFIG, and a text that quotes nothing that may be part of a password. */
 PQconninfoOption *pg_url_parse(const char *url, struct err *e);
+/* "": it is not set. options: may be NULL. */
+const char *pg_option(const PQconninfoOption *options, const char *keyword);
 /* Text in one line, cut to out_size. */
 void pg_one_line(const char *text, char *out, size_t out_size);
 

@@ -58,12 +58,9 @@ static void find_root(PGconn *conn, char *out, size_t out_size)
 {
     const char *home = getenv("HOME");
     PQconninfoOption *options = PQconninfo(conn);
-    out[0] = '\0';
-    if (home)
+    snprintf(out, out_size, "%s", pg_option(options, "sslrootcert"));
+    if (out[0] == '\0' && home)
         snprintf(out, out_size, "%s/.postgresql/root.crt", home);
-    for (const PQconninfoOption *o = options; o && o->keyword; o++)
-        if (strcmp(o->keyword, "sslrootcert") == 0 && o->val && *o->val)
-            snprintf(out, out_size, "%s", o->val);
     PQconninfoFree(options);
 }
 

@@ -115,30 +115,36 @@ int pg_url_check(const char *url, struct err *e)
     return options ? 0 : -1;
 }
 
+const char *pg_option(const PQconninfoOption *options, const char *keyword)
+{
+    for (const PQconninfoOption *o = options; o && o->keyword; o++)
+        if (strcmp(o->keyword, keyword) == 0)
+            return o->val ? o->val : "";
+    return "";
+}
+
 /* Itself, or by naming a service. */
 static bool names_user(const char *url)
 {
-    bool found = false;
     PQconninfoOption *options = PQconninfoParse(url, NULL);
-    for (const PQconninfoOption *o = options; o && o->keyword; o++)
-        found |= (strcmp(o->keyword, "user") == 0 || strcmp(o->keyword, "service") == 0) && o->val && *o->val;
+    bool found = *pg_option(options, "user") || *pg_option(options, "service");
     PQconninfoFree(options);
     return found;
+}
+
+/* The first that is there, and not empty. */
+static const char *first_of(const char *a, const char *b, const char *c)
+{
+    return a && *a ? a : b && *b ? b : c;
 }
 
 void pg_url_names(const char *url, const char *default_user, char role[PG_NAME_SIZE],
                   char database[PG_NAME_SIZE])
 {
-    const char *user = getenv("PGUSER"), *name = getenv("PGDATABASE");
     PQconninfoOption *options = PQconninfoParse(url, NULL);
-    for (const PQconninfoOption *o = options; o && o->keyword; o++) {
-        if (o->val && *o->val && strcmp(o->keyword, "user") == 0)
-            user = o->val;
-        else if (o->val && *o->val && strcmp(o->keyword, "dbname") == 0)
-            name = o->val;
-    }
-    snprintf(role, PG_NAME_SIZE, "%s", user && *user ? user : default_user);
-    snprintf(database, PG_NAME_SIZE, "%s", name && *name ? name : role);
+    snprintf(role, PG_NAME_SIZE, "%s", first_of(pg_option(options, "user"), getenv("PGUSER"), default_user));
+    snprintf(database, PG_NAME_SIZE, "%s",
+             first_of(pg_option(options, "dbname"), getenv("PGDATABASE"), role));
     PQconninfoFree(options);
 }
 
@@ -161,10 +167,8 @@ static bool is_loopback(const char *address)
 /* Is the server's certificate checked against its authority and its name? */
 static bool verifies_server(PGconn *conn)
 {
-    bool full = false;
     PQconninfoOption *options = PQconninfo(conn);
-    for (const PQconninfoOption *o = options; o && o->keyword; o++)
-        full |= strcmp(o->keyword, "sslmode") == 0 && o->val && strcmp(o->val, "verify-full") == 0;
+    bool full = strcmp(pg_option(options, "sslmode"), "verify-full") == 0;
     PQconninfoFree(options);
     return full;
 }

@@ -28,7 +28,7 @@ void dead_params(struct pg_params *p, const struct dead_page *page)
          page->before_us ? as_int8(page->before_us) : as_null(), as_int4(page->limit)}};
 }
 
-/* The columns that dead_list.sql and dead_show.sql begin with; views into the result. */
+/* Views into the result. */
 static void read_record(const PGresult *r, int row, struct dead_letter_record *out)
 {
     *out = (struct dead_letter_record){.id = pg_id(r, row, 0),
@@ -36,7 +36,7 @@ static void read_record(const PGresult *r, int row, struct dead_letter_record *o
                                        .exchange = pg_bytes(r, row, 2),
                                        .routing_key = pg_bytes(r, row, 3),
                                        .failed = pg_int4(r, row, 5),
-                                       .died_us = pg_is_null(r, row, 6) ? -1 : pg_time_us(r, row, 6),
+                                       .died_us = pg_int8(r, row, 6),
                                        .expires_ms = pg_time_ms(r, row, 7),
                                        .body_size = pg_int8(r, row, 8),
                                        .next_ms = -1};
@@ -159,25 +159,20 @@ static int read_attempts(struct pg *c, struct pg_params *p, struct arena *a, str
 
 static int read_whole(const PGresult *r, struct arena *a, struct dead_letter_record *out, struct err *e)
 {
-    struct bytes *const to[] = {&out->queue, &out->exchange,   &out->routing_key,
-                                &out->error, &out->properties, &out->body};
-    read_record(r, 0, out);
-    out->properties = pg_bytes(r, 0, 9);
-    out->body = pg_bytes(r, 0, 10);
-    out->error = pg_bytes(r, 0, 14);
-    out->has_message = !pg_is_null(r, 0, 11);
-    if (out->has_message)
-        out->message = pg_id(r, 0, 11);
-    out->state = out->died_us >= 0 ? DEAD_DEAD : pg_bool(r, 0, 13) ? DEAD_WAITING : DEAD_RETURNED;
-    if (out->state == DEAD_WAITING)
-        out->next_ms = pg_time_ms(r, 0, 12);
-    for (size_t i = 0; i < sizeof to / sizeof to[0]; i++) {
-        struct bytes v = *to[i];
-        *to[i] = arena_copy(a, v);
-        if (v.len && !to[i]->data)
-            return err_set(e, ERR_BUG, "a dead letter of more than %zu bytes does not fit into memory",
-                           a->limit);
-    }
+    bool waits, kept;
+    *out = (struct dead_letter_record){.next_ms = -1};
+    kept =
+        pg_read(r, 0,
+                PG_ROW(PG_TO(out->id), PG_TO(out->queue), PG_TO(out->exchange), PG_TO(out->routing_key),
+                       PG_TO(out->reason), PG_TO(out->failed), PG_TO(out->died_us), PG_TIME(out->expires_ms),
+                       PG_TO(out->body_size), PG_TO(out->properties), PG_TO(out->body), PG_TO(out->error),
+                       PG_TO(out->message), PG_TO(out->has_message), PG_TO(waits), PG_TIME(out->next_ms)),
+                a);
+    if (!kept)
+        return err_set(e, ERR_BUG, "a dead letter of more than %zu bytes does not fit into memory", a->limit);
+    out->state = out->died_us >= 0 ? DEAD_DEAD : waits ? DEAD_WAITING : DEAD_RETURNED;
+    if (out->state != DEAD_WAITING)
+        out->next_ms = -1;
     return 0;
 }
 

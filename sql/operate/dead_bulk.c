@@ -23,7 +23,7 @@ static int walk(struct bulk *b, bool counts_only, struct err *e)
 {
     struct operate_chunks *w = &b->chunks;
     struct dead_position at = {0};
-    char queue[256]; /* what `at` points to */
+    char queue[256] = ""; /* what `at` points to */
     int rc = 1;
     w->counts = counts_only;
     operate_chunks_begin(w);

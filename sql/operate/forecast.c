@@ -301,31 +301,7 @@ static bool rest_after(const struct forecast_pace *pace, int64_t *began_ms)
     return on;
 }
 
-/* A day that somebody has locked: the next round will do. */
-static int skip_day(struct pg *c, const char *round, struct err *e)
-{
-    return pg_do(c, sql_query_forecast_skip, PG_WITH(as_str(round)), e) == 0 ? 1 : -1;
-}
-
-/* 1: there is more. */
-static int count_piece(struct pg *c, const char *round, int *singly, struct err *e)
-{
-    int32_t days = *singly > 0 ? 1 : COUNT_DAYS;
-    int64_t more =
-        pg_number(c, sql_query_forecast_count, PG_WITH(as_str(round), as_int4(days), as_int8(COUNT_ROWS)), e);
-    if (more < 0 && !pg_is_locked_out(c))
-        return -1;
-    *singly -= *singly > 0;
-    if (more >= 0)
-        return more > 0;
-    err_clear(e);
-    if (days == 1)
-        return skip_day(c, round, e);
-    *singly = COUNT_DAYS; /* one of these days is locked */
-    return 1;
-}
-
-int forecast_count(struct pg *c, int *singly, const struct forecast_pace *pace, struct err *e)
+int forecast_count(struct pg *c, const struct forecast_pace *pace, struct err *e)
 {
     static const char *const rounds[] = {"soon", "all"};
     int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms;
@@ -336,7 +312,8 @@ int forecast_count(struct pg *c, int *singly, const struct forecast_pace *pace, 
         until_ms +=
             pace->limit_ms / 2; /* else millions that are due soon would leave nothing for the others */
         while (more > 0 && now_ms < until_ms) {
-            more = count_piece(c, rounds[i], singly, e);
+            more = (int)pg_number(c, sql_query_forecast_count,
+                                  PG_WITH(as_str(rounds[i]), as_int4(COUNT_DAYS), as_int8(COUNT_ROWS)), e);
             if (!rest_after(pace, &now_ms))
                 return more < 0 ? -1 : 0;
         }

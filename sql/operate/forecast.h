@@ -73,8 +73,7 @@ struct forecast_pace {
     void *resting;
 };
 
-/* Counts what waits, some ms at a time, and rests three times as long: it is not to be felt. *singly: so many
- * pieces are one day each, for somebody has one of them locked; begins with 0, for each session. */
-int forecast_count(struct pg *c, int *singly, const struct forecast_pace *pace, struct err *e);
+/* Counts what waits, some ms at a time, and rests three times as long: it is not to be felt. */
+int forecast_count(struct pg *c, const struct forecast_pace *pace, struct err *e);
 
 #endif

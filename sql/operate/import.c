@@ -227,53 +227,39 @@ int import_asleep(struct pg *c, const struct import_place *place, struct import_
     return n;
 }
 
-static void keep_hash(struct import_row *row, struct bytes hash)
+/* Columns as in sql/query/import_read.sql. */
+static int take_rows(PGresult *r, bool awake, struct arena *a, struct import_row *rows, struct err *e)
 {
-    if (hash.len == sizeof row->hash)
-        memcpy(row->hash, hash.data, sizeof row->hash);
+    int n = r ? PQntuples(r) : -1;
+    bool kept = true;
+    for (int i = 0; i < n && kept; i++) {
+        struct import_row *row = &rows[i];
+        struct bytes hash = {0};
+        *row = (struct import_row){.awake = awake};
+        kept = pg_read(r, i,
+                       PG_ROW(PG_TO(row->id), PG_TIME(row->due_ms), PG_TO(row->source), PG_TO(row->exchange),
+                              PG_TO(row->routing_key), PG_TO(row->properties), PG_TO(row->body),
+                              PG_TO(row->message), PG_TO(hash)),
+                       a);
+        if (kept && hash.len == sizeof row->hash)
+            memcpy(row->hash, hash.data, sizeof row->hash);
+    }
+    PQclear(r);
+    return kept ? n : err_set(e, ERR_BUG, "out of memory for messages of an import");
 }
 
 int import_read(struct pg *c, const struct message_id *ids, size_t count, struct arena *a,
                 struct import_row *rows, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_import_read, PG_WITH(as_ids(ids, count)), e);
-    if (!r)
-        return -1;
-    int n = PQntuples(r);
-    bool kept = true;
-    for (int i = 0; i < n && kept; i++) {
-        struct import_row *row = &rows[i];
-        *row = (struct import_row){0};
-        kept = pg_read(r, i,
-                       PG_ROW(PG_TO(row->id), PG_TIME(row->due_ms), PG_TO(row->source), PG_TO(row->exchange),
-                              PG_TO(row->routing_key), PG_TO(row->properties), PG_TO(row->body)),
-                       a);
-        keep_hash(row, pg_bytes(r, i, 7));
-    }
-    PQclear(r);
-    return kept ? n : err_set(e, ERR_BUG, "out of memory for messages that are asleep");
+    return take_rows(pg_query(c, sql_query_import_read, PG_WITH(as_ids(ids, count)), e), false, a, rows, e);
 }
 
 int import_proof(struct pg *c, struct bytes node, struct message_id after, struct arena *a,
                  struct import_row *rows, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_import_proof,
-                           PG_WITH(as_bytes(node), as_id(after), as_int4(IMPORT_PROOF_ROWS)), e);
-    if (!r)
-        return -1;
-    int n = PQntuples(r);
-    bool kept = true;
-    for (int i = 0; i < n && kept; i++) {
-        struct import_row *row = &rows[i];
-        *row = (struct import_row){.awake = true};
-        kept = pg_read(r, i,
-                       PG_ROW(PG_TO(row->id), PG_TO(row->message), PG_TIME(row->due_ms), PG_TO(row->source),
-                              PG_TO(row->exchange)),
-                       a);
-        keep_hash(row, pg_bytes(r, i, 5));
-    }
-    PQclear(r);
-    return kept ? n : err_set(e, ERR_BUG, "out of memory for the proof of an import");
+    return take_rows(pg_query(c, sql_query_import_proof,
+                              PG_WITH(as_bytes(node), as_id(after), as_int4(IMPORT_PROOF_ROWS)), e),
+                     true, a, rows, e);
 }
 
 int import_has_proof(struct pg *c, struct bytes node, struct err *e)

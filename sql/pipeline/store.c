@@ -118,6 +118,7 @@ static int read_cell(struct pg *c, struct err *e)
 {
     if (c->cell_is_read)
         return 0;
+    c->cell = -1;
     c->cell_is_read = pg_ask(c, sql_query_store_cell, NULL, PG_ROW(PG_TO(c->cell)), e) == 0;
     return c->cell_is_read ? 0 : -1;
 }

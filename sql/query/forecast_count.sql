@@ -1,1 +1,1 @@
-select postdate.forecast_count($1::text, $2::int, $3::bigint)
+select postdate.forecast_piece($1::text, $2::int, $3::bigint)

@@ -13,10 +13,6 @@ create table postdate.key (
 create index key_due on postdate.key (due);
 create index key_key on postdate.key (key);
 
-create function postdate.key_named(exchange text, key text) returns uuid language sql stable as $$
-    select k.id from postdate.key k where k.exchange = key_named.exchange and k.key = key_named.key
-$$;
-
 -- How a key stands: free, live, claimed (can't be replaced any more), delivered (and remembered).
 create function postdate.key_standing(id uuid, key_memory_ms bigint) returns text language plpgsql as $$
 declare

@@ -24,7 +24,19 @@ begin
     end if;
 end $$;
 
--- One message. Answers as the key rules say: the new id, or the id of the message that was kept.
+-- Answers as the key rules say: the new id, or the id of the message that was kept.
+create function postdate.draft_store(d postdate.draft, s postdate.settings, now_at timestamptz) returns uuid language plpgsql as $$
+declare
+    kept uuid := case when d.key is not null then postdate.key_take(d, s) end;
+begin
+    if kept is not null then return kept; end if;
+    insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
+    values (d.due, postdate.next_at_of(d.due, d.hold, postdate.fence_for_store()), now_at, d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline);
+    perform postdate.after_write(s, d.due, now_at);
+    return d.id;
+end $$;
+
+-- One message.
 create function postdate.accept(routing_key text, body bytea, body_kind "char", delay interval, due_at timestamptz, exchange text, headers jsonb,
                                 properties jsonb, key text, on_conflict text, hold text, deadline timestamptz, spread interval)
 returns uuid language plpgsql as $$
@@ -32,7 +44,6 @@ declare
     s postdate.settings;
     d postdate.draft;
     now_at timestamptz := clock_timestamp();
-    kept uuid;
 begin
     if (delay is null) = (due_at is null) then
         perform postdate.refuse(case when delay is null then 'the due time is missing' else 'the due time is given twice' end,
@@ -41,14 +52,7 @@ begin
     select * into strict s from postdate.settings;
     d := postdate.draft_make(s, now_at, routing_key, body, body_kind, coalesce(due_at, now_at + delay), exchange, headers, properties, key, on_conflict, hold);
     if spread is not null or deadline is not null then d := postdate.draft_times(d, s, now_at, spread, properties ->> 'message_id', deadline); end if;
-    if d.key is not null then
-        kept := postdate.key_take(d, s);
-        if kept is not null then return kept; end if;
-    end if;
-    insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
-    values (d.due, postdate.next_at_of(d.due, d.hold, postdate.fence_for_store()), now_at, d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline);
-    perform postdate.after_write(s, d.due, now_at);
-    return d.id;
+    return postdate.draft_store(d, s, now_at);
 end $$;
 
 -- Of a body of each type.

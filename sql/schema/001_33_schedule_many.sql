@@ -127,11 +127,7 @@ declare
     detail text;
     hint text;
 begin
-    id := postdate.key_take(d, s);
-    if id is not null then return; end if;
-    insert into postdate.message (due, next_at, created_at, id, hold, exchange, routing_key, key, properties, properties_json, body, deadline)
-    values (d.due, postdate.next_at_of(d.due, d.hold, postdate.fence_for_store()), clock_timestamp(), d.id, d.hold, d.exchange, d.routing_key, d.key, d.properties, d.properties_json, d.body, d.deadline);
-    id := d.id;
+    id := postdate.draft_store(d, s, clock_timestamp());
 exception when unique_violation or object_not_in_prerequisite_state then
     get stacked diagnostics error = message_text, detail = pg_exception_detail, hint = pg_exception_hint;
     id := null;
@@ -190,7 +186,7 @@ begin
     end if;
     -- Those whose key was taken, in the order of the keys, too.
     for r in
-        select o::integer as ordinal, d.due
+        select o::integer as ordinal
           from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, deadline, o)
           left join unnest(stored) i (id) on i.id = d.id
          where d.id is not null and i.id is null
@@ -200,7 +196,6 @@ begin
         kept[r.ordinal] := a.id;
         refused[r.ordinal] := a.error;
         decided[r.ordinal] := true;
-        perform postdate.after_write(s, r.due, now_at);
     end loop;
     return query
         select d.o::integer, case when decided[d.o] then kept[d.o] else d.id end, case when decided[d.o] then refused[d.o] when d.id is null then p.errors[d.o] end

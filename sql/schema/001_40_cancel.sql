@@ -51,7 +51,7 @@ create function postdate.cancel_key(key text, exchange text default null) return
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     place text := coalesce(cancel_key.exchange, (select s.exchange from postdate.settings s));
-    holder uuid := postdate.key_named(place, cancel_key.key);
+    holder uuid := (select k.id from postdate.key k where k.exchange = place and k.key = cancel_key.key);
 begin
     return case when holder is null then 'not_found' else postdate.cancel(holder) end;
 end $$;

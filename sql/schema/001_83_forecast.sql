@@ -103,10 +103,15 @@ begin
     return true;
 end $$;
 
--- Goes on with the next day: this one is locked by somebody, and stays as it was.
-create function postdate.forecast_skip(round text) returns void language sql as $$
+-- The same around days that somebody has locked: such a one stays as it was, and the next round will do.
+create function postdate.forecast_piece(round text, days integer, most bigint) returns boolean language plpgsql as $$
+begin
+    return postdate.forecast_count(round, days, most);
+exception when lock_not_available then
+    if days > 1 then return postdate.forecast_piece(round, 1, most); end if;
     update postdate.forecast_round x
        set began_at = coalesce(x.began_at, now()), exchanges = '{}', n = '{}', minute = d.next, id = postdate.id_floor(d.next)
       from (select date_trunc('day', coalesce(y.minute, now()), 'UTC') + interval '1 day' as next from postdate.forecast_round y where y.name = round) d
-     where x.name = round
-$$;
+     where x.name = round;
+    return true;
+end $$;

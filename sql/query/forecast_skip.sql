@@ -1,1 +1,0 @@
-select postdate.forecast_skip($1::text)

@@ -1,0 +1,1 @@
+select exists (select from postdate.partition where parent = $1::text)
