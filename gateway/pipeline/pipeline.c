@@ -75,18 +75,6 @@ static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
     return inflight_without_content(h);
 }
 
-void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
-{
-    if (h->relayed && outcome == SETTLE_IN_DOUBT) {
-        h->in_doubt = true;
-        h->attempts++;
-    }
-    if (!keep_relayed(p, h, outcome))
-        pipeline_settle_now(p, h, outcome);
-    else if (outcome == SETTLE_IN_DOUBT)
-        metrics_add(&p->runtime->metrics, METRIC_IN_DOUBT, 1);
-}
-
 static void note_lateness(struct runtime *rt, struct inflight *h)
 {
     int64_t now_us = runtime_now_us(rt);
@@ -95,12 +83,17 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
     if (h->rated)
         metrics_observe(&rt->metrics.rate_waited, (h->at_ms - h->message.due_ms) * 1000);
     metrics_observe(&rt->metrics.lateness, h->late_us);
-    if (inflight_is_again(h))
+    bool again = inflight_is_again(h);
+    if (again)
         metrics_observe(&rt->metrics.since_attempt, h->later_us);
-    metrics_slo(&rt->metrics, h->late_us <= rt->config->slo.late_ms * 1000, inflight_is_again(h));
+    enum metric slo = h->late_us > rt->config->slo.late_ms * 1000
+                          ? (again ? METRIC_SLO_LATE_AGAIN : METRIC_SLO_LATE_FIRST)
+                          : (again ? METRIC_SLO_AGAIN : METRIC_SLO_FIRST);
+    metrics_add(&rt->metrics, slo, 1);
 }
 
-void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+/* Also a relayed one, which has to go back to the database now. */
+static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
     static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
                                   [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
@@ -120,6 +113,18 @@ void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kin
     else if (outcome == SETTLE_DELIVERED && !h->receipt)
         delivered_ring_add(&p->delivered, h->message.id, clock_monotonic_ms());
     result_queue_put(&p->results, h);
+}
+
+void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+{
+    if (h->relayed && outcome == SETTLE_IN_DOUBT) {
+        h->in_doubt = true;
+        h->attempts++;
+    }
+    if (!keep_relayed(p, h, outcome))
+        settle_now(p, h, outcome);
+    else if (outcome == SETTLE_IN_DOUBT)
+        metrics_add(&p->runtime->metrics, METRIC_IN_DOUBT, 1);
 }
 
 bool pipeline_is_behind(struct pipeline *p)
@@ -150,7 +155,7 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
     if (v == RELAY_PUBLISH)
         return true;
     if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
-        pipeline_settle_now(p, h, SETTLE_RELEASE);
+        settle_now(p, h, SETTLE_RELEASE);
         return false;
     }
     inflight_free(h);

@@ -50,8 +50,6 @@ bool pipeline_is_half_full(const struct pipeline *p);
 /* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again
  * stays. */
 void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
-/* The same for a relayed one that has to go back to the database now. */
-void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
 /* May h, a relayed message, be published now? False: it has been dealt with. */
 bool pipeline_may_publish(struct pipeline *p, struct inflight *h);
 /* RabbitMQ closed a channel over a message, perhaps because its body has so many bytes: it has a limit
