@@ -23,8 +23,6 @@ void due_queue_close(struct due_queue *q)
     for (struct inflight *h; (h = due_heap_pop(&q->heap)) != NULL;)
         inflight_free(h);
     due_heap_free(&q->heap);
-    notifier_close(&q->notifier);
-    pthread_mutex_destroy(&q->lock);
 }
 
 int due_queue_push(struct due_queue *q, struct inflight *h)
@@ -94,8 +92,6 @@ void result_queue_close(struct result_queue *q)
         inflight_free(h);
     }
     q->first = NULL;
-    pthread_cond_destroy(&q->came);
-    pthread_mutex_destroy(&q->lock);
 }
 
 bool result_queue_behind(const struct result_queue *q)

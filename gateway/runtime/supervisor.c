@@ -90,7 +90,7 @@ struct thread {
 #define PUBLISHER(of, as) .run = publisher_thread, .arg = AT(of), SEES_ALL(of), .ends_with = STOP_PUBLISHERS, .role = &(as)
 static const struct thread threads[] = {
     {.run = once_thread,            .arg = AT(once),            SEES_ALL(once),
-     .ends_with = STOP_INTAKE,      .needs_once = true},
+     .ends_with = STOP_LEASE_KEEPER, .needs_once = true},
     {.run = lease_keeper_thread,    .arg = AT(lease_keeper),    SEES_CLAIMED(lease_keeper),
      .ends_with = STOP_LEASE_KEEPER, .up = UP_LEASE_KEEPER,     .notifier = AT(lease.notifier)},
     {.run = take_over_thread,       .arg = AT(take_over),       SEES_RUNTIME(take_over), .lease = AT(take_over.lease),
@@ -185,15 +185,6 @@ static int open_notifiers(struct supervisor *s, struct err *e)
     return notifier_open(&s->notifier, e) != 0 ? -1 : notifier_open(&s->control_notifier, e);
 }
 
-static void close_notifiers(struct supervisor *s)
-{
-    for (size_t i = 0; i < THREADS; i++)
-        if (has_own_notifier(&threads[i]))
-            notifier_close(member_at(s, threads[i].notifier));
-    notifier_close(&s->notifier);
-    notifier_close(&s->control_notifier);
-}
-
 static int open_parts(struct supervisor *s, struct err *e)
 {
     const struct config *c = s->options->config;
@@ -221,8 +212,6 @@ static void close_parts(struct supervisor *s)
     pipeline_close(&s->pipeline);
     exchange_cache_close(&s->exchanges);
     destination_cache_close(&s->destinations);
-    close_notifiers(s);
-    lease_close(&s->lease);
     runtime_close(&s->runtime);
 }
 
@@ -392,7 +381,6 @@ int supervisor_run(const struct supervisor_options *o)
         code = err_exit_code(&e);
     }
     stop_threads(s);
-    signals_end(&s->signals);
     close_parts(s);
     if (atomic_load(&s->runtime.code) != 0)
         code = atomic_load(&s->runtime.code);
