@@ -212,7 +212,7 @@ static void close_parts(struct supervisor *s)
     pipeline_close(&s->pipeline);
     exchange_cache_close(&s->exchanges);
     destination_cache_close(&s->destinations);
-    runtime_close(&s->runtime);
+    broker_hosts_free(s->runtime.hosts);
 }
 
 static void no_threads(void)
