@@ -60,7 +60,7 @@ size_t delivered_ring_take(struct delivered_ring *ring, const struct delivered_u
 
 /* --- the pipeline */
 
-int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
+void pipeline_open(struct pipeline *p, struct runtime *rt)
 {
     p->runtime = rt;
     rt->metrics.held_messages = &p->claimed.count;
@@ -69,10 +69,10 @@ int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
     delivered_ring_open(&p->delivered);
     relay_book_init(&p->book, rt->config->handover.grace_ms);
     rates_open(&p->rates);
-    if (due_queue_open(&p->fast, e) != 0 || due_queue_open(&p->serial, e) != 0 ||
-        due_queue_open(&p->patient, e) != 0)
-        return -1;
-    return due_queue_open(&p->handover, e);
+    due_queue_open(&p->fast);
+    due_queue_open(&p->serial);
+    due_queue_open(&p->patient);
+    due_queue_open(&p->handover);
 }
 
 void pipeline_close(struct pipeline *p)

@@ -67,8 +67,8 @@ struct pipeline {
     atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
 };
 
-/* The relay's notifiers are the supervisor's to open. */
-int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e);
+/* All notifiers are the supervisor's to open. */
+void pipeline_open(struct pipeline *p, struct runtime *rt);
 void pipeline_close(struct pipeline *p); /* frees what is still in it */
 
 /* Is half of the memory for what was claimed taken? Then nothing is handed over: deliveries come first. */

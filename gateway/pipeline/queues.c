@@ -11,11 +11,10 @@
 
 /* --- before a publisher */
 
-int due_queue_open(struct due_queue *q, struct err *e)
+void due_queue_open(struct due_queue *q)
 {
-    pthread_mutex_init(&q->lock, NULL);
+    *q = (struct due_queue){.lock = PTHREAD_MUTEX_INITIALIZER};
     due_heap_init(&q->heap);
-    return notifier_open(&q->notifier, e);
 }
 
 void due_queue_close(struct due_queue *q)

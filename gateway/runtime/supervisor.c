@@ -171,16 +171,10 @@ static void share_parts(struct supervisor *s, const struct thread *t)
         *(struct handover **)member_at(s, t->handover) = &s->handover;
 }
 
-/* A publisher's is that of its due queue, which opens it. */
-static bool has_own_notifier(const struct thread *t)
-{
-    return t->notifier && !t->role;
-}
-
 static int open_notifiers(struct supervisor *s, struct err *e)
 {
     for (size_t i = 0; i < THREADS; i++)
-        if (has_own_notifier(&threads[i]) && notifier_open(member_at(s, threads[i].notifier), e) != 0)
+        if (threads[i].notifier && notifier_open(member_at(s, threads[i].notifier), e) != 0)
             return -1;
     return notifier_open(&s->notifier, e) != 0 ? -1 : notifier_open(&s->control_notifier, e);
 }
@@ -188,8 +182,9 @@ static int open_notifiers(struct supervisor *s, struct err *e)
 static int open_parts(struct supervisor *s, struct err *e)
 {
     const struct config *c = s->options->config;
-    if (runtime_open(&s->runtime, c, e) != 0 || pipeline_open(&s->pipeline, &s->runtime, e) != 0)
+    if (runtime_open(&s->runtime, c, e) != 0)
         return -1;
+    pipeline_open(&s->pipeline, &s->runtime);
     s->runtime.cells = s->options->cells;
     if (exchange_cache_open(&s->exchanges) != 0 || destination_cache_open(&s->destinations) != 0)
         return err_set(e, ERR_BUG, "out of memory");
@@ -274,10 +269,6 @@ static void close_http(struct supervisor *s)
     control_close(s->control);
     executor_close(s->executor);
     tokens_close(s->tokens);
-    s->http = NULL;
-    s->control = NULL;
-    s->executor = NULL;
-    s->tokens = NULL;
 }
 
 static void join_publisher(struct supervisor *s, pthread_t thread, struct publisher *p)
