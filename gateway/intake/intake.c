@@ -3,8 +3,6 @@
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 
-#include <stddef.h>
-
 #define QUEUES_LEAST 3 /* that share what may be unacknowledged: intake, what expired, what has a time */
 
 /* On top of the batches: what is deferred stays unacknowledged and must not use up the prefetch. */
@@ -38,11 +36,6 @@ static int consume(struct intake *in, struct err *e)
     return inbox_consume(box, e);
 }
 
-static struct intake *intake_of(struct inbox *box)
-{
-    return (struct intake *)((char *)box - offsetof(struct intake, inbox));
-}
-
 /* Said once: RabbitMQ may be upgraded while the gateway runs. */
 static void warn_of_delays(struct intake *in)
 {
@@ -58,7 +51,7 @@ static void warn_of_delays(struct intake *in)
 
 static int connect_intake(struct inbox *box, struct err *e)
 {
-    struct intake *in = intake_of(box);
+    struct intake *in = box->own;
     const struct config *c = in->runtime->config;
     in->found = (struct topology_found){.timed_queue = ""};
     box->queue = c->intake.queue;
@@ -81,14 +74,9 @@ static int connect_intake(struct inbox *box, struct err *e)
 
 static void disconnect_intake(struct inbox *box)
 {
-    struct intake *in = intake_of(box);
+    struct intake *in = box->own;
     intake_close_prober(in);
     intake_deferred_clear(in);
-}
-
-static bool skips_probe(struct inbox *box, const struct broker_event *ev)
-{
-    return intake_is_probe(intake_of(box), ev);
 }
 
 /* Acknowledges what is done; then sets the rest aside, for which there may be no room. */
@@ -129,7 +117,7 @@ static int retry_deferred(struct intake *in, struct err *e)
 
 static int work_intake(struct inbox *box, struct err *e)
 {
-    struct intake *in = intake_of(box);
+    struct intake *in = box->own;
     if (box->count == 0 && in->deferred_count == 0) {
         atomic_fetch_add(&in->runtime->intake_rests, 1);
         if (inbox_check_consumers(box, e) != 0)
@@ -148,10 +136,11 @@ void *intake_thread(void *arg)
                                            .what = "message",
                                            .connect = connect_intake,
                                            .disconnect = disconnect_intake,
-                                           .skips = skips_probe,
+                                           .skips = intake_is_probe,
                                            .work = work_intake};
     struct intake *in = arg;
     in->inbox.runtime = in->runtime;
+    in->inbox.own = in;
     STAILQ_INIT(&in->deferred);
     in->rules = config_accept_rules(in->runtime->config);
     inbox_run(&in->inbox, &kind);

@@ -90,7 +90,7 @@ void intake_close_prober(struct intake *in);
  * database's. */
 void intake_weigh_stamps(struct intake *in, int64_t now_ms);
 /* The probe itself, come too late to tell anything? It is nobody's message. */
-bool intake_is_probe(const struct intake *in, const struct broker_event *ev);
+bool intake_is_probe(struct inbox *box, const struct broker_event *ev);
 
 /* How many deliveries a session can have unacknowledged at most, however many queues it reads. */
 int64_t intake_unacknowledged_max(const struct config *c);

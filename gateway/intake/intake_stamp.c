@@ -167,8 +167,9 @@ void intake_weigh_stamps(struct intake *in, int64_t now_ms)
     in->rules.broker_stamps = in->stamps == STAMP_TRUSTED && in->stamps_asked_ms != 0;
 }
 
-bool intake_is_probe(const struct intake *in, const struct broker_event *ev)
+bool intake_is_probe(struct inbox *box, const struct broker_event *ev)
 {
+    const struct intake *in = box->own;
     return ev->exchange.len == 0 && in->probe_queue[0] != '\0' &&
            bytes_equal_str(ev->routing_key, in->probe_queue);
 }

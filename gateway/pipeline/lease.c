@@ -9,13 +9,7 @@
 
 void lease_open(struct lease *lease)
 {
-    *lease = (struct lease){0};
-    pthread_mutex_init(&lease->lock, NULL);
-}
-
-void lease_close(struct lease *lease)
-{
-    pthread_mutex_destroy(&lease->lock);
+    *lease = (struct lease){.lock = PTHREAD_MUTEX_INITIALIZER};
 }
 
 void lease_renew(struct lease *lease, int32_t instance, int64_t deadline_ms)

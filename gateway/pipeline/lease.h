@@ -20,7 +20,6 @@ struct lease {
 };
 
 void lease_open(struct lease *lease);
-void lease_close(struct lease *lease);
 void lease_renew(struct lease *lease, int32_t instance, int64_t deadline_ms);
 void lease_end(struct lease *lease);
 /* Time passed that this machine's clocks do not know of. */

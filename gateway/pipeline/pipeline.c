@@ -1,9 +1,66 @@
 #include "gateway/pipeline/pipeline.h"
 
+#include "gateway/runtime/guard.h"
+
 #define STILL_MS 100 /* a database that is there settles within that */
 #define LARGE_BYTES (64u * 1024)
 
-int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
+/* --- a ring without removals: whoever settles a message need not say so here. That more ids are proven than
+ * would be needed does no harm, for what is settled stays as it is. */
+
+/* So long before the settler wrote something down for the last time, what waits for it now may have been
+ * delivered; and so long before a database crashed, what it had been told last, and forgot: three times
+ * wal_writer_delay, which is 200 ms. */
+#define WAITED_MS 300
+#define FORGOTTEN_MS 1000
+
+void delivered_ring_open(struct delivered_ring *ring)
+{
+    pthread_mutex_init(&ring->lock, NULL);
+    ring->added = ring->taken = 0;
+}
+
+/* While the database keeps pace nobody takes anything, so the ring is full as a rule: then the oldest one is
+ * given up as if it had been taken. */
+void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int64_t now_ms)
+{
+    GUARD(&ring->lock);
+    ring->items[ring->added++ % DELIVERED_RING_SIZE] =
+        (struct delivered_ring_item){.id = id, .at_ms = now_ms};
+    if (ring->added - ring->taken > DELIVERED_RING_SIZE)
+        ring->taken = ring->added - DELIVERED_RING_SIZE;
+}
+
+/* A database that is merely slow is given time: proofs make work for it, too. */
+static int64_t unproven_since_ms(const struct delivered_until *until)
+{
+    if (until->away)
+        return until->settled_ms - FORGOTTEN_MS;
+    return until->now_ms - until->settled_ms >= WAITED_MS ? until->settled_ms - WAITED_MS : INT64_MAX;
+}
+
+/* What is passed over is taken as well: it must not come when the database goes away for the second time,
+ * with an older settled_ms. */
+size_t delivered_ring_take(struct delivered_ring *ring, const struct delivered_until *until,
+                           struct message_id *out, size_t max)
+{
+    int64_t since_ms = unproven_since_ms(until);
+    size_t n = 0;
+    if (since_ms == INT64_MAX)
+        return 0;
+    GUARD(&ring->lock);
+    /* The times only grow, so that what is passed over is passed over once. */
+    for (; ring->taken < ring->added && n < max; ring->taken++) {
+        const struct delivered_ring_item *item = &ring->items[ring->taken % DELIVERED_RING_SIZE];
+        if (item->at_ms >= since_ms)
+            out[n++] = item->id;
+    }
+    return n;
+}
+
+/* --- the pipeline */
+
+void pipeline_open(struct pipeline *p, struct runtime *rt)
 {
     p->runtime = rt;
     rt->metrics.held_messages = &p->claimed.count;
@@ -12,10 +69,10 @@ int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e)
     delivered_ring_open(&p->delivered);
     relay_book_init(&p->book, rt->config->handover.grace_ms);
     rates_open(&p->rates);
-    if (due_queue_open(&p->fast, e) != 0 || due_queue_open(&p->serial, e) != 0 ||
-        due_queue_open(&p->patient, e) != 0)
-        return -1;
-    return due_queue_open(&p->handover, e);
+    due_queue_open(&p->fast);
+    due_queue_open(&p->serial);
+    due_queue_open(&p->patient);
+    due_queue_open(&p->handover);
 }
 
 void pipeline_close(struct pipeline *p)
@@ -25,7 +82,6 @@ void pipeline_close(struct pipeline *p)
     due_queue_close(&p->patient);
     due_queue_close(&p->handover);
     result_queue_close(&p->results);
-    delivered_ring_close(&p->delivered);
     relay_book_close(&p->book);
     rates_close(&p->rates);
 }
@@ -75,18 +131,6 @@ static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
     return inflight_without_content(h);
 }
 
-void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
-{
-    if (h->relayed && outcome == SETTLE_IN_DOUBT) {
-        h->in_doubt = true;
-        h->attempts++;
-    }
-    if (!keep_relayed(p, h, outcome))
-        pipeline_settle_now(p, h, outcome);
-    else if (outcome == SETTLE_IN_DOUBT)
-        metrics_add(&p->runtime->metrics, METRIC_IN_DOUBT, 1);
-}
-
 static void note_lateness(struct runtime *rt, struct inflight *h)
 {
     int64_t now_us = runtime_now_us(rt);
@@ -95,12 +139,17 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
     if (h->rated)
         metrics_observe(&rt->metrics.rate_waited, (h->at_ms - h->message.due_ms) * 1000);
     metrics_observe(&rt->metrics.lateness, h->late_us);
-    if (inflight_is_again(h))
+    bool again = inflight_is_again(h);
+    if (again)
         metrics_observe(&rt->metrics.since_attempt, h->later_us);
-    metrics_slo(&rt->metrics, h->late_us <= rt->config->slo.late_ms * 1000, inflight_is_again(h));
+    enum metric slo = h->late_us > rt->config->slo.late_ms * 1000
+                          ? (again ? METRIC_SLO_LATE_AGAIN : METRIC_SLO_LATE_FIRST)
+                          : (again ? METRIC_SLO_AGAIN : METRIC_SLO_FIRST);
+    metrics_add(&rt->metrics, slo, 1);
 }
 
-void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+/* Also a relayed one, which has to go back to the database now. */
+static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
     static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
                                   [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
@@ -120,6 +169,18 @@ void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kin
     else if (outcome == SETTLE_DELIVERED && !h->receipt)
         delivered_ring_add(&p->delivered, h->message.id, clock_monotonic_ms());
     result_queue_put(&p->results, h);
+}
+
+void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+{
+    if (h->relayed && outcome == SETTLE_IN_DOUBT) {
+        h->in_doubt = true;
+        h->attempts++;
+    }
+    if (!keep_relayed(p, h, outcome))
+        settle_now(p, h, outcome);
+    else if (outcome == SETTLE_IN_DOUBT)
+        metrics_add(&p->runtime->metrics, METRIC_IN_DOUBT, 1);
 }
 
 bool pipeline_is_behind(struct pipeline *p)
@@ -150,7 +211,7 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
     if (v == RELAY_PUBLISH)
         return true;
     if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
-        pipeline_settle_now(p, h, SETTLE_RELEASE);
+        settle_now(p, h, SETTLE_RELEASE);
         return false;
     }
     inflight_free(h);

@@ -11,12 +11,38 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_PIPELINE_H
 #define POSTDATE_GATEWAY_PIPELINE_PIPELINE_H
 
-#include "gateway/pipeline/delivered_ring.h"
 #include "gateway/pipeline/inflight.h"
 #include "gateway/pipeline/queues.h"
 #include "gateway/pipeline/rates.h"
 #include "gateway/pipeline/relay_book.h"
 #include "gateway/runtime/runtime.h"
+
+/* The ids of what was claimed and delivered last: what is to get a proof when the database goes away
+ * (relay_proof.c). Some of it is not settled yet, and of what is, a database that crashes forgets the last
+ * moment, where rows are settled with asynchronous commits. Thread-safe. */
+#define DELIVERED_RING_SIZE 32768u /* a second and more of a gateway that does nothing else */
+
+struct delivered_ring {
+    pthread_mutex_t lock;  /* guards everything below */
+    uint64_t added, taken; /* so many were; the ring has the last of them */
+    struct delivered_ring_item {
+        struct message_id id;
+        int64_t at_ms; /* monotonic: when its outcome was known */
+    } items[DELIVERED_RING_SIZE];
+};
+
+void delivered_ring_open(struct delivered_ring *ring);
+/* The oldest one is forgotten for it. */
+void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int64_t now_ms);
+/* What is known of the database. Times are monotonic. */
+struct delivered_until {
+    int64_t now_ms, settled_ms; /* when it took something for the last time */
+    bool away;                  /* it is known to be; else it does not keep pace */
+};
+/* The ids of what was delivered and may not be in the database: at most max of them, the oldest first, each
+ * only once. What is so old that it must be there is passed over for good. Returns how many. */
+size_t delivered_ring_take(struct delivered_ring *ring, const struct delivered_until *until,
+                           struct message_id *out, size_t max);
 
 #define INFLIGHT_BYTES_MAX (24u * 1024 * 1024)
 #define INFLIGHT_COUNT_MAX 50000
@@ -41,8 +67,8 @@ struct pipeline {
     atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
 };
 
-/* The relay's notifiers are the supervisor's to open. */
-int pipeline_open(struct pipeline *p, struct runtime *rt, struct err *e);
+/* All notifiers are the supervisor's to open. */
+void pipeline_open(struct pipeline *p, struct runtime *rt);
 void pipeline_close(struct pipeline *p); /* frees what is still in it */
 
 /* Is half of the memory for what was claimed taken? Then nothing is handed over: deliveries come first. */
@@ -50,8 +76,6 @@ bool pipeline_is_half_full(const struct pipeline *p);
 /* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again
  * stays. */
 void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
-/* The same for a relayed one that has to go back to the database now. */
-void pipeline_settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
 /* May h, a relayed message, be published now? False: it has been dealt with. */
 bool pipeline_may_publish(struct pipeline *p, struct inflight *h);
 /* RabbitMQ closed a channel over a message, perhaps because its body has so many bytes: it has a limit

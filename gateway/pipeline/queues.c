@@ -11,11 +11,10 @@
 
 /* --- before a publisher */
 
-int due_queue_open(struct due_queue *q, struct err *e)
+void due_queue_open(struct due_queue *q)
 {
-    pthread_mutex_init(&q->lock, NULL);
+    *q = (struct due_queue){.lock = PTHREAD_MUTEX_INITIALIZER};
     due_heap_init(&q->heap);
-    return notifier_open(&q->notifier, e);
 }
 
 void due_queue_close(struct due_queue *q)
@@ -23,8 +22,6 @@ void due_queue_close(struct due_queue *q)
     for (struct inflight *h; (h = due_heap_pop(&q->heap)) != NULL;)
         inflight_free(h);
     due_heap_free(&q->heap);
-    notifier_close(&q->notifier);
-    pthread_mutex_destroy(&q->lock);
 }
 
 int due_queue_push(struct due_queue *q, struct inflight *h)
@@ -94,8 +91,6 @@ void result_queue_close(struct result_queue *q)
         inflight_free(h);
     }
     q->first = NULL;
-    pthread_cond_destroy(&q->came);
-    pthread_mutex_destroy(&q->lock);
 }
 
 bool result_queue_behind(const struct result_queue *q)

@@ -15,11 +15,12 @@
 struct due_queue {
     pthread_mutex_t lock; /* guards heap, claimed */
     struct due_heap heap;
-    size_t claimed;           /* so many in it were not relayed */
-    struct notifier notifier; /* rings when something sooner than everything else came */
+    size_t claimed; /* so many in it were not relayed */
+    struct notifier
+        notifier; /* rings when something sooner than everything else came; the supervisor's to open */
 };
 
-int due_queue_open(struct due_queue *q, struct err *e);
+void due_queue_open(struct due_queue *q);
 void due_queue_close(struct due_queue *q);                   /* frees what is still in it */
 int due_queue_push(struct due_queue *q, struct inflight *h); /* -1: out of memory, h stays the caller's */
 /* The first message due at or before now_ms, or NULL. */

@@ -8,17 +8,13 @@
 
 void rates_open(struct rates *rates)
 {
-    pthread_mutex_init(&rates->lock, NULL);
+    *rates = (struct rates){.lock = PTHREAD_MUTEX_INITIALIZER};
     arena_init(&rates->arena, RATES_BYTES_MAX);
-    rates->patterns = NULL;
-    atomic_init(&rates->count, 0);
-    atomic_init(&rates->read_ms, 0);
 }
 
 void rates_close(struct rates *rates)
 {
     arena_free(&rates->arena);
-    pthread_mutex_destroy(&rates->lock);
 }
 
 int rates_refresh(struct rates *rates, struct pg *c, struct err *e)

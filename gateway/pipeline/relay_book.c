@@ -36,8 +36,8 @@ struct relay_entry {
 
 void relay_book_init(struct relay_book *book, int64_t grace_ms)
 {
-    *book = (struct relay_book){.session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
-    pthread_mutex_init(&book->lock, NULL);
+    *book = (struct relay_book){
+        .lock = PTHREAD_MUTEX_INITIALIZER, .session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
 }
 
 /* The end of an id is random. */
@@ -152,7 +152,6 @@ void relay_book_close(struct relay_book *book)
     free(book->entries);
     free(book->buckets);
     free(book->done);
-    pthread_mutex_destroy(&book->lock);
 }
 
 static uint32_t *link_in_bucket(const struct relay_book *book, uint32_t i)

@@ -3,23 +3,17 @@
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"
 
-#include <stddef.h>
-
 #define AGAIN_MS 200
 #define PREFETCH (1500 + RETRY_ASIDE_MAX)
-
-static struct retry *retry_of(struct inbox *box)
-{
-    return (struct retry *)((char *)box - offsetof(struct retry, inbox));
-}
 
 static int connect_retry(struct inbox *box, struct err *e)
 {
     static const struct broker_consumer consumer = {broker_names.retry, "postdate.retry"};
+    struct retry *r = box->own;
     int64_t us;
     if (store_clock(box->pg, &us, e) != 0)
         return -1;
-    retry_of(box)->opened_ms = us / 1000;
+    r->opened_ms = us / 1000;
     box->consumers = &consumer;
     box->consumer_count = 1;
     box->prefetch = PREFETCH;
@@ -30,7 +24,8 @@ static int connect_retry(struct inbox *box, struct err *e)
 
 static void disconnect_retry(struct inbox *box)
 {
-    retry_of(box)->aside_count = 0;
+    struct retry *r = box->own;
+    r->aside_count = 0;
 }
 
 /* What lies on a day that somebody has locked is not stored now, so it is not counted either. */
@@ -65,6 +60,8 @@ static void give_verdict(struct retry *r, const struct retry_failure *f)
     bool stored = !f->item || f->item->result == STORE_ACCEPTED;
     if (stored)
         metrics_add(&r->runtime->metrics, f->item ? METRIC_SENT_BACK : METRIC_DEAD, 1);
+    if (!f->item && r->dead_count++ == 0)
+        r->first_dead = f;
     r->inbox.deliveries[f->delivery].verdict = stored ? INBOX_DONE : INBOX_LATER;
 }
 
@@ -101,16 +98,11 @@ static struct message_id id_of(const struct retry_delivery *d)
 
 static void say_dead(struct retry *r)
 {
-    size_t n = 0;
-    const struct retry_failure *first = NULL;
-    for (size_t i = r->failure_count; i-- > 0;)
-        if (!r->failures[i].item && r->inbox.deliveries[r->failures[i].delivery].verdict == INBOX_DONE) {
-            first = &r->failures[i];
-            n++;
-        }
+    size_t n = r->dead_count;
+    const struct retry_failure *first = r->first_dead;
+    char id[MESSAGE_ID_TEXT_SIZE], queue[80];
     if (n == 0)
         return;
-    char id[MESSAGE_ID_TEXT_SIZE], queue[80];
     const struct retry_delivery *d = &r->deliveries[first->delivery];
     message_id_format(id_of(d), id);
     if (log_quota_take(&r->dead, n, id, "refused for good by consumers"))
@@ -123,16 +115,11 @@ static void say_dead(struct retry *r)
 
 static void say_second_copies(struct retry *r)
 {
-    size_t n = 0;
-    const struct retry_delivery *first = NULL;
-    for (size_t i = r->inbox.count; i-- > 0;)
-        if (r->deliveries[i].is_second_copy) {
-            first = &r->deliveries[i];
-            n++;
-        }
+    size_t n = r->copy_count;
+    const struct retry_delivery *first = r->first_copy;
+    char id[MESSAGE_ID_TEXT_SIZE], queue[80];
     if (n == 0)
         return;
-    char id[MESSAGE_ID_TEXT_SIZE], queue[80];
     metrics_add(&r->runtime->metrics, METRIC_REFUSAL_KNOWN, n);
     log_info("%zu refusal%s counted already, delivered again by RabbitMQ, left out; the first: attempt %d of "
              "%s in queue %s",
@@ -186,7 +173,7 @@ static int set_aside(struct retry *r, struct err *e)
 
 static int work_retry(struct inbox *box, struct err *e)
 {
-    struct retry *r = retry_of(box);
+    struct retry *r = box->own;
     if (give_back(r, e) != 0)
         return -1;
     if (box->count == 0)
@@ -209,6 +196,7 @@ void *retry_thread(void *arg)
                                            .work = work_retry};
     struct retry *r = arg;
     r->inbox.runtime = r->runtime;
+    r->inbox.own = r;
     inbox_run(&r->inbox, &kind);
     return NULL;
 }

@@ -54,6 +54,9 @@ struct retry {
     struct retry_failure failures[RETRY_BATCH_MAX];
     struct store_item items[RETRY_BATCH_MAX];
     size_t lineage_count, failure_count, item_count;
+    size_t dead_count, copy_count; /* of this batch, to be said … */
+    const struct retry_failure *first_dead;
+    const struct retry_delivery *first_copy; /* … with the first of each */
     struct retry_aside aside[RETRY_ASIDE_MAX];
     size_t aside_count;
     int64_t aside_again_ms;         /* monotonic */

@@ -110,7 +110,7 @@ int retry_decide(struct retry *r, struct err *e)
     struct retry_policy *policies;
     size_t policy_count;
     int64_t now_ms; /* about: waits are counted again when the batch is stored (store_accept) */
-    r->item_count = r->failure_count = 0;
+    r->item_count = r->failure_count = r->dead_count = r->copy_count = 0;
     if (lineage_policies(r->inbox.pg, &r->inbox.arena, &policies, &policy_count, e) != 0 ||
         inbox_now_ms(&r->inbox, &now_ms, e) != 0 || read_all(r, e) != 0)
         return -1;

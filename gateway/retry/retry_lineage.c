@@ -72,6 +72,8 @@ int retry_count_failures(struct retry *r, size_t i)
     const struct lineage_failure *other = known ? find_failure(r, known->id, d->letter.queue) : NULL;
     if (is_second_copy(r, i)) {
         d->is_second_copy = true;
+        if (r->copy_count++ == 0)
+            r->first_copy = d;
         return 0;
     }
     if (known && (!known->found || (!known->dead && d->letter.attempt > known->failed))) {

@@ -21,7 +21,6 @@ static void fill_set(sigset_t *set)
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGHUP);
-    sigaddset(set, SIGUSR1); /* from signals_end */
 }
 
 void signals_block(void)
@@ -30,7 +29,8 @@ void signals_block(void)
     fill_set(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGUSR2, SIG_IGN); /* they mean nothing here, and would end the program */
+    signal(SIGUSR1, SIG_IGN); /* they mean nothing here, and would end the program */
+    signal(SIGUSR2, SIG_IGN);
     signal(SIGALRM, SIG_IGN);
 }
 
@@ -65,7 +65,7 @@ static void *signals_thread(void *arg)
     sigset_t set;
     int stops = 0;
     fill_set(&set);
-    while (!atomic_load(&s->ending)) {
+    for (;;) {
         int sig = wait_signal(&set, stops > 0);
         if (sig < 0) {
             log_warning("a server does not answer: claimed messages are left to the next gateway");
@@ -80,19 +80,12 @@ static void *signals_thread(void *arg)
             _exit(1);
         s->stop(s->ctx, sig);
     }
-    return NULL;
 }
 
 int signals_start(struct signals *s)
 {
-    return pthread_create(&s->thread, NULL, signals_thread, s) == 0 ? 0 : -1;
-}
-
-void signals_end(struct signals *s)
-{
-    atomic_store(&s->ending, true);
-    pthread_kill(s->thread, SIGUSR1);
-    pthread_join(s->thread, NULL);
+    pthread_t thread;
+    return pthread_create(&thread, NULL, signals_thread, s) == 0 ? pthread_detach(thread) : -1;
 }
 
 /* --- systemd */

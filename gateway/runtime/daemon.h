@@ -11,15 +11,12 @@ struct signals {
     const char *config_path; /* SIGHUP reads the log settings again */
     void (*stop)(void *ctx, int sig); /* the first SIGTERM or SIGINT; a second one ends the process */
     void *ctx;
-    atomic_bool ending;
-    pthread_t thread;
 };
 
 /* In main, before there are threads: they inherit it. */
 void signals_block(void);
-/* 0; -1: there is no thread to be had. */
+/* For as long as the program runs. 0; -1: there is no thread to be had. */
 int signals_start(struct signals *s);
-void signals_end(struct signals *s);
 
 /* What systemd is told, by the protocol of sd_notify(3): a datagram to $NOTIFY_SOCKET. Without that variable
  * each call does nothing. Main's. */

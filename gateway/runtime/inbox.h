@@ -50,6 +50,7 @@ struct inbox { /* one thread's */
     struct runtime *runtime;
     struct notifier notifier; /* the supervisor opens it */
     const struct inbox_kind *kind;
+    void *own; /* its owner */
     struct pg *pg;
     struct broker *broker;
     /* connect sets these: */
@@ -76,7 +77,7 @@ struct inbox { /* one thread's */
     enum err_kind failed_kind; /* what was warned of then */
 };
 
-/* Until the stop. */
+/* Until the stop. own, runtime and notifier are set. */
 void inbox_run(struct inbox *in, const struct inbox_kind *kind);
 /* The database session, if there is none that works. -1: not now; it has been said. */
 int inbox_open_database(struct inbox *in, struct err *e);

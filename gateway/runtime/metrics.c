@@ -29,11 +29,6 @@ void metrics_observe(struct metrics_histogram *h, int64_t us)
     atomic_fetch_add_explicit(&h->sum_us, us > 0 ? (uint64_t)us : 0, memory_order_relaxed);
 }
 
-void metrics_slo(struct metrics *m, bool within, bool again)
-{
-    atomic_fetch_add_explicit(&m->slo[within][again], 1, memory_order_relaxed);
-}
-
 void metrics_http(struct metrics *m, int route, int status, int64_t took_us)
 {
     int i = 0;
@@ -116,6 +111,14 @@ static void print_counters(struct metrics *m, struct buf *out)
              "them."},
         [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
                              "Connections to RabbitMQ that were lost and are opened again."},
+        [METRIC_SLO_FIRST] =
+            {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"first\"}",
+             "Deliveries within the objective for lateness, or not; after a retry or a recovery, or not."},
+        [METRIC_SLO_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"again\"}", NULL},
+        [METRIC_SLO_LATE_FIRST] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"first\"}",
+                                   NULL},
+        [METRIC_SLO_LATE_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"again\"}",
+                                   NULL},
     };
     for (int i = 0; i < METRIC_COUNT; i++) {
         if (table[i].help)
@@ -133,17 +136,6 @@ static void print_histogram(struct metrics_histogram *h, const char *name, const
         buf_printf(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bounds_s[i], sum += counts[i]);
     buf_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, total,
                name, (double)atomic_load_explicit(&h->sum_us, memory_order_relaxed) / 1e6, name, total);
-}
-
-static void print_slo(struct metrics *m, struct buf *out)
-{
-    print_head(out, "postdate_slo_deliveries_total", "counter",
-               "Deliveries within the objective for lateness, or not; after a retry or a recovery, or not.");
-    for (int within = 1; within >= 0; within--)
-        for (int again = 0; again < 2; again++)
-            buf_printf(out, "postdate_slo_deliveries_total{within=\"%s\",attempt=\"%s\"} %" PRIu64 "\n",
-                       within ? "yes" : "no", again ? "again" : "first",
-                       (uint64_t)atomic_load_explicit(&m->slo[within][again], memory_order_relaxed));
 }
 
 static void print_gauge(struct buf *out, const char *name, const char *help, const atomic_int *value)
@@ -184,7 +176,6 @@ void metrics_print(struct metrics *m, const char *(*route_name)(int route), stru
         "Publisher confirm minus time of the last attempt, of messages delivered after a retry or "
         "a recovery.",
         out);
-    print_slo(m, out);
     print_http(m, route_name, out);
     print_gauge(out, "postdate_broker_blocked", "1 while RabbitMQ blocks publishers.", &m->broker_blocked);
     print_gauge(out, "postdate_addresses_stalled",

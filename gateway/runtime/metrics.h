@@ -31,6 +31,10 @@ enum metric {
     METRIC_REJECTED_DATABASE, /* over AMQP: Postgres refused the content */
     METRIC_RECOVERED,         /* claimed again: its gateway died, or RabbitMQ did not release it */
     METRIC_REOPENED,          /* connections to RabbitMQ that were lost */
+    METRIC_SLO_FIRST,         /* confirmed within the objective, at the first attempt … */
+    METRIC_SLO_AGAIN,         /* … or after a retry or a recovery */
+    METRIC_SLO_LATE_FIRST,
+    METRIC_SLO_LATE_AGAIN,
     METRIC_COUNT,
 };
 
@@ -48,7 +52,6 @@ struct metrics {
     struct metrics_histogram lateness;      /* from due to the confirm, of all deliveries */
     struct metrics_histogram rate_waited;   /* from due to the slot that the rate gave, of those with one */
     struct metrics_histogram since_attempt; /* from its last attempt, of those after a retry or a recovery */
-    atomic_uint_fast64_t slo[2][2];         /* deliveries: late or within; first attempt or again */
     atomic_uint_fast64_t http[METRICS_ROUTES][METRICS_STATUSES]; /* requests by route and status */
     atomic_uint_fast64_t http_sum_us, http_count;                /* how long they took */
     atomic_int http_connections;
@@ -64,9 +67,6 @@ struct metrics {
 void metrics_open(struct metrics *m);
 void metrics_add(struct metrics *m, enum metric which, uint64_t n);
 void metrics_observe(struct metrics_histogram *h, int64_t us);
-/* A message was confirmed within the objective or not; at the first attempt, or after a retry or a recovery.
- */
-void metrics_slo(struct metrics *m, bool within, bool again);
 /* route: 0..METRICS_ROUTES-1; their names are given when printing. */
 void metrics_http(struct metrics *m, int route, int status, int64_t took_us);
 /* The lateness below which the part p (0..1) of all deliveries lies, interpolated within a bucket, in

@@ -22,23 +22,14 @@ void notifier_close(struct notifier *w)
 
 void notifier_notify(struct notifier *w)
 {
-    uint64_t one = 1;
-    ssize_t ignored =
-        write(w->fd, &one, sizeof one); /* fails only when the counter is full: it rings already */
-    (void)ignored;
-}
-
-void notifier_clear(struct notifier *w)
-{
-    uint64_t count;
-    ssize_t ignored = read(w->fd, &count, sizeof count);
-    (void)ignored;
+    eventfd_write(w->fd, 1); /* fails only when the counter is full: it rings already */
 }
 
 void notifier_wait(struct notifier *w, int other_fd, int64_t timeout_ns)
 {
     struct pollfd fds[2] = {{.fd = w->fd, .events = POLLIN}, {.fd = other_fd, .events = POLLIN}};
     struct timespec t = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
+    eventfd_t rung;
     ppoll(fds, other_fd >= 0 ? 2 : 1, timeout_ns < 0 ? NULL : &t, NULL);
-    notifier_clear(w);
+    eventfd_read(w->fd, &rung);
 }

@@ -14,7 +14,6 @@ struct notifier {
 int notifier_open(struct notifier *w, struct err *e);
 void notifier_close(struct notifier *w);
 void notifier_notify(struct notifier *w); /* any thread */
-void notifier_clear(struct notifier *w);  /* its owner, after polling */
 
 /* Waits until w rings, other_fd (-1: none) is readable, or timeout_ns passed (< 0: for ever). */
 void notifier_wait(struct notifier *w, int other_fd, int64_t timeout_ns);

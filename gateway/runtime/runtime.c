@@ -22,15 +22,6 @@ int runtime_open(struct runtime *rt, const struct config *c, struct err *e)
     return rt->hosts ? 0 : err_set(e, ERR_BUG, "out of memory");
 }
 
-void runtime_close(struct runtime *rt)
-{
-    server_status_close(&rt->postgres);
-    server_status_close(&rt->rabbitmq);
-    broker_hosts_free(rt->hosts);
-    pthread_mutex_destroy(&rt->clock_lock);
-    pthread_mutex_destroy(&rt->locked_lock);
-}
-
 bool runtime_stopping(struct runtime *rt, enum stop_stage stage)
 {
     return atomic_load(&rt->stop_stage) >= (int)stage;

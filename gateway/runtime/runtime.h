@@ -86,7 +86,6 @@ struct runtime {
 
 /* The notifiers are the supervisor's to open. */
 int runtime_open(struct runtime *rt, const struct config *c, struct err *e);
-void runtime_close(struct runtime *rt);
 
 /* Has the stop come as far as that stage? */
 bool runtime_stopping(struct runtime *rt, enum stop_stage stage);

@@ -11,13 +11,7 @@
 
 void server_status_open(struct server_status *w, const char *name)
 {
-    *w = (struct server_status){.name = name};
-    pthread_mutex_init(&w->lock, NULL);
-}
-
-void server_status_close(struct server_status *w)
-{
-    pthread_mutex_destroy(&w->lock);
+    *w = (struct server_status){.name = name, .lock = PTHREAD_MUTEX_INITIALIZER};
 }
 
 /* A try that began before the server was back may end a little after it, and tells of the time before. If the

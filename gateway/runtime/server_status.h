@@ -18,7 +18,6 @@ struct server_status {
 };
 
 void server_status_open(struct server_status *w, const char *name);
-void server_status_close(struct server_status *w);
 /* A try to connect (or to set up what is needed) failed. Logs only the first time, and what is wrong in the
  * configuration. */
 void server_status_failed(struct server_status *w, const struct err *e);

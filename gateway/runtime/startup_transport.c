@@ -115,26 +115,18 @@ static int can_plugin(struct runtime *rt, struct pg *pg, const struct broker_opt
     return 0;
 }
 
-static int can_ttl(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
-{
-    (void)rt;
-    (void)pg;
-    (void)o;
-    (void)e;
-    return 1;
-}
-
 /* The best first, as enum config_transport has them, from TRANSPORT_NATIVE on. */
 static const struct candidate {
     const struct transport *transport;
-    int (*can)(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e);
+    int (*can)(struct runtime *rt, struct pg *pg, const struct broker_options *o,
+               struct err *e); /* or NULL */
     const char *name, *chosen; /* for `auto` to say */
     const char *others;
 } candidates[] = {
     {&transport_native, can_native, "native", "RabbitMQ keeps messages back by itself", "plugin, ttl, timer"},
     {&transport_plugin, can_plugin, "the delayed-message plugin", "RabbitMQ has the delayed-message plugin",
      "native, ttl, timer"},
-    {&transport_ttl, can_ttl, "ttl", "RabbitMQ holds messages in TTL queues", "native, plugin, timer"},
+    {&transport_ttl, NULL, "ttl", "RabbitMQ holds messages in TTL queues", "native, plugin, timer"},
 };
 #define CANDIDATES (sizeof candidates / sizeof candidates[0])
 
@@ -142,7 +134,7 @@ static const struct candidate {
 static int try_candidate(struct runtime *rt, struct pg *pg, const struct candidate *c, struct err *e)
 {
     const struct broker_options o = sessions_broker_options(rt, "postdate probe");
-    int can = c->can(rt, pg, &o, e);
+    int can = c->can ? c->can(rt, pg, &o, e) : 1;
     if (can <= 0 || try_transport(rt, c->transport, e) != 0)
         return can == 0 ? 0 : -1;
     rt->transport = c->transport;

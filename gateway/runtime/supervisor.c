@@ -90,7 +90,7 @@ struct thread {
 #define PUBLISHER(of, as) .run = publisher_thread, .arg = AT(of), SEES_ALL(of), .ends_with = STOP_PUBLISHERS, .role = &(as)
 static const struct thread threads[] = {
     {.run = once_thread,            .arg = AT(once),            SEES_ALL(once),
-     .ends_with = STOP_INTAKE,      .needs_once = true},
+     .ends_with = STOP_LEASE_KEEPER, .needs_once = true},
     {.run = lease_keeper_thread,    .arg = AT(lease_keeper),    SEES_CLAIMED(lease_keeper),
      .ends_with = STOP_LEASE_KEEPER, .up = UP_LEASE_KEEPER,     .notifier = AT(lease.notifier)},
     {.run = take_over_thread,       .arg = AT(take_over),       SEES_RUNTIME(take_over), .lease = AT(take_over.lease),
@@ -171,34 +171,20 @@ static void share_parts(struct supervisor *s, const struct thread *t)
         *(struct handover **)member_at(s, t->handover) = &s->handover;
 }
 
-/* A publisher's is that of its due queue, which opens it. */
-static bool has_own_notifier(const struct thread *t)
-{
-    return t->notifier && !t->role;
-}
-
 static int open_notifiers(struct supervisor *s, struct err *e)
 {
     for (size_t i = 0; i < THREADS; i++)
-        if (has_own_notifier(&threads[i]) && notifier_open(member_at(s, threads[i].notifier), e) != 0)
+        if (threads[i].notifier && notifier_open(member_at(s, threads[i].notifier), e) != 0)
             return -1;
     return notifier_open(&s->notifier, e) != 0 ? -1 : notifier_open(&s->control_notifier, e);
-}
-
-static void close_notifiers(struct supervisor *s)
-{
-    for (size_t i = 0; i < THREADS; i++)
-        if (has_own_notifier(&threads[i]))
-            notifier_close(member_at(s, threads[i].notifier));
-    notifier_close(&s->notifier);
-    notifier_close(&s->control_notifier);
 }
 
 static int open_parts(struct supervisor *s, struct err *e)
 {
     const struct config *c = s->options->config;
-    if (runtime_open(&s->runtime, c, e) != 0 || pipeline_open(&s->pipeline, &s->runtime, e) != 0)
+    if (runtime_open(&s->runtime, c, e) != 0)
         return -1;
+    pipeline_open(&s->pipeline, &s->runtime);
     s->runtime.cells = s->options->cells;
     if (exchange_cache_open(&s->exchanges) != 0 || destination_cache_open(&s->destinations) != 0)
         return err_set(e, ERR_BUG, "out of memory");
@@ -221,9 +207,7 @@ static void close_parts(struct supervisor *s)
     pipeline_close(&s->pipeline);
     exchange_cache_close(&s->exchanges);
     destination_cache_close(&s->destinations);
-    close_notifiers(s);
-    lease_close(&s->lease);
-    runtime_close(&s->runtime);
+    broker_hosts_free(s->runtime.hosts);
 }
 
 static void no_threads(void)
@@ -285,10 +269,6 @@ static void close_http(struct supervisor *s)
     control_close(s->control);
     executor_close(s->executor);
     tokens_close(s->tokens);
-    s->http = NULL;
-    s->control = NULL;
-    s->executor = NULL;
-    s->tokens = NULL;
 }
 
 static void join_publisher(struct supervisor *s, pthread_t thread, struct publisher *p)
@@ -392,7 +372,6 @@ int supervisor_run(const struct supervisor_options *o)
         code = err_exit_code(&e);
     }
     stop_threads(s);
-    signals_end(&s->signals);
     close_parts(s);
     if (atomic_load(&s->runtime.code) != 0)
         code = atomic_load(&s->runtime.code);

@@ -1,4 +1,4 @@
-#include "gateway/pipeline/delivered_ring.h"
+#include "gateway/pipeline/pipeline.h"
 #include "tests/unit/unit.h"
 #include <string.h>
 
@@ -11,13 +11,6 @@ static int setup(void **state)
 {
     (void)state;
     delivered_ring_open(&ring);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    delivered_ring_close(&ring);
     return 0;
 }
 
@@ -84,10 +77,10 @@ static void test_it_has_the_last_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_each_is_taken_once_and_in_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_was_settled_long_ago_is_passed_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_slow_database_is_given_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_it_has_the_last_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_each_is_taken_once_and_in_order, setup, NULL),
+        cmocka_unit_test_setup_teardown(test_what_was_settled_long_ago_is_passed_over, setup, NULL),
+        cmocka_unit_test_setup_teardown(test_a_slow_database_is_given_time, setup, NULL),
+        cmocka_unit_test_setup_teardown(test_it_has_the_last_ones, setup, NULL),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,7 +78,6 @@ static void test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outa
     server_status_succeeded(&w);
     server_status_failed(&w, &files);
     assert_int_equal(count_in_log("Too many open files; trying again"), 2);
-    server_status_close(&w);
 }
 
 static void test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before(void **state)
@@ -95,7 +94,6 @@ static void test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before(
     w.back_ms -= 60000; /* a minute later it is news */
     server_status_failed(&w, &late);
     assert_int_equal(count_in_log("no answer in time; trying again"), 2);
-    server_status_close(&w);
 }
 
 static void test_a_quiet_minute_leaves_nothing_to_say(void **state)
