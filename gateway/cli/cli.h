@@ -71,9 +71,6 @@ struct broker *cli_broker_open(const struct config *c, const char *name, int wai
  * (no-color.org) or TERM=dumb. */
 enum cli_color { CLI_PLAIN, CLI_RED, CLI_YELLOW, CLI_GREEN };
 const char *cli_color(enum cli_color color);
-/* The word among those of `words` (separated by blanks) that was probably meant; false: none is near. */
-bool cli_nearest(const char *word, const char *words, char *out, size_t size);
-
 /* "postdate: text" and a line end on stderr; what acts on a terminal is escaped. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same; returns the exit code of the error. */

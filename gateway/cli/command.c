@@ -1,4 +1,5 @@
 #include "gateway/cli/command.h"
+#include "gateway/config/config_report.h"
 
 #include "core/base/duration.h"
 #include <ctype.h>
@@ -111,7 +112,7 @@ static int unknown_option(const struct cli *cli, const char *word)
     for (size_t i = 0; i < cli->row_count; i++)
         if (cli->rows[i]->name != NULL)
             used += (size_t)snprintf(options + used, sizeof options - used, " --%s", cli->rows[i]->name);
-    if (cli_nearest(word, options, near, sizeof near))
+    if (config_nearest(word, options, near, sizeof near))
         return cli_usage(cli, "unknown option %s: did you mean %s?", word, near);
     return cli_usage(cli, "unknown option %s", word);
 }

@@ -1,8 +1,12 @@
 #include "gateway/cli/text.h"
 
+#include "gateway/cli/cli.h"
+
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <wchar.h>
 #include <wctype.h>
 
@@ -107,4 +111,16 @@ void text_print_body(struct bytes body)
     printf("body         %zu bytes%s\n", body.len, fits ? "" : " (--json shows it)");
     if (fits && body.len > 0)
         printf("\n%s\n", show_bytes(body, true, TEXT_ANY_WIDTH, shown, sizeof shown));
+}
+
+const char *cli_color(enum cli_color color)
+{
+    static const char *const codes[] = {"\033[0m", "\033[31m", "\033[33m", "\033[32m"};
+    static int wanted = -1;
+    if (wanted < 0) {
+        const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+        wanted = isatty(STDOUT_FILENO) == 1 && (none == NULL || *none == '\0') && term != NULL &&
+                 strcmp(term, "dumb") != 0;
+    }
+    return wanted ? codes[color] : "";
 }

@@ -1,4 +1,4 @@
-/* Mistakes and warnings of what is being loaded. */
+/* Mistakes and warnings of what is being loaded, and what was probably meant. */
 #ifndef POSTDATE_GATEWAY_CONFIG_CONFIG_REPORT_H
 #define POSTDATE_GATEWAY_CONFIG_CONFIG_REPORT_H
 
@@ -20,5 +20,9 @@ void config_unread(struct config_loader *l, const char *where, const char *what,
 /* Warns where every user of this machine may read that file, which holds a password. */
 void config_warn_exposed(struct config_loader *l, const char *path, const char *remedy);
 void config_warn(struct config_loader *l, const char *text);
+
+/* The word among those of `words` (separated by blanks) that was probably meant, whether in capitals or not;
+ * false: none is near. */
+bool config_nearest(const char *word, const char *words, char *out, size_t size);
 
 #endif
