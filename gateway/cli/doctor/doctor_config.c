@@ -4,24 +4,22 @@
 static void report_mistake(void *ctx, enum err_kind kind, const char *text)
 {
     struct doctor *d = ctx;
-    doctor_report(d, FINDING_FAIL, "config", "%s", text);
-    doctor_remedy(d, kind == ERR_PERMISSION
-                         ? "sudo postdate doctor"
-                         : "correct it; `postdated --print-config-sample` shows every option");
+    doctor_fail(d, "config", "%s" REMEDY "%s", text,
+                kind == ERR_PERMISSION ? "sudo postdate doctor"
+                                       : "correct it; `postdated --print-config-sample` shows every option");
 }
 
 static void report_warning(void *ctx, const char *text)
 {
     struct doctor *d = ctx;
-    doctor_report(d, FINDING_WARN, "config", "%s", text);
-    doctor_remedy(d, "unset them, or correct their names: POSTDATE_<SECTION>_<OPTION>");
+    doctor_warn(d, "config", "%s" REMEDY "unset them, or correct their names: POSTDATE_<SECTION>_<OPTION>",
+                text);
 }
 
 static void report_exposed(void *ctx, const char *text)
 {
     struct doctor *d = ctx;
-    doctor_report(d, FINDING_WARN, "config", "%s", text);
-    doctor_remedy(d, "sudo chown root:postdate FILE; sudo chmod 640 FILE");
+    doctor_warn(d, "config", "%s" REMEDY "sudo chown root:postdate FILE; sudo chmod 640 FILE", text);
 }
 
 void doctor_check_config(struct doctor *d)
@@ -36,7 +34,7 @@ void doctor_check_config(struct doctor *d)
     names_set_prefix(cli->config.amqp.prefix);
     d->config = &cli->config;
     if (d->config->source != NULL)
-        doctor_report(d, FINDING_OK, "config", "%s, and the environment", d->config->source);
+        doctor_ok(d, "config", "%s, and the environment", d->config->source);
     else
-        doctor_report(d, FINDING_OK, "config", "no file: defaults and the environment");
+        doctor_ok(d, "config", "no file: defaults and the environment");
 }

@@ -80,12 +80,6 @@ static json_t *ask_queues(const struct doctor *d, const struct doctor_http *h, s
 
 /* --- from its words to those of doctor_admin_report */
 
-static const char *text_of(const json_t *o, const char *name)
-{
-    const char *text = json_string_value(json_object_get(o, name));
-    return text != NULL ? text : "";
-}
-
 static bool is_ours(const struct doctor *d, const char *queue)
 {
     return topology_is_intake_queue(d->config->intake.queue, queue) || names_is_own(bytes_of_str(queue));
@@ -97,17 +91,17 @@ static json_t *make_policies(const struct doctor *d, const json_t *queues)
     json_t *out = json_array();
     for (size_t i = 0; i < json_array_size(queues); i++) {
         const json_t *q = json_array_get(queues, i);
-        const char *policy = text_of(q, "policy"), *by_operator = text_of(q, "operator_policy"), *key;
+        const char *policy = doctor_text(q, "policy"), *by_operator = doctor_text(q, "operator_policy"), *key;
         json_t *keys = json_array(), *ignored;
         json_t *keys_of = json_object_get(q, "effective_policy_definition");
         json_object_foreach(keys_of, key, ignored)
         {
             json_array_append_new(keys, json_string(key));
         }
-        json_t *one = json_pack("{s:s, s:s, s:s, s:o}", "queue", text_of(q, "name"), "policy",
+        json_t *one = json_pack("{s:s, s:s, s:s, s:o}", "queue", doctor_text(q, "name"), "policy",
                                 *policy != '\0' ? policy : "none", "operator",
                                 *by_operator != '\0' ? by_operator : "none", "keys", keys);
-        if (is_ours(d, text_of(q, "name")) && json_array_size(keys) > 0)
+        if (is_ours(d, doctor_text(q, "name")) && json_array_size(keys) > 0)
             json_array_append(out, one);
         json_decref(one);
     }
@@ -132,14 +126,14 @@ static json_t *make_retries(const json_t *queues)
     json_t *out = json_array();
     for (size_t i = 0; i < json_array_size(queues) && json_array_size(out) < QUEUES_MAX; i++) {
         const json_t *q = json_array_get(queues, i);
-        bool quorum = strcmp(text_of(q, "type"), "quorum") == 0;
-        json_t *one = json_pack("{s:s, s:s, s:b, s:b, s:b}", "queue", text_of(q, "name"), "type",
+        bool quorum = strcmp(doctor_text(q, "type"), "quorum") == 0;
+        json_t *one = json_pack("{s:s, s:s, s:b, s:b, s:b}", "queue", doctor_text(q, "name"), "type",
                                 quorum ? "rabbit_quorum_queue" : "", "retried", 1, "native", 0, "writes", 1);
         put_key(one, "to", q, "dead-letter-exchange", false);
         put_key(one, "strategy", q, "dead-letter-strategy", false);
         put_key(one, "overflow", q, "overflow", quorum);
         put_key(one, "limit", q, "delivery-limit", false);
-        if (strcmp(text_of(one, "to"), broker_names.retry) == 0)
+        if (strcmp(doctor_text(one, "to"), broker_names.retry) == 0)
             json_array_append(out, one);
         json_decref(one);
     }
@@ -163,15 +157,15 @@ static void report_down(struct doctor *d, const json_t *queues)
     size_t count = 0;
     for (size_t i = 0; i < json_array_size(queues); i++) {
         const json_t *q = json_array_get(queues, i);
-        if (is_ours(d, text_of(q, "name")) && is_down(text_of(q, "state")) && count++ == 0)
-            first = text_of(q, "name");
+        if (is_ours(d, doctor_text(q, "name")) && is_down(doctor_text(q, "state")) && count++ == 0)
+            first = doctor_text(q, "name");
     }
-    if (count == 0) {
-        doctor_report(d, FINDING_OK, "broker.down", "none of Postdate's queues is down");
-        return;
-    }
-    doctor_report(d, FINDING_FAIL, "broker.down", "queue '%s' is down; %zu of Postdate's are", first, count);
-    doctor_remedy(d, "start the nodes that have them: rabbitmq-diagnostics cluster_status names those");
+    if (count == 0)
+        return doctor_ok(d, "broker.down", "none of Postdate's queues is down");
+    doctor_fail(d, "broker.down",
+                "queue '%s' is down; %zu of Postdate's are" REMEDY
+                "start the nodes that have them: rabbitmq-diagnostics cluster_status names those",
+                first, count);
 }
 
 static void report_nodes(struct doctor *d, const json_t *nodes)
@@ -190,13 +184,13 @@ static void report_nodes(struct doctor *d, const json_t *nodes)
             if (!json_is_boolean(value) || json_is_true(value) != facts[k].bad)
                 continue;
             bad++;
-            doctor_report(d, FINDING_WARN, "broker.nodes", "node %s %s", text_of(node, "name"),
-                          facts[k].what);
-            doctor_remedy(d, "start it, or free memory or disk there: rabbitmq-diagnostics alarms");
+            doctor_warn(d, "broker.nodes",
+                        "node %s %s" REMEDY
+                        "start it, or free memory or disk there: rabbitmq-diagnostics alarms",
+                        doctor_text(node, "name"), facts[k].what);
         }
     if (bad == 0)
-        doctor_report(d, FINDING_OK, "broker.nodes", "all that there are run, without an alarm: %zu",
-                      json_array_size(nodes));
+        doctor_ok(d, "broker.nodes", "all that there are run, without an alarm: %zu", json_array_size(nodes));
 }
 
 static void report_answer(struct doctor *d, const struct doctor_http *h, const json_t *queues)
@@ -205,15 +199,15 @@ static void report_answer(struct doctor *d, const struct doctor_http *h, const j
     json_t *retries = make_retries(queues);
     json_t *answer = json_pack("{s:o, s:i, s:o}", "policies", make_policies(d, queues), "retry_queues",
                                (int)json_array_size(retries), "retries", retries);
-    doctor_report(d, FINDING_OK, "management", "http://%s:%s answers", h->host, h->port);
+    doctor_ok(d, "management", "http://%s:%s answers", h->host, h->port);
     doctor_admin_report(d, answer, 0, 0);
     report_down(d, queues);
     json_t *nodes = ask(h, "/api/nodes?columns=name,running,mem_alarm,disk_free_alarm", &e);
     if (nodes != NULL)
         report_nodes(d, nodes);
     else
-        doctor_report(d, FINDING_SKIP, "broker.nodes", "not told to '%s', who has not the tag monitoring: %s",
-                      d->target.user, e.text);
+        doctor_skip(d, "broker.nodes", "not told to '%s', who has not the tag monitoring: %s", d->target.user,
+                    e.text);
     json_decref(nodes);
     json_decref(answer);
 }
@@ -226,13 +220,12 @@ bool doctor_management_report(struct doctor *d)
     if (queues != NULL) {
         report_answer(d, &h, queues);
     } else {
-        doctor_report(d, d->management != NULL ? FINDING_FAIL : FINDING_SKIP, "management",
-                      "the management API, at %s, does not tell: %s",
-                      d->management != NULL ? d->management : "port " PORT " of the first host", e.text);
-        doctor_remedy(
-            d,
+        doctor_report(
+            d, d->management != NULL ? FINDING_FAIL : FINDING_SKIP, "management",
+            "the management API, at %s, does not tell: %s" REMEDY
             "if the plugin rabbitmq_management is enabled, name it with --management "
             "http://HOST:15672, and give the user its tag: rabbitmqctl set_user_tags '%s' monitoring",
+            d->management != NULL ? d->management : "port " PORT " of the first host", e.text,
             d->target.user);
     }
     explicit_bzero(&h, sizeof h);

@@ -198,19 +198,10 @@ static void skip_blanks(struct doctor *d, const char *why)
     /* Asked for, it has to work. */
     doctor_report(
         d, d->rabbitmqctl != NULL ? FINDING_FAIL : FINDING_SKIP, "rabbitmqctl",
-        "%s; so not checked: messages in the delayed-message plugin, bindings, %sthe broker's clock", why,
-        told ? "rights, " : "policies, ");
-    doctor_remedy(d,
-                  "run `postdate doctor` as root, or as the user rabbitmq, on a node of the broker; if its "
-                  "rabbitmqctl is elsewhere, with --rabbitmqctl PATH");
-}
-
-static bool is_one_of(const json_t *names, const char *name)
-{
-    bool is = false;
-    for (size_t i = 0; i < json_array_size(names); i++)
-        is |= strcmp(json_string_value(json_array_get(names, i)), name) == 0;
-    return is;
+        "%s; so not checked: messages in the delayed-message plugin, bindings, %sthe broker's clock" REMEDY
+        "run `postdate doctor` as root, or as the user rabbitmq, on a node of the broker; if its "
+        "rabbitmqctl is elsewhere, with --rabbitmqctl PATH",
+        why, told ? "rights, " : "policies, ");
 }
 
 static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out, struct buf *words)
@@ -236,11 +227,11 @@ static void ask_rabbitmqctl(struct doctor *d, const char *path, struct buf *out,
     if (first == NULL) {
         snprintf(why, sizeof why, "%.100s gave an answer that is not understood", path);
         skip_blanks(d, why);
-    } else if (!is_one_of(clusters, broker_cluster_name(d->broker))) {
+    } else if (!doctor_has_name(clusters, broker_cluster_name(d->broker))) {
         snprintf(why, sizeof why, "%.100s speaks to another broker, cluster '%.200s'", path, first);
         skip_blanks(d, why);
     } else {
-        doctor_report(d, FINDING_OK, "rabbitmqctl", "%s answers", path);
+        doctor_ok(d, "rabbitmqctl", "%s answers", path);
         doctor_admin_report(d, answer, from_ms, to_ms);
     }
     json_decref(answer);
