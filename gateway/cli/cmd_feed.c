@@ -22,25 +22,25 @@ struct feed {
     struct cli *cli;
     bool dry_run, verbose;
     int64_t window_ms;
-    int64_t now_ms, started_ms, horizon_ms; /* by the database's clock */
-    int64_t waiting, handed;                /* as counted last; counting stops at max_messages */
+    int64_t started_ms, horizon_ms; /* by the database's clock */
+    int64_t waiting, handed;        /* as counted last; counting stops at max_messages */
 };
 
 static int count_waiting(struct feed *f)
 {
     const struct config *c = &f->cli->config;
     struct err e;
-    int code = cli_now(f->cli, &f->now_ms);
+    int code = cli_now(f->cli);
     if (code != 0)
         return code;
     struct claim_waiting q = {.horizon_ms = f->horizon_ms,
-                              .floor_ms = f->now_ms + config_least_ahead_ms(c),
+                              .floor_ms = f->cli->now_ms + config_least_ahead_ms(c),
                               .accepted_ms = f->started_ms,
                               .most = c->handover.max_messages};
     f->waiting = q.floor_ms < q.horizon_ms ? claim_count_waiting(f->cli->pg, &q, &e) : 0;
     if (f->waiting < 0)
         return cli_fail(&e);
-    const struct claim_handed handed = {f->now_ms, c->handover.window_ms, c->handover.max_messages};
+    const struct claim_handed handed = {f->cli->now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly; /* a locked day's are not counted */
     f->handed = claim_count_handed(f->cli->pg, &handed, &partly, &e);
     return f->handed < 0 ? cli_fail(&e) : 0;
@@ -51,14 +51,14 @@ static int find_horizon(struct feed *f)
 {
     int64_t fed_ms, end_ms;
     struct err e;
-    int code = cli_now(f->cli, &f->now_ms);
+    int code = cli_now(f->cli);
     if (code != 0)
         return code;
     if (claim_fed_until(f->cli->pg, &fed_ms, &e) != 0)
         return cli_fail(&e);
-    f->started_ms = f->now_ms;
-    end_ms = f->now_ms + f->cli->config.handover.window_ms;
-    f->horizon_ms = f->now_ms + f->window_ms;
+    f->started_ms = f->cli->now_ms;
+    end_ms = f->cli->now_ms + f->cli->config.handover.window_ms;
+    f->horizon_ms = f->cli->now_ms + f->window_ms;
     if (fed_ms > f->horizon_ms)
         f->horizon_ms = fed_ms;
     if (f->horizon_ms > end_ms)
@@ -78,7 +78,7 @@ static int dry_run(struct feed *f)
            f->waiting > room ? ", then handover.max_messages is reached" : "");
     printf("broker holds     %" PRId64 " of at most %" PRId64 "\n", f->handed, most);
     printf("window           until %s (%s)\n", timestamp_format(f->horizon_ms, time, sizeof time),
-           cli_format_when(f->horizon_ms, f->now_ms, when));
+           cli_format_when(f->horizon_ms, f->cli->now_ms, when));
     return 0;
 }
 
@@ -140,7 +140,8 @@ static int wait_for_gateways(struct feed *f, bool *gone)
 /* Counts what the gateway accepts meanwhile, too. */
 static int count_all(struct feed *f)
 {
-    int code = cli_now(f->cli, &f->started_ms);
+    int code = cli_now(f->cli);
+    f->started_ms = f->cli->now_ms;
     return code != 0 ? code : count_waiting(f);
 }
 

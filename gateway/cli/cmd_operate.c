@@ -1,6 +1,11 @@
 /* The commands that end, or begin anew, messages that are named or filtered. */
 #include "gateway/cli/filter.h"
 
+static int check(struct cli *cli, void *order)
+{
+    return cli_check_operation(cli, cli->command->operation, order);
+}
+
 static int run_operation(struct cli *cli, void *order)
 {
     return cli_operate(cli, cli->command->operation, order);
@@ -19,6 +24,8 @@ const struct command command_cancel = {
     .summary = "Cancel messages; prints a line for each: cancelled, too late or not found",
     .notes = "Filters are for all waiting and failed messages that match.",
     .options = options,
+    .check = check,
+    .opens = true,
     .run = run_operation,
     .takes_words = true,
     .cells = CLI_CELLS_KEYS,
@@ -38,6 +45,8 @@ const struct command command_retry = {
     .summary = "Try failed messages again, at once and with all attempts afresh",
     .notes = "Filters are for all failed messages that match.",
     .options = options,
+    .check = check,
+    .opens = true,
     .run = run_operation,
     .takes_words = true,
     .cells = CLI_CELLS_FIND,
@@ -60,6 +69,8 @@ const struct command command_fail = {
              "have been delivered; `postdate retry` tries it again.\n"
              "Filters are for all messages in doubt that match.",
     .options = options,
+    .check = check,
+    .opens = true,
     .run = run_operation,
     .takes_words = true,
     .cells = CLI_CELLS_FIND,

@@ -129,16 +129,17 @@ struct order {
     bool json, watch, here;
 };
 
+static int check(struct cli *cli, void *order)
+{
+    const struct order *o = order;
+    return o->here && (o->json || o->watch) ? cli_usage(cli, "--here goes with no other option") : 0;
+}
+
 static int run_status(struct cli *cli, void *order)
 {
     const struct order *o = order;
     struct status status;
     struct err e;
-    int code;
-    if (o->here && (o->json || o->watch))
-        return cli_usage(cli, "--here goes with no other option");
-    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
-        return code;
     if (o->here)
         return status_here(cli);
     if (o->watch)
@@ -165,6 +166,8 @@ const struct command command_status = {
     .synopsis = "[--json] [--watch] | --here",
     .summary = "Show backlog, next due message and gateways",
     .options = options,
+    .check = check,
+    .opens = true,
     .run = run_status,
     .cells = CLI_CELLS_EACH,
     .cells_not = "watch here",

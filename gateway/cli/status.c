@@ -287,7 +287,5 @@ int status_print_json(const struct status *status, size_t flags)
     json_object_set_new(o, "locked_days", locked_value(&s->locked));
     json_object_set_new(o, "gateways", instances_value(s));
     json_object_set_new(o, "problems", problems_value(s));
-    int code = cli_print_json(o, flags);
-    json_decref(o);
-    return code;
+    return cli_print_json(o, flags);
 }

@@ -1,5 +1,7 @@
 #include "gateway/cli/text.h"
 
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/cli.h"
 
 #include <stdbool.h>
@@ -11,6 +13,7 @@
 #include <wctype.h>
 
 #define BODY_SHOWN 4096
+#define SHOWN_SIZE 1100 /* a name of 255 bytes, all of them escaped; an error */
 
 /* One character of v at *at, which moves on. Returns its columns; piece gets its bytes, *len of them (8 at
  * most). */
@@ -102,6 +105,42 @@ const char *text_words(struct bytes v, char *out, size_t size)
     }
     out[used] = '\0';
     return out;
+}
+
+const char *cli_format_when(int64_t at_ms, int64_t now_ms, char out[CLI_WHEN_SIZE])
+{
+    char span[40];
+    if (at_ms > now_ms)
+        snprintf(out, CLI_WHEN_SIZE, "in %s", duration_format_human(at_ms - now_ms, span, sizeof span));
+    else
+        snprintf(out, CLI_WHEN_SIZE, "%s ago", duration_format_human(now_ms - at_ms, span, sizeof span));
+    return out;
+}
+
+void text_print(const char *label, struct bytes v)
+{
+    char shown[SHOWN_SIZE];
+    printf("%-12s %s\n", label, text_show(v, TEXT_ANY_WIDTH, shown, sizeof shown));
+}
+
+void text_print_name(const char *label, struct bytes name)
+{
+    text_print(label, name.len > 0 ? name : bytes_of_str("\"\""));
+}
+
+void text_print_time(const char *label, int64_t at_ms, int64_t now_ms)
+{
+    char when[CLI_WHEN_SIZE], text[40];
+    printf("%-12s %s (%s)\n", label, timestamp_format(at_ms, text, sizeof text),
+           cli_format_when(at_ms, now_ms, when));
+}
+
+void text_print_json(const char *label, json_t *value)
+{
+    char *text = json_dumps(value, JSON_COMPACT);
+    printf("%-12s %s\n", label, text != NULL ? text : "(out of memory)");
+    free(text);
+    json_decref(value);
 }
 
 void text_print_body(struct bytes body)

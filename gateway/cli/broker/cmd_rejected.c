@@ -56,32 +56,13 @@ static json_t *make_object(const struct rejected_message *m)
     return o;
 }
 
-static void print_json(const struct rejected_message *m, size_t flags)
-{
-    json_t *o = make_object(m);
-    char *text = json_dumps(o, flags);
-    puts(text != NULL ? text : "null");
-    free(text);
-    json_decref(o);
-}
-
 static void print_whole(const struct rejected_message *m)
 {
-    const struct {
-        const char *name;
-        struct bytes value;
-    } lines[] = {{"reason", m->error},
-                 {"exchange", m->intake},
-                 {"routing key", m->routing_key},
-                 {"message id", m->message_id}};
-    char shown[SHOWN_MAX];
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
-        printf("%-12s %s\n", lines[i].name, text_show(lines[i].value, TEXT_ANY_WIDTH, shown, sizeof shown));
-    json_t *headers = json_table_value(m->headers);
-    char *text = json_dumps(headers, JSON_COMPACT);
-    printf("%-12s %s\n", "headers", text != NULL ? text : "(out of memory)");
-    free(text);
-    json_decref(headers);
+    text_print("reason", m->error);
+    text_print("exchange", m->intake);
+    text_print("routing key", m->routing_key);
+    text_print("message id", m->message_id);
+    text_print_json("headers", json_table_value(m->headers));
     if (m->no_body)
         printf("body         %zu bytes\n", m->body.len);
     else
@@ -117,11 +98,11 @@ static enum rejected_action decide(void *ctx, const struct rejected_message *m, 
         return REJECTED_KEEP;
     o->matched++;
     if (o->verb == VERB_LIST && o->json)
-        print_json(m, JSON_COMPACT);
+        cli_print_json(make_object(m), JSON_COMPACT);
     else if (o->verb == VERB_LIST)
         print_row(m, o->matched == 1);
     else if (o->verb == VERB_SHOW && o->json)
-        print_json(m, JSON_INDENT(2));
+        cli_print_json(make_object(m), JSON_INDENT(2));
     else if (o->verb == VERB_SHOW)
         print_whole(m);
     *stop = (o->verb == VERB_LIST && o->matched == o->limit) || cli_output_error() != 0 ||

@@ -102,7 +102,6 @@ static int run_doctor(struct cli *cli, void *order)
     int code = d->failed > 0 ? 1 : 0;
     if (d->array != NULL && cli_print_json(d->array, JSON_INDENT(2)) != 0)
         code = 1;
-    json_decref(d->array);
     return code;
 }
 

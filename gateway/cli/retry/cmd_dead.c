@@ -8,8 +8,6 @@
 #include <limits.h>
 #include <stdio.h>
 
-#define SHOW_MAX ((size_t)300 * 1024 * 1024) /* one message, its printed form */
-#define LIST_MAX ((size_t)64 * 1024 * 1024)
 #define LIMIT_MAX 1000000000
 
 struct order {
@@ -32,14 +30,13 @@ static bool print_record(void *ctx, const struct dead_letter_record *r)
         dead_print_row(r, l->now_ms, l->rows == 1);
         return cli_output_error() == 0;
     }
-    json_auto_t *value = json_dead_value(r, JSON_STYLE_NO_BODY, NULL);
-    l->code = cli_print_json(value, JSON_COMPACT);
+    l->code = cli_print_json(json_dead_value(r, JSON_STYLE_NO_BODY, NULL), JSON_COMPACT);
     return l->code == 0 && cli_output_error() == 0;
 }
 
-static int list(struct cli *cli, const struct order *o, int64_t now_ms)
+static int list(struct cli *cli, const struct order *o)
 {
-    struct listing l = {.json = o->json, .now_ms = now_ms};
+    struct listing l = {.json = o->json, .now_ms = cli->now_ms};
     const struct dead_list what = {.filter = &o->filter, .limit = o->limit, .each = print_record, .ctx = &l};
     struct err e;
     int code = 0;
@@ -55,50 +52,29 @@ static int list(struct cli *cli, const struct order *o, int64_t now_ms)
     return code;
 }
 
-static int print_groups_json(const struct dead_groups *g)
-{
-    int code = 0;
-    for (size_t i = 0; i < g->count && code == 0 && cli_output_error() == 0; i++) {
-        json_auto_t *value = json_dead_group_value(&g->groups[i]);
-        code = cli_print_json(value, JSON_COMPACT);
-    }
-    return code;
-}
-
-static int group(struct cli *cli, const struct order *o, int64_t now_ms)
+static int group(struct cli *cli, const struct order *o)
 {
     struct dead_groups g;
-    struct arena arena;
     struct err e;
     int code = 0;
-    arena_init(&arena, LIST_MAX);
-    if (dead_groups(cli->pg, NULL, &o->filter, &arena, &g, &e) != 0)
-        code = cli_fail(&e);
-    else if (o->json)
-        code = print_groups_json(&g);
-    else
-        dead_print_groups(&g, now_ms);
+    if (dead_groups(cli->pg, NULL, &o->filter, &cli->arena, &g, &e) != 0)
+        return cli_fail(&e);
+    if (!o->json)
+        dead_print_groups(&g, cli->now_ms);
+    for (size_t i = 0; o->json && i < g.count && code == 0 && cli_output_error() == 0; i++)
+        code = cli_print_json(json_dead_group_value(&g.groups[i]), JSON_COMPACT);
     if (code == 0 && !g.complete)
         fprintf(stderr, "postdate: there are more: counted are the %d that died last, shown %d groups\n",
                 DEAD_LOOKED_MAX, DEAD_GROUPS_MAX);
     else if (code == 0 && g.count == 0 && !o->json)
         fputs("postdate: no dead letter matches\n", stderr);
-    arena_free(&arena);
     return code;
 }
 
 static int run_list(struct cli *cli, void *order)
 {
     const struct order *o = order;
-    int64_t now_ms = 0;
-    if (o->group && cli_gave(cli, "limit"))
-        return cli_usage(cli, "--limit is for lists, without --group");
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
-    if (code != 0)
-        return code;
-    return o->group ? group(cli, o, now_ms) : list(cli, o, now_ms);
+    return o->group ? group(cli, o) : list(cli, o);
 }
 
 /* Not only ids of ours: a message that came straight from a publisher got one when it was refused. */
@@ -111,37 +87,21 @@ static int parse_id(const struct cli *cli, const char *text, struct message_id *
                      bytes_printable(bytes_of_str(text), shown, sizeof shown));
 }
 
-static int print_whole(const struct dead_letter_record *r, bool json, int64_t now_ms)
-{
-    struct err e = {0};
-    if (!json)
-        return dead_print_whole(r, now_ms, &e) != 0 ? cli_fail(&e) : 0;
-    json_auto_t *value = json_dead_value(r, JSON_STYLE_LINE, &e);
-    return e.kind != ERR_NONE ? cli_fail(&e) : cli_print_json(value, JSON_INDENT(2));
-}
-
 static int run_show(struct cli *cli, void *order)
 {
     const struct order *o = order;
     struct dead_name name = {.queue = o->filter.queue};
     struct dead_letter_record record;
-    struct arena arena;
-    struct err e;
-    int64_t now_ms = 0;
+    struct err e = {0};
     int code = parse_id(cli, cli->words[0], &name.id);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
     if (code != 0)
         return code;
-    arena_init(&arena, SHOW_MAX);
-    if (dead_show(cli->pg, NULL, &name, &arena, &record, &e) != 0)
-        code = cli_fail(&e);
-    else
-        code = print_whole(&record, o->json, now_ms);
-    arena_free(&arena);
-    return code;
+    if (dead_show(cli->pg, NULL, &name, &cli->arena, &record, &e) != 0)
+        return cli_fail(&e);
+    if (!o->json)
+        return dead_print_whole(&record, cli->now_ms, &e) != 0 ? cli_fail(&e) : 0;
+    json_t *value = json_dead_value(&record, JSON_STYLE_LINE, &e);
+    return e.kind != ERR_NONE ? cli_fail(&e) : cli_print_json(value, JSON_INDENT(2));
 }
 
 /* By filters: a count at the end. */
@@ -206,12 +166,14 @@ static int operate_ids(struct cli *cli, const struct order *o, enum dead_kind ki
 
 static int run_operation(struct cli *cli, void *order)
 {
-    struct order *o = order;
     enum dead_kind kind = (enum dead_kind)cli->verb->kind;
+    return cli->word_count > 0 ? operate_ids(cli, order, kind) : operate_filtered(cli, order, kind);
+}
+
+static int check_operation(struct cli *cli, struct order *o)
+{
     bool by_ids = cli->word_count > 0, filtered = cli_gave(cli, "reason exchange routing-key"),
          queue = o->filter.queue.data != NULL;
-    struct message_id ignored;
-    int code = 0;
     if (o->all && (filtered || queue))
         return cli_usage(cli, "--all goes without filters");
     if (by_ids ? filtered || o->all : !filtered && !queue && !o->all)
@@ -220,13 +182,21 @@ static int run_operation(struct cli *cli, void *order)
         return cli_usage(cli, "--rate belongs to requeue with filters");
     if (o->all)
         o->filter.queue = bytes_of_str("*");
+    return 0;
+}
+
+static int check(struct cli *cli, void *order)
+{
+    struct order *o = order;
+    struct message_id ignored;
+    int code = 0;
+    if (o->group && cli_gave(cli, "limit"))
+        return cli_usage(cli, "--limit is for lists, without --group");
+    if (cli->verb->run == run_operation)
+        code = check_operation(cli, o);
     for (int i = 0; i < cli->word_count && code == 0; i++)
         code = parse_id(cli, cli->words[i], &ignored);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code != 0)
-        return code;
-    return by_ids ? operate_ids(cli, o, kind) : operate_filtered(cli, o, kind);
+    return code;
 }
 
 static int take_reason(struct cli *cli, const struct cli_option *o, void *at, const char *text)
@@ -283,6 +253,8 @@ const struct command command_dead = {
     .summary = "List, show, requeue and drop what consumers refused until no attempt was left",
     .options = options,
     .verbs = verbs,
+    .check = check,
+    .opens = true,
     .choices = "say list, show, requeue or drop",
     .order_size = sizeof(struct order),
     .initial = &(const struct order){.limit = 100},

@@ -43,34 +43,21 @@ void dead_print_groups(const struct dead_groups *g, int64_t now_ms)
         print_group(&g->groups[i], now_ms);
 }
 
-static void print_text(const char *name, struct bytes value)
-{
-    char shown[SHOWN_MAX];
-    printf("%-12s %s\n", name, text_show(value, TEXT_ANY_WIDTH, shown, sizeof shown));
-}
-
-static void print_time(const char *name, int64_t at_ms, int64_t now_ms)
-{
-    char when[CLI_WHEN_SIZE], text[40];
-    printf("%-12s %s (%s)\n", name, timestamp_format(at_ms, text, sizeof text),
-           cli_format_when(at_ms, now_ms, when));
-}
-
 static void print_state(const struct dead_letter_record *r, int64_t now_ms)
 {
     char id[MESSAGE_ID_TEXT_SIZE];
     if (r->state == DEAD_DEAD) {
         printf("%-12s dead: %s\n", "state", r->reason);
-        print_time("died", (r->died_us + 999) / 1000, now_ms);
-        print_time("kept until", r->expires_ms, now_ms);
+        text_print_time("died", (r->died_us + 999) / 1000, now_ms);
+        text_print_time("kept until", r->expires_ms, now_ms);
     } else if (r->state == DEAD_WAITING) {
         printf("%-12s waiting: goes back to its queue\n", "state");
-        print_time("next", r->next_ms, now_ms);
+        text_print_time("next", r->next_ms, now_ms);
     } else {
         printf("%-12s returned: was not refused since\n", "state");
     }
     if (r->error.len > 0)
-        print_text("error", r->error);
+        text_print("error", r->error);
     if (r->has_message)
         printf("%-12s %s\n", "message", message_id_format(r->message, id));
 }
@@ -82,13 +69,8 @@ static int print_headers(const struct dead_letter_record *r, struct err *e)
         return 0;
     if (wire_properties_read(r->properties, &w, e) != 0)
         return err_wrap(e, "the stored properties can't be read");
-    json_t *values[] = {json_properties_value(&w), json_table_value(w.headers)};
-    for (int i = 0; i < 2; i++) {
-        char *text = json_dumps(values[i], JSON_COMPACT);
-        printf("%-12s %s\n", i == 0 ? "properties" : "headers", text != NULL ? text : "(out of memory)");
-        free(text);
-        json_decref(values[i]);
-    }
+    text_print_json("properties", json_properties_value(&w));
+    text_print_json("headers", json_table_value(w.headers));
     return 0;
 }
 
@@ -96,13 +78,13 @@ int dead_print_whole(const struct dead_letter_record *r, int64_t now_ms, struct 
 {
     char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], text[40];
     printf("%-12s %s\n", "id", message_id_format(r->id, id));
-    print_text("queue", r->queue);
+    text_print("queue", r->queue);
     print_state(r, now_ms);
     if (r->exchange.len > 0)
-        print_text("exchange", r->exchange);
+        text_print("exchange", r->exchange);
     else
         printf("%-12s \"\" (the default exchange)\n", "exchange");
-    print_text("routing key", r->routing_key);
+    text_print("routing key", r->routing_key);
     printf("%-12s %d deliveries\n", "failed", r->failed);
     for (size_t i = 0; i < r->attempt_count; i++)
         printf("  %s %-*s (%s)\n", timestamp_format(r->attempts[i].at_ms, text, sizeof text), REASON_WIDTH,

@@ -257,9 +257,7 @@ int schedule_batch(struct cli *cli, const char *path)
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return cli_cannot_read(path);
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = run_batch(cli, fd);
+    int code = run_batch(cli, fd);
     if (!is_stdin)
         close(fd);
     return code;
