@@ -1,3 +1,4 @@
+#include "core/base/bytes.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/fields.h"
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #define PAST_MS 1000 /* later than that is no network, and is said */
+#define PATIENCE 6   /* waits of 0.1 s, 0.2 s … 3.2 s */
 
 struct wanted {
     struct cli_fields f; /* the message object, as the batch form would have it */
