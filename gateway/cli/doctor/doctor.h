@@ -69,9 +69,13 @@ void doctor_ask(struct doctor *d, const char *check, enum health_subject subject
 /* How bad it is when two clocks are off by that, and what to do then. */
 enum finding doctor_judge_skew(int64_t off_ms, const char **remedy);
 
-/* The checks. Those of one group run in this order. */
-void doctor_check_config(struct doctor *d);
+/* How to connect as the gateway does; points into the configuration. */
+struct broker_options doctor_broker_options(const struct doctor *d);
+/* The broker's clock was broker_ms at some moment between from_ms and to_ms of this machine's: compares it
+ * with the database's, which is known. */
+void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t from_ms, int64_t to_ms);
 
+/* The checks. Those of one group run in this order. */
 void doctor_check_database(struct doctor *d); /* connects */
 void doctor_check_pooling(struct doctor *d);
 void doctor_check_schema(struct doctor *d);

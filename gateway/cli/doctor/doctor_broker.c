@@ -1,5 +1,6 @@
 /* The broker, as far as AMQP and the gateway's own login can show. */
-#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "amqp/topology/topology.h"
+#include "gateway/cli/doctor/doctor.h"
 
 #include "amqp/inspect/policy_probe.h"
 #include "amqp/topology/transport.h"

@@ -1,10 +1,10 @@
 /* The way back from RabbitMQ: does anything come out of the exit queue? RabbitMQ's last hop: its limits, and
  * whether something holds it up. */
+#include "amqp/topology/topology.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"
 #include "core/message/publish_headers.h"
 #include "gateway/cli/doctor/doctor.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
 #include "sql/pipeline/relay.h"
 
 #define STUCK_MS INT64_C(15000) /* a ping comes back within a second or two */

@@ -1,11 +1,11 @@
 /* How the work goes: gateways, what is late, what failed, and what RabbitMQ waits with. */
 #include "amqp/topology/owner.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/topology_front.h"
 #include "amqp/topology/transport.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"
 #include "gateway/cli/doctor/doctor.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
 #include "sql/admin/migrate.h"
 #include "sql/pipeline/claim.h"
 

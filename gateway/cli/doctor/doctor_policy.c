@@ -2,7 +2,7 @@
 #include "amqp/inspect/policy_probe.h"
 
 #include "core/base/clock.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "gateway/cli/doctor/doctor.h"
 
 #define LOOK_MS 1000
 #define ANSWER_MS 5000

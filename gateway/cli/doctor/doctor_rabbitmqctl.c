@@ -1,6 +1,6 @@
 /* What AMQP cannot show, asked of the broker's administration, where this user may: what waits in the plugin,
  * bindings, policies, the broker's clock. */
-#include "gateway/cli/doctor/doctor_management.h"
+#include "gateway/cli/doctor/doctor_admin.h"
 
 #include "core/base/base64.h"
 #include "core/base/buf.h"

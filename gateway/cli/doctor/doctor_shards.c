@@ -1,7 +1,7 @@
 /* Several intake queues: the plugin that spreads messages over them, and what waits in each. */
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards_hosts.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "gateway/cli/doctor/doctor.h"
 #include "sql/admin/shards.h"
 
 #include <inttypes.h>
