@@ -154,8 +154,7 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
 {
     char line[LINE_SIZE];
     struct message_id ids[ROWS];
-    const struct import_place place = import_place_of(run);
-    int any = file != NULL ? import_has_proof(run->cli->pg, place.node, e) : 0;
+    int any = file != NULL ? import_has_proof(run->cli->pg, run->place.node, e) : 0;
     size_t count = 0;
     bool more = any > 0;
     if (any <= 0)
@@ -166,7 +165,7 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
         count += more && read_entry(run, line, &ids[count]);
         if (count < ROWS && more)
             continue;
-        if (import_forget(run->cli->pg, &place, true, ids, count, e) < 0)
+        if (import_forget_some(run->cli->pg, &run->place, ids, count, e) < 0)
             return -1;
         count = 0;
     }
@@ -178,7 +177,6 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
 int import_proof_write(struct import_run *run, FILE *file, struct err *e)
 {
     int64_t stored[IMPORT_EXCHANGES_MAX] = {0};
-    const struct import_place place = import_place_of(run);
     int rc = write_rows(run, file, stored, e);
     if (rc == 0)
         rc = compare_counts(run, stored, e);
@@ -189,7 +187,7 @@ int import_proof_write(struct import_run *run, FILE *file, struct err *e)
     if (rc == 0 && file != NULL && (fflush(file) != 0 || (fsync(fileno(file)) != 0 && errno != EINVAL)))
         rc = err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno));
     run->proof_failed = file != NULL && rc != 0;
-    return rc == 0 && import_forget(run->cli->pg, &place, true, NULL, 0, e) < 0 ? -1 : rc;
+    return rc == 0 && import_forget(run->cli->pg, &run->place, e) < 0 ? -1 : rc;
 }
 
 /* --- verify */
