@@ -117,6 +117,12 @@ const char *cli_format_when(int64_t at_ms, int64_t now_ms, char out[CLI_WHEN_SIZ
     return out;
 }
 
+const char *text_of(const json_t *object, const char *field)
+{
+    const char *text = json_string_value(json_object_get(object, field));
+    return text != NULL ? text : "";
+}
+
 void text_print(const char *label, struct bytes v)
 {
     char shown[SHOWN_SIZE];

@@ -1,4 +1,4 @@
-#include "gateway/config/config_load.h"
+#include "gateway/config/config_report.h"
 
 #include "core/base/bytes.h"
 #include "gateway/config/config_table.h"

@@ -12,14 +12,12 @@
 #include <string.h>
 
 #define WAIT_MS 10000
-#define NAMES_MAX ((size_t)1024 * 1024)
 
 struct removal {
     const struct config *config;
     struct broker *broker, *probe;
     bool really, purge;
-    struct buf queues, intake_exchanges, other_exchanges; /* names of what there may be */
-    int queue_count, exchange_count;
+    int queues, exchanges;
     int rungs;       /* of the queues, those that are empty rungs of the ladder */
     int full, taken; /* queues that are not empty, that have consumers: nothing is deleted */
     uint32_t messages;
@@ -27,23 +25,10 @@ struct removal {
 
 typedef int visit_fn(struct removal *r, const char *name, struct err *e);
 
-/* --- what there may be: names, a zero behind each */
-
-static void add(struct buf *names, const char *name)
-{
-    buf_put(names, name, strlen(name) + 1);
-}
-
-static int each(struct removal *r, const struct buf *names, visit_fn *visit, struct err *e)
-{
-    int rc = names->failed ? err_set(e, ERR_BUG, "out of memory") : 0;
-    for (size_t at = 0; rc == 0 && at < names->len; at += strlen((const char *)names->data + at) + 1)
-        rc = visit(r, (const char *)names->data + at, e);
-    return rc;
-}
+/* --- what there may be */
 
 /* Those beside the first intake queue: as many as are configured, and up to the first that is missing. */
-static int list_shards(struct removal *r, struct err *e)
+static int each_shard(struct removal *r, visit_fn *visit, struct err *e)
 {
     char name[SHARDS_NAME_SIZE];
     for (int i = 2; i <= SHARDS_MAX; i++) {
@@ -53,12 +38,13 @@ static int list_shards(struct removal *r, struct err *e)
             return -1;
         if (!q.exists && i > r->config->intake.queues)
             return 0;
-        add(&r->queues, name);
+        if (visit(r, name, e) != 0)
+            return -1;
     }
     return 0;
 }
 
-static int list_queues(struct removal *r, struct err *e)
+static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
 {
     char expired[300], timed[300], name[TRANSPORT_NAME_SIZE], exit[TOPOLOGY_EXIT_NAME_SIZE];
     const char *intake = r->config->intake.queue;
@@ -76,36 +62,53 @@ static int list_queues(struct removal *r, struct err *e)
                                  broker_names.retry,
                                  broker_names.rejected};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        add(&r->queues, names[i]);
-    if (list_shards(r, e) != 0)
+        if (visit(r, names[i], e) != 0)
+            return -1;
+    if (each_shard(r, visit, e) != 0)
         return -1;
     for (int i = 2; i <= EXIT_QUEUES_MAX; i++) {
         topology_exit_queue(i, exit);
-        add(&r->queues, exit);
+        if (visit(r, exit, e) != 0)
+            return -1;
     }
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
-        for (size_t i = 0; transport_all[t]->queue(i, name); i++)
-            add(&r->queues, name);
+        for (size_t i = 0; transport_all[t]->queue && transport_all[t]->queue(i, name); i++)
+            if (visit(r, name, e) != 0)
+                return -1;
     return 0;
 }
 
-static void list_exchanges(struct removal *r)
+static int each_intake_exchange(struct removal *r, visit_fn *visit, struct err *e)
 {
-    const char *const names[] = {broker_names.last,    broker_names.last_unrouted, broker_names.retry,
-                                 broker_names.returns, broker_names.owner,         broker_names.sort,
-                                 broker_names.plain,   broker_names.exit_shards};
     const struct config *c = r->config;
-    const char *name;
     for (size_t i = 0; i < c->route_count; i++)
-        add(&r->intake_exchanges, c->routes[i].intake_exchange);
-    add(&r->intake_exchanges, c->intake.exchange);
+        if (visit(r, c->routes[i].intake_exchange, e) != 0)
+            return -1;
+    return visit(r, c->intake.exchange, e);
+}
+
+/* A delivery exchange of the user's own has bindings of the user's, and another Postdate may use it. */
+static bool is_ours(const char *exchange)
+{
+    return strncmp(exchange, broker_names.own, strlen(broker_names.own)) == 0;
+}
+
+static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e)
+{
+    static const char *const names[] = {broker_names.last,    broker_names.last_unrouted, broker_names.retry,
+                                        broker_names.returns, broker_names.owner,         broker_names.sort,
+                                        broker_names.plain,   broker_names.exit_shards};
     for (size_t i = 0; i < TOPOLOGY_WAYS; i++)
-        add(&r->other_exchanges, topology_intake_ways[i].exchange);
+        if (visit(r, topology_intake_ways[i].exchange, e) != 0)
+            return -1;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        add(&r->other_exchanges, names[i]);
+        if (visit(r, names[i], e) != 0)
+            return -1;
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
-        for (size_t i = 0; (name = transport_all[t]->exchange(i)) != NULL; i++)
-            add(&r->other_exchanges, name);
+        for (size_t i = 0; transport_all[t]->exchanges[i] != NULL; i++)
+            if (visit(r, transport_all[t]->exchanges[i], e) != 0)
+                return -1;
+    return 0;
 }
 
 /* --- what is done with each */
@@ -128,7 +131,7 @@ static int look_at_queue(struct removal *r, const char *name, struct err *e)
     r->messages += full ? q.ready : 0;
     r->taken += taken;
     r->full += full;
-    r->queue_count += !r->really;
+    r->queues += !r->really;
     r->rungs += !taken && rung;
     if (taken || full)
         printf("keep   queue %s: %s (%" PRIu32 " message%s)\n", name,
@@ -160,7 +163,7 @@ static int prove_led(struct removal *r, const char *name, struct err *e)
 static int prove_all_led(struct removal *r, struct err *e)
 {
     r->probe = cli_broker_open(r->config, "postdate drop-topology", WAIT_MS, e);
-    int rc = r->probe != NULL ? each(r, &r->queues, prove_led, e) : -1;
+    int rc = r->probe != NULL ? each_queue(r, prove_led, e) : -1;
     broker_close(r->probe);
     return rc;
 }
@@ -175,7 +178,7 @@ static int delete_queue(struct removal *r, const char *name, struct err *e)
         return 0;
     if (q.consumers > 0 || (q.ready > 0 && !r->purge))
         return err_set(e, ERR_BUSY, "queue %s is in use meanwhile: look at it, and try again", name);
-    r->queue_count++;
+    r->queues++;
     return broker_delete_queue(r->broker, name, e);
 }
 
@@ -188,14 +191,8 @@ static int delete_exchange(struct removal *r, const char *name, struct err *e)
         return 0;
     if (!r->really)
         printf("delete exchange %s\n", name);
-    r->exchange_count++;
+    r->exchanges++;
     return r->really ? broker_delete_exchange(r->broker, name, e) : 0;
-}
-
-/* A delivery exchange of the user's own has bindings of the user's, and another Postdate may use it. */
-static bool is_ours(const char *exchange)
-{
-    return strncmp(exchange, broker_names.own, strlen(broker_names.own)) == 0;
 }
 
 /* It has the bindings of consumers, who may listen to another Postdate, too. The last one: RabbitMQ closes
@@ -213,7 +210,7 @@ static int delete_delivery(struct removal *r, struct err *e)
     if (!r->really) {
         printf("delete exchange %s, if nothing is bound to it\n", name);
     } else if (broker_delete_unbound_exchange(r->broker, name, e) == 0) {
-        r->exchange_count++;
+        r->exchanges++;
     } else if (e->kind == ERR_CONFIG) {
         printf("keep   exchange %s: consumers' queues are bound to it\n", name);
     } else {
@@ -232,8 +229,7 @@ static bool is_blocked(const struct removal *r)
  */
 static int remove_all(struct removal *r, struct err *e)
 {
-    list_exchanges(r);
-    if (list_queues(r, e) != 0 || each(r, &r->queues, look_at_queue, e) != 0)
+    if (each_queue(r, look_at_queue, e) != 0)
         return -1;
     if (r->really && is_blocked(r))
         return 0;
@@ -242,10 +238,10 @@ static int remove_all(struct removal *r, struct err *e)
     if (r->rungs > 0 && !r->really)
         printf("delete %d queue%s %s* (0 messages)\n", r->rungs, r->rungs == 1 ? "" : "s",
                broker_names.ladder);
-    if (each(r, &r->intake_exchanges, delete_exchange, e) != 0 ||
-        (r->really && each(r, &r->queues, delete_queue, e) != 0))
+    if (each_intake_exchange(r, delete_exchange, e) != 0 ||
+        (r->really && each_queue(r, delete_queue, e) != 0))
         return -1;
-    return each(r, &r->other_exchanges, delete_exchange, e) != 0 ? -1 : delete_delivery(r, e);
+    return each_other_exchange(r, delete_exchange, e) != 0 ? -1 : delete_delivery(r, e);
 }
 
 static int report_blocked(const struct removal *r)
@@ -268,9 +264,8 @@ static int report(const struct removal *r)
 {
     if (is_blocked(r))
         return report_blocked(r);
-    printf("%d queue%s and %d exchange%s %s\n", r->queue_count, r->queue_count == 1 ? "" : "s",
-           r->exchange_count, r->exchange_count == 1 ? "" : "s",
-           r->really ? "deleted" : "would be deleted (--yes does it)");
+    printf("%d queue%s and %d exchange%s %s\n", r->queues, r->queues == 1 ? "" : "s", r->exchanges,
+           r->exchanges == 1 ? "" : "s", r->really ? "deleted" : "would be deleted (--yes does it)");
     return 0;
 }
 
@@ -282,15 +277,9 @@ static int run_drop_topology(struct cli *cli, void *order)
     if (code != 0)
         return code;
     r->config = &cli->config;
-    buf_init(&r->queues, NAMES_MAX);
-    buf_init(&r->intake_exchanges, NAMES_MAX);
-    buf_init(&r->other_exchanges, NAMES_MAX);
     r->broker = cli_broker_open(&cli->config, "postdate drop-topology", WAIT_MS, &e);
     int rc = r->broker != NULL ? remove_all(r, &e) : -1;
     broker_close(r->broker);
-    buf_free(&r->queues);
-    buf_free(&r->intake_exchanges);
-    buf_free(&r->other_exchanges);
     return rc != 0 ? cli_fail(&e) : report(r);
 }
 

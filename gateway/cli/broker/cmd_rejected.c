@@ -2,7 +2,6 @@
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
 #include "core/base/clock.h"
-#include "core/base/glob.h"
 #include "core/base/names.h"
 #include "core/message/accept.h"
 #include "core/message/wire.h"

@@ -57,7 +57,7 @@ static const struct check {
     {"database.pooling", NEED_DATABASE, .run = doctor_check_pooling},
     {"database.server", NEED_DATABASE, .subject = HEALTH_FIT},
     {"database.schema", NEED_DATABASE, .run = doctor_check_schema},
-    {"database.rights", NEED_SCHEMA, .run = doctor_check_rights},
+    {"database.rights", NEED_SCHEMA, .subject = HEALTH_RIGHTS},
     {"database.roles", NEED_SCHEMA, .subject = HEALTH_ROLES},
     {"database.zones", NEED_SCHEMA, .subject = HEALTH_ZONES},
     {"database.partitions", NEED_SCHEMA, .subject = HEALTH_PARTITIONS},

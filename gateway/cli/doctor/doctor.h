@@ -59,8 +59,6 @@ void doctor_report(struct doctor *d, enum finding status, const char *check, con
 /* A check that could not be done because of an error: `skip` when the server was only busy, else `FAIL`. */
 void doctor_error(struct doctor *d, const char *check, const struct err *e);
 
-/* A text of an object; "" where it has none of that name. */
-const char *doctor_text(const json_t *object, const char *name);
 /* Is it one of these? */
 bool doctor_has_name(const json_t *names, const char *name);
 
@@ -79,7 +77,6 @@ void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t fro
 void doctor_check_database(struct doctor *d); /* connects */
 void doctor_check_pooling(struct doctor *d);
 void doctor_check_schema(struct doctor *d);
-void doctor_check_rights(struct doctor *d);
 void doctor_check_locks(struct doctor *d);
 void doctor_check_clock(struct doctor *d);
 void doctor_check_messages(struct doctor *d);

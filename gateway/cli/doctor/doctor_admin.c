@@ -1,4 +1,5 @@
 #include "gateway/cli/doctor/doctor_admin.h"
+#include "gateway/cli/text.h"
 
 #include "amqp/inspect/policy_probe.h"
 #include "core/base/names.h"
@@ -45,7 +46,7 @@ static void describe_bindings(const json_t *bindings, struct buf *out)
 static void report_exchange(struct doctor *d, const json_t *x)
 {
     struct buf bindings;
-    const char *name = doctor_text(x, "name"), *vhost = doctor_text(x, "vhost");
+    const char *name = text_of(x, "name"), *vhost = text_of(x, "vhost");
     int64_t count = count_delayed(x);
     buf_init(&bindings, 1000);
     describe_bindings(json_object_get(x, "bindings"), &bindings);
@@ -112,17 +113,17 @@ struct policy_tally {
 static void tally_queue(struct policy_tally *t, const json_t *queue)
 {
     const json_t *keys = json_object_get(queue, "keys");
-    const char *name = doctor_text(queue, "queue");
+    const char *name = text_of(queue, "queue");
     bool rung = strncmp(name, broker_names.ladder, strlen(broker_names.ladder)) == 0;
     for (size_t i = 0; i < json_array_size(keys); i++) {
         const char *key = json_string_value(json_array_get(keys, i));
         if (key == NULL || !is_harmful(key))
             continue;
         if (t->example[0] == '\0' || (rung && t->rungs == 0)) {
-            bool by_operator = strcmp(doctor_text(queue, "policy"), "none") == 0;
+            bool by_operator = strcmp(text_of(queue, "policy"), "none") == 0;
             snprintf(t->example, sizeof t->example, "%s '%.100s' sets %s on '%.200s'",
                      by_operator ? "operator policy" : "policy",
-                     doctor_text(queue, by_operator ? "operator" : "policy"), key, name);
+                     text_of(queue, by_operator ? "operator" : "policy"), key, name);
         }
         t->rungs += rung;
         t->others += !rung;
@@ -157,7 +158,7 @@ static void report_permissions(struct doctor *d, const json_t *permissions)
                          "'%s' has none of its own in vhost '%s': another back end decides", d->target.user,
                          d->target.vhost);
     doctor_ok(d, "broker.patterns", "'%s': configure \"%s\", write \"%s\", read \"%s\"", d->target.user,
-              doctor_text(p, "configure"), doctor_text(p, "write"), doctor_text(p, "read"));
+              text_of(p, "configure"), text_of(p, "write"), text_of(p, "read"));
 }
 
 void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms)

@@ -238,7 +238,7 @@ void doctor_check_permissions(struct doctor *d)
 static void report_misfit(struct doctor *d, const char *name, struct err *why)
 {
     struct err e;
-    if (inspect_reopen(d->broker, &e) != 0 || why->kind != ERR_CONFIG)
+    if (broker_reopen(d->broker, &e) != 0 || why->kind != ERR_CONFIG)
         return doctor_error(d, "broker.topology", why);
     doctor_fail(
         d, "broker.topology",
@@ -248,35 +248,24 @@ static void report_misfit(struct doctor *d, const char *name, struct err *why)
         why->text, name);
 }
 
-/* What is there must be what the gateway would declare; declaring that again changes nothing. 1 fits, 0 is
- * missing, -1 reported. */
-static int fit_exchange(struct doctor *d, const char *name, const char *type)
+/* What is there must be what the gateway would declare; declaring that again changes nothing. type: of an
+ * exchange; NULL: it is a queue. 1 fits, 0 is missing, -1 reported. */
+static int fit(struct doctor *d, const char *name, const char *type)
 {
+    struct inspect_queue q = {0};
     struct err e;
-    bool exists;
-    if (inspect_exchange(d->broker, name, &exists, &e) != 0) {
+    int rc = type != NULL ? inspect_exchange(d->broker, name, &q.exists, &e)
+                          : inspect_queue(d->broker, name, &q, &e);
+    if (rc != 0) {
         doctor_error(d, "broker.topology", &e);
         return -1;
     }
-    if (!exists || broker_declare_exchange(d->broker, name, type, &e) == 0)
-        return exists;
-    if (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0)
-        return 1; /* the permission check has told */
-    report_misfit(d, name, &e);
-    return -1;
-}
-
-static int fit_queue(struct doctor *d, const char *name)
-{
-    struct err e;
-    struct inspect_queue q;
-    if (inspect_queue(d->broker, name, &q, &e) != 0) {
-        doctor_error(d, "broker.topology", &e);
-        return -1;
-    }
-    if (!q.exists || topology_declare_queue(d->broker, d->config->intake.queue, name, &e) == 0)
-        return q.exists;
-    if (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0)
+    if (!q.exists)
+        return 0;
+    rc = type != NULL ? broker_declare_exchange(d->broker, name, type, &e)
+                      : topology_declare_queue(d->broker, d->config->intake.queue, name, &e);
+    /* What is not permitted the permission check has told. */
+    if (rc == 0 || (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0))
         return 1;
     report_misfit(d, name, &e);
     return -1;
@@ -288,14 +277,14 @@ void doctor_check_topology(struct doctor *d)
     char expired[300];
     int count[3] = {0}; /* reported, missing, fits */
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
-    count[1 + fit_exchange(d, c->intake.exchange, "fanout")]++;
+    count[1 + fit(d, c->intake.exchange, "fanout")]++;
     const char *const queues[] = {c->intake.queue, expired, broker_names.rejected, broker_names.control};
     for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
-        count[1 + fit_queue(d, queues[i])]++;
+        count[1 + fit(d, queues[i], NULL)]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
-        count[1 + fit_exchange(d, c->routes[i].intake_exchange, "fanout")]++;
+        count[1 + fit(d, c->routes[i].intake_exchange, "fanout")]++;
     if (owns_delivery(d) && !broker_is_dead(d->broker))
-        count[1 + fit_exchange(d, c->delivery.exchange, "topic")]++;
+        count[1 + fit(d, c->delivery.exchange, "topic")]++;
     if (count[0] > 0)
         return;
     d->declared = count[1] == 0;
@@ -355,36 +344,36 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
                          : "see database.* above, the gateway's log, and the machine's load");
 }
 
+/* exit: as of report_strangers. */
+static void check_queue(struct doctor *d, const char *check, const char *name, int exit)
+{
+    struct inspect_queue q;
+    struct err e;
+    if (broker_is_dead(d->broker))
+        return;
+    if (inspect_queue(d->broker, name, &q, &e) != 0)
+        return doctor_error(d, check, &e);
+    if (!q.exists)
+        return; /* broker.topology has told */
+    if (strcmp(name, broker_names.rejected) == 0)
+        report_rejected(d, &q);
+    else
+        report_backlog(d, check, name, &q, exit);
+}
+
 void doctor_check_queues(struct doctor *d)
 {
-    char expired[300];
+    char expired[300], exit[TOPOLOGY_EXIT_NAME_SIZE];
     snprintf(expired, sizeof expired, "%s.expired", d->config->intake.queue);
-    const char *const names[] = {d->config->intake.queue, expired,
-                                 broker_names.control,    broker_names.exit,
-                                 broker_names.retry,      broker_names.rejected};
-    static const char *const names_of_checks[] = {"broker.intake", "broker.expired", "broker.control",
-                                                  "broker.exit",   "broker.retry",   "broker.rejected"};
-    const int count = sizeof names / sizeof names[0];
-    for (int i = 0; i < count + d->config->exit.queues - 1; i++) {
-        char exit[TOPOLOGY_EXIT_NAME_SIZE];
-        const char *name = i < count ? names[i] : exit,
-                   *check = i < count ? names_of_checks[i] : "broker.exit";
-        struct inspect_queue q;
-        struct err e;
-        topology_exit_queue(i - count + 2, exit);
-        if (inspect_queue(d->broker, name, &q, &e) != 0) {
-            doctor_error(d, check, &e);
-            if (broker_is_dead(d->broker))
-                return;
-            continue;
-        }
-        if (!q.exists)
-            continue; /* broker.topology has told */
-        if (i == count - 1)
-            report_rejected(d, &q);
-        else
-            report_backlog(d, check, name, &q, i >= count ? i - count + 2 : i == 3);
+    check_queue(d, "broker.intake", d->config->intake.queue, 0);
+    check_queue(d, "broker.expired", expired, 0);
+    check_queue(d, "broker.control", broker_names.control, 0);
+    for (int i = 1; i <= d->config->exit.queues; i++) {
+        topology_exit_queue(i, exit);
+        check_queue(d, "broker.exit", exit, i);
     }
+    check_queue(d, "broker.retry", broker_names.retry, 0);
+    check_queue(d, "broker.rejected", broker_names.rejected, 0);
 }
 
 /* --- a message there and back */

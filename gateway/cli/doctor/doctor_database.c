@@ -144,20 +144,6 @@ void doctor_check_schema(struct doctor *d)
         doctor_fail(d, "database.schema", "%s" REMEDY "%s", e.text, migrate_remedy(d->pg));
 }
 
-void doctor_check_rights(struct doctor *d)
-{
-    struct err e;
-    struct strangers s;
-    if (strangers_find(d->pg, &s, &e) == 0 && s.count > 0) {
-        doctor_fail(d, "database.rights",
-                    "%d of the schema's objects do not belong to its owner, among them %s: gateways cannot "
-                    "change or drop them" REMEDY "as a superuser: postdate migrate; or for each: %s",
-                    s.count, s.first, s.remedy);
-        return;
-    }
-    doctor_ask(d, "database.rights", HEALTH_RIGHTS);
-}
-
 /* The locks of the moment, and whether there are enough of them. */
 void doctor_check_locks(struct doctor *d)
 {

@@ -7,6 +7,7 @@
 #include "core/base/clock.h"
 #include "core/base/names.h"
 #include "gateway/cli/doctor/doctor_admin.h"
+#include "gateway/cli/text.h"
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -195,17 +196,17 @@ static json_t *make_policies(const struct doctor *d, const json_t *queues)
     json_t *out = json_array();
     for (size_t i = 0; i < json_array_size(queues); i++) {
         const json_t *q = json_array_get(queues, i);
-        const char *policy = doctor_text(q, "policy"), *by_operator = doctor_text(q, "operator_policy"), *key;
+        const char *policy = text_of(q, "policy"), *by_operator = text_of(q, "operator_policy"), *key;
         json_t *keys = json_array(), *ignored;
         json_t *keys_of = json_object_get(q, "effective_policy_definition");
         json_object_foreach(keys_of, key, ignored)
         {
             json_array_append_new(keys, json_string(key));
         }
-        json_t *one = json_pack("{s:s, s:s, s:s, s:o}", "queue", doctor_text(q, "name"), "policy",
+        json_t *one = json_pack("{s:s, s:s, s:s, s:o}", "queue", text_of(q, "name"), "policy",
                                 *policy != '\0' ? policy : "none", "operator",
                                 *by_operator != '\0' ? by_operator : "none", "keys", keys);
-        if (is_ours(d, doctor_text(q, "name")) && json_array_size(keys) > 0)
+        if (is_ours(d, text_of(q, "name")) && json_array_size(keys) > 0)
             json_array_append(out, one);
         json_decref(one);
     }
@@ -230,14 +231,14 @@ static json_t *make_retries(const json_t *queues)
     json_t *out = json_array();
     for (size_t i = 0; i < json_array_size(queues) && json_array_size(out) < QUEUES_MAX; i++) {
         const json_t *q = json_array_get(queues, i);
-        bool quorum = strcmp(doctor_text(q, "type"), "quorum") == 0;
-        json_t *one = json_pack("{s:s, s:s, s:b, s:b, s:b}", "queue", doctor_text(q, "name"), "type",
+        bool quorum = strcmp(text_of(q, "type"), "quorum") == 0;
+        json_t *one = json_pack("{s:s, s:s, s:b, s:b, s:b}", "queue", text_of(q, "name"), "type",
                                 quorum ? "rabbit_quorum_queue" : "", "retried", 1, "native", 0, "writes", 1);
         put_key(one, "to", q, "dead-letter-exchange", false);
         put_key(one, "strategy", q, "dead-letter-strategy", false);
         put_key(one, "overflow", q, "overflow", quorum);
         put_key(one, "limit", q, "delivery-limit", false);
-        if (strcmp(doctor_text(one, "to"), broker_names.retry) == 0)
+        if (strcmp(text_of(one, "to"), broker_names.retry) == 0)
             json_array_append(out, one);
         json_decref(one);
     }
@@ -261,8 +262,8 @@ static void report_down(struct doctor *d, const json_t *queues)
     size_t count = 0;
     for (size_t i = 0; i < json_array_size(queues); i++) {
         const json_t *q = json_array_get(queues, i);
-        if (is_ours(d, doctor_text(q, "name")) && is_down(doctor_text(q, "state")) && count++ == 0)
-            first = doctor_text(q, "name");
+        if (is_ours(d, text_of(q, "name")) && is_down(text_of(q, "state")) && count++ == 0)
+            first = text_of(q, "name");
     }
     if (count == 0)
         return doctor_ok(d, "broker.down", "none of Postdate's queues is down");
@@ -291,7 +292,7 @@ static void report_nodes(struct doctor *d, const json_t *nodes)
             doctor_warn(d, "broker.nodes",
                         "node %s %s" REMEDY
                         "start it, or free memory or disk there: rabbitmq-diagnostics alarms",
-                        doctor_text(node, "name"), facts[k].what);
+                        text_of(node, "name"), facts[k].what);
         }
     if (bad == 0)
         doctor_ok(d, "broker.nodes", "all that there are run, without an alarm: %zu", json_array_size(nodes));

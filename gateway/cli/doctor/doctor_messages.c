@@ -1,7 +1,6 @@
 /* How the work goes: gateways, what is late, what failed, and what RabbitMQ waits with. */
 #include "amqp/topology/owner.h"
 #include "amqp/topology/topology.h"
-#include "amqp/topology/topology_front.h"
 #include "amqp/topology/transport.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"

@@ -68,12 +68,6 @@ void doctor_error(struct doctor *d, const char *check, const struct err *e)
                                                 : "see the text, and the server's log");
 }
 
-const char *doctor_text(const json_t *o, const char *name)
-{
-    const char *text = json_string_value(json_object_get(o, name));
-    return text != NULL ? text : "";
-}
-
 bool doctor_has_name(const json_t *names, const char *name)
 {
     bool has = false;

@@ -1,6 +1,7 @@
 /* Queues that dead-letter to postdate.retry. */
 #include "core/base/names.h"
 #include "gateway/cli/doctor/doctor_admin.h"
+#include "gateway/cli/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@ struct tally {
 
 static bool has_text(const json_t *queue, const char *name, const char *text)
 {
-    return strcmp(doctor_text(queue, name), text) == 0;
+    return strcmp(text_of(queue, name), text) == 0;
 }
 
 static void add(struct tally *t, const json_t *queue, bool fits)

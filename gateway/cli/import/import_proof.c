@@ -165,7 +165,7 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
         count += more && read_entry(run, line, &ids[count]);
         if (count < ROWS && more)
             continue;
-        if (import_forget_some(run->cli->pg, &run->place, ids, count, e) < 0)
+        if (import_forget(run->cli->pg, &run->place, true, ids, count, e) < 0)
             return -1;
         count = 0;
     }
@@ -187,7 +187,7 @@ int import_proof_write(struct import_run *run, FILE *file, struct err *e)
     if (rc == 0 && file != NULL && (fflush(file) != 0 || (fsync(fileno(file)) != 0 && errno != EINVAL)))
         rc = err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno));
     run->proof_failed = file != NULL && rc != 0;
-    return rc == 0 && import_forget(run->cli->pg, &run->place, e) < 0 ? -1 : rc;
+    return rc == 0 && import_forget(run->cli->pg, &run->place, true, NULL, 0, e) < 0 ? -1 : rc;
 }
 
 /* --- verify */

@@ -32,7 +32,7 @@ struct import_call import_call_of(const struct import_run *run)
 
 int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count, struct err *e)
 {
-    return count > 0 && import_drop(run->cli->pg, &run->place, ids, count, e) < 0 ? -1 : 0;
+    return count > 0 && import_forget(run->cli->pg, &run->place, false, ids, count, e) < 0 ? -1 : 0;
 }
 
 int import_ask(const struct import_run *run, const struct import_call *call, struct import_answer *a,

@@ -5,12 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *text_of(const json_t *o, const char *field)
-{
-    const char *text = json_string_value(json_object_get(o, field));
-    return text != NULL ? text : "";
-}
-
 /* "in 14 min"; "" where the field is null. */
 static const char *when_of(const json_t *o, const char *field, int64_t now_ms, char out[CLI_WHEN_SIZE])
 {

@@ -84,8 +84,7 @@ static int store_message(struct cli *cli, struct store_item *item)
 {
     struct err e;
     bool soon = item->message.due_ms <= cli->now_ms + SCHEDULE_WAKE_MS;
-    random_take(&pool, random, sizeof random);
-    item->message.id = message_id_make(item->message.due_ms, random);
+    item->message.id = message_id_new(item->message.due_ms);
     if (schedule_store(cli, item, 1, &e) != 0)
         return cli_fail(&e);
     if (item->result == STORE_ACCEPTED && soon && store_wake(cli->pg, &e) != 0)

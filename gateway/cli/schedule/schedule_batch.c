@@ -5,7 +5,6 @@
  * words name the line up to which everything is stored or was reported as refused. */
 #include "core/base/arena.h"
 #include "core/base/clock.h"
-#include "core/base/random.h"
 #include "gateway/cli/fields.h"
 #include "gateway/cli/progress.h"
 #include "gateway/cli/schedule/line_reader.h"
