@@ -18,27 +18,26 @@ void import_answer_init(struct import_answer *a)
     *a = (struct import_answer){0};
     arena_init(&a->arena, OUT_MAX);
     buf_init(&a->out, OUT_MAX);
+    buf_init(&a->entry_list, OUT_MAX);
+    buf_init(&a->survey_list, OUT_MAX);
 }
 
 void import_answer_free(struct import_answer *a)
 {
     arena_free(&a->arena);
     buf_free(&a->out);
-    free(a->entries);
-    free(a->surveys);
+    buf_free(&a->entry_list);
+    buf_free(&a->survey_list);
 }
 
 static void answer_reset(struct import_answer *a)
 {
-    struct import_answer fresh = {.arena = a->arena,
-                                  .out = a->out,
-                                  .entries = a->entries,
-                                  .capacity = a->capacity,
-                                  .surveys = a->surveys,
-                                  .survey_capacity = a->survey_capacity};
-    *a = fresh;
+    *a = (struct import_answer){
+        .arena = a->arena, .out = a->out, .entry_list = a->entry_list, .survey_list = a->survey_list};
     arena_reset(&a->arena);
     buf_reset(&a->out);
+    buf_reset(&a->entry_list);
+    buf_reset(&a->survey_list);
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -133,34 +132,26 @@ static bool take_ids(struct import_answer *a, struct bytes word, struct import_i
     return true;
 }
 
-static bool grow(void **list, size_t count, size_t *capacity, size_t size)
+/* One more at the end of a list, without anything in it; NULL: out of memory. */
+static void *put_one(struct buf *list, size_t size)
 {
-    if (count < *capacity)
-        return true;
-    size_t more = *capacity == 0 ? 1024 : *capacity * 2;
-    void *grown = realloc(*list, more * size);
-    if (grown == NULL)
-        return false;
-    *list = grown;
-    *capacity = more;
-    return true;
+    static const uint8_t nothing[sizeof(struct import_entry) + sizeof(struct import_survey)];
+    buf_put(list, nothing, size);
+    return list->failed ? NULL : list->data + list->len - size;
 }
 
 static bool take_entry(struct import_answer *a, const struct line *l)
 {
     struct bytes id, why;
-    void *list = a->entries;
     bool is_known = l->word[0].data[0] == 'M';
-    if (l->count != (is_known ? 8 : 5) || !grow(&list, a->count, &a->capacity, sizeof *a->entries))
+    struct import_entry *m = l->count == (is_known ? 8 : 5) ? put_one(&a->entry_list, sizeof *m) : NULL;
+    if (m == NULL)
         return false;
-    a->entries = list;
-    struct import_entry *m = &a->entries[a->count];
-    *m = (struct import_entry){.due_ms = number_of(l->word[2])};
+    m->due_ms = number_of(l->word[2]);
     if (!take_bytes(&a->arena, l->word[1], &id) || id.len != sizeof m->id ||
         !take_bytes(&a->arena, l->word[3], &m->exchange))
         return false;
     memcpy(&m->id, id.data, sizeof m->id);
-    a->count++;
     if (!is_known) {
         if (!take_bytes(&a->arena, l->word[4], &why))
             return false;
@@ -176,11 +167,9 @@ static bool take_entry(struct import_answer *a, const struct line *l)
 
 static bool take_survey(struct import_answer *a, const struct line *l)
 {
-    void *list = a->surveys;
-    if (l->count != 6 || !grow(&list, a->survey_count, &a->survey_capacity, sizeof *a->surveys))
+    struct import_survey *s = l->count == 6 ? put_one(&a->survey_list, sizeof *s) : NULL;
+    if (s == NULL)
         return false;
-    a->surveys = list;
-    struct import_survey *s = &a->surveys[a->survey_count++];
     *s = (struct import_survey){.hour = number_of(l->word[3]),
                                 .soon = bytes_equal_str(l->word[4], "1"),
                                 .count = number_of(l->word[5])};
@@ -305,6 +294,10 @@ int import_call_run(const struct import_call *call, struct import_answer *a, str
     rabbitmqctl_free(&r);
     if (rc == 0 && !read_answer(a))
         rc = answer_fail(call, a, e);
+    a->entries = (void *)a->entry_list.data;
+    a->count = a->entry_list.len / sizeof *a->entries;
+    a->surveys = (void *)a->survey_list.data;
+    a->survey_count = a->survey_list.len / sizeof *a->surveys;
     if (rc == 0 && a->is_down)
         rc = err_set(
             e, ERR_AWAY,
