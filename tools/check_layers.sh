@@ -36,7 +36,7 @@ ours='^[[:space:]]*#[[:space:]]*include[[:space:]]+'
         $(files core sql amqp gateway tests ! core/base/base64.c core/base/hash.c amqp/connection/broker_tls.c sql/connection/pg_tls.c)
     rule "JSON belongs in gateway/json/, gateway/api/, gateway/cli/ and their tests" "${ours}[<\"]jansson" \
         $(files core sql amqp gateway tests ! 'gateway/json/*' 'gateway/api/*' 'gateway/cli/*' 'tests/unit/*json*' 'tests/fuzz/*')
-    rule "core/ does no I/O" "${ours}<(sys/socket|netdb|poll|sys/epoll|pthread|fcntl|sys/stat|ini|arpa/.*)\.?h?>" $(files core)
+    rule "core/ does no I/O" "${ours}<(sys/socket|netdb|poll|sys/epoll|pthread|fcntl|sys/stat|arpa/.*)\.?h?>" $(files core)
     rule "Only gateway/http/ may include <microhttpd.h>" "${ours}<microhttpd" \
         $(files core sql amqp gateway tests ! 'gateway/http/*')
     rule "Only gateway/cli/recur/yaml_json.c may include <yaml.h>" "${ours}<yaml" \

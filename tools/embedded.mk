@@ -23,8 +23,10 @@ $(GEN)/console_embedded.h: tools/embed_console.sh $(CONSOLE) $(GEN)/console_file
 	@mkdir -p $(@D)
 	$(Q)tools/embed_console.sh $@ $(CONSOLE)
 
-# What `postdate import plugin` runs in the broker.
-$(GEN)/plugin_embedded.h: tools/embed_text.sh gateway/cli/import/plugin.erl
+ERL := gateway/cli/import/plugin.erl gateway/cli/doctor/doctor.erl
+
+# What `postdate import plugin` and `postdate doctor` run in the broker.
+$(GEN)/plugin_embedded.h $(GEN)/doctor_embedded.h: $(GEN)/%_embedded.h: tools/embed_text.sh $(ERL)
 	@mkdir -p $(@D)
-	$(Q)tools/embed_text.sh gateway/cli/import/plugin.erl plugin_erl $@
-$(CLI): | $(GEN)/plugin_embedded.h
+	$(Q)tools/embed_text.sh $(filter %/$*.erl,$^) $*_erl $@
+$(CLI): | $(GEN)/plugin_embedded.h $(GEN)/doctor_embedded.h

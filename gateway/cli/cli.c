@@ -1,12 +1,12 @@
 #include "gateway/cli/cli.h"
 
 #include "core/base/clock.h"
-#include "core/base/duration.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "core/base/when.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
+#include "gateway/config/config_report.h"
 #include "gateway/config/secrets.h"
 #include "sql/admin/health.h"
 #include "sql/admin/migrate.h"
@@ -85,9 +85,10 @@ void cli_print_object(struct bytes text)
     fwrite(text.data, 1, text.len, stdout);
 }
 
-int cli_print_json(const json_t *value, size_t flags)
+int cli_print_json(json_t *value, size_t flags)
 {
     char *text = json_dumps(value, flags);
+    json_decref(value);
     if (text == NULL)
         return cli_no_memory();
     cli_print_object(bytes_of_str(text));
@@ -112,7 +113,7 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 int cli_unknown(const struct cli *cli, const char *word, const char *words, const char *choices)
 {
     char near[40];
-    if (cli_nearest(word, words, near, sizeof near))
+    if (config_nearest(word, words, near, sizeof near))
         return cli_usage(cli, "\"%s\" is unknown: did you mean \"%s\"?", word, near);
     return cli_usage(cli, "%s", choices);
 }
@@ -207,7 +208,7 @@ int cli_open(struct cli *cli, enum cli_schema schema)
     /* Which broker the schema belongs to is the gateway's to check: the command line works without one. */
     if (schema == CLI_SCHEMA_CURRENT && migrate_check(cli->pg, "", "", false, &e) != 0)
         return cli_fail(&e);
-    return 0;
+    return schema == CLI_SCHEMA_CURRENT ? cli_now(cli) : 0;
 }
 
 int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out)
@@ -239,13 +240,13 @@ void cli_changed(struct cli *cli, int64_t count)
     cli->changed += count;
 }
 
-int cli_now(struct cli *cli, int64_t *out_ms)
+int cli_now(struct cli *cli)
 {
     struct err e;
     int64_t now_us;
     if (store_clock(cli->pg, &now_us, &e) != 0)
         return cli_fail(&e);
-    *out_ms = now_us / 1000;
+    cli->now_ms = now_us / 1000;
     return 0;
 }
 
@@ -257,16 +258,6 @@ int cli_find_key(struct cli *cli, const char *exchange, const char *key, struct 
     if (operate_find_key(cli->pg, NULL, bytes_of_str(exchange), bytes_of_str(key), out, &e) == 0)
         return 0;
     return cli_fail(&e);
-}
-
-const char *cli_format_when(int64_t at_ms, int64_t now_ms, char out[CLI_WHEN_SIZE])
-{
-    char span[40];
-    if (at_ms > now_ms)
-        snprintf(out, CLI_WHEN_SIZE, "in %s", duration_format_human(at_ms - now_ms, span, sizeof span));
-    else
-        snprintf(out, CLI_WHEN_SIZE, "%s ago", duration_format_human(now_ms - at_ms, span, sizeof span));
-    return out;
 }
 
 int cli_output_error(void)

@@ -3,6 +3,7 @@
 #define POSTDATE_GATEWAY_CLI_CLI_H
 
 #include "amqp/connection/broker.h"
+#include "core/base/arena.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 #include "core/message/message_id.h"
@@ -33,6 +34,8 @@ struct cli {
     struct config config;
     struct cells cells; /* of cells_path, once they are asked */
     struct pg *pg;      /* open after cli_open */
+    int64_t now_ms;     /* by its clock, as of then; cli_now asks again */
+    struct arena arena; /* for what is read from it, until the command ends */
     bool changing;      /* something was changed, or was about to be: the database's log tells who did it */
     int64_t changed;
     struct {
@@ -52,8 +55,8 @@ struct cli_asking {
 };
 struct cli_asking *cli_asking(void);
 
-/* Loads the configuration; opens the connection, which migrate does without checking the schema. Errors are
- * printed; 0 or the exit code. */
+/* Loads the configuration; opens the connection and asks its clock, which migrate does without checking the
+ * schema. Errors are printed; 0 or the exit code. */
 enum cli_schema { CLI_SCHEMA_CURRENT, CLI_SCHEMA_ANY };
 int cli_load_config(struct cli *cli);
 /* Of a struct config_report. */
@@ -71,9 +74,6 @@ struct broker *cli_broker_open(const struct config *c, const char *name, int wai
  * (no-color.org) or TERM=dumb. */
 enum cli_color { CLI_PLAIN, CLI_RED, CLI_YELLOW, CLI_GREEN };
 const char *cli_color(enum cli_color color);
-/* The word among those of `words` (separated by blanks) that was probably meant; false: none is near. */
-bool cli_nearest(const char *word, const char *words, char *out, size_t size);
-
 /* "postdate: text" and a line end on stderr; what acts on a terminal is escaped. */
 void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same; returns the exit code of the error. */
@@ -82,8 +82,8 @@ int cli_no_memory(void);
 
 /* Prints an object as it is, with the cell in front of its fields where one of several is asked. */
 void cli_print_object(struct bytes text);
-/* Prints it with a line end. flags: of jansson's json_dumps. 0, or the exit code. */
-int cli_print_json(const json_t *value, size_t flags);
+/* Prints it with a line end, and releases it. flags: of jansson's json_dumps. 0, or the exit code. */
+int cli_print_json(json_t *value, size_t flags);
 /* "postdate schedule: text" and where to read more; returns 64. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -99,8 +99,8 @@ int cli_parse_id(const struct cli *cli, const char *text, struct message_id *out
 /* An RFC 3339 time, or one in words (core/base/when.h), which cli_load_config says: option (without its
  * dashes) and text have to outlive it. 64 with an explanation on stderr if it is none. */
 int cli_parse_time(struct cli *cli, const char *option, const char *text, int64_t *out_ms);
-/* The database's clock; errors are printed. 0 or the exit code. */
-int cli_now(struct cli *cli, int64_t *out_ms);
+/* The database's clock, into cli->now_ms; errors are printed. 0 or the exit code. */
+int cli_now(struct cli *cli);
 
 /* The id that a key names, in exchange or (NULL) delivery.exchange; errors are printed. 0 or the exit code.
  */

@@ -5,42 +5,173 @@
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/command.h"
-#include "gateway/cli/gateway_run.h"
 #include "gateway/cli/progress.h"
 #include "sql/operate/lookup.h"
 #include "sql/pipeline/claim.h"
 #include "sql/pipeline/store.h"
+#include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define WINDOW_MIN_MS 1000
 #define POLL_MS 200
 #define POLL_SHARE 4 /* and at least so many times as long as counting took */
 #define STALL_NS INT64_C(10000000000)
+#define PROGRAM "postdated"
+#define NOT_FOUND 127 /* as a shell says it */
+#define NOT_RUN 126
+#define PASSED_ON (sizeof passed_on / sizeof passed_on[0])
+#define GATEWAY_RUN_MISSING (-1) /* a code of gateway_ended: there is no such program */
+
+/* --- `postdated --once` as a child: the program beside this one, else the one in PATH */
+
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
+
+static volatile sig_atomic_t child, stopped_by;
+
+static void pass_on(int sig)
+{
+    stopped_by = sig;
+    kill(child, SIGTERM);
+}
+
+/* Those that are ignored (nohup) stay so. */
+static void catch_signals(void)
+{
+    struct sigaction old, ours = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    for (size_t i = 0; i < PASSED_ON; i++)
+        if (sigaction(passed_on[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(passed_on[i], &ours, NULL);
+}
+
+/* In the child. A group of its own: Ctrl-C reaches it once, through its parent, for a second signal would
+ * kill it; and its parent's death stops it. */
+static void exec_gateway(char *beside, char *config_path, pid_t parent, const sigset_t *mask)
+{
+    char once[] = "--once", option[] = "-c", name[] = PROGRAM;
+    char *args[] = {name, once, config_path ? option : NULL, config_path, NULL};
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(1);
+    setenv("POSTDATE_LOG_LEVEL", "error", 1); /* cron sends a mail for each word */
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execv(beside, args);
+    if (errno == ENOENT)
+        execvp(PROGRAM, args);
+    int why = errno;
+    if (why != ENOENT)
+        fprintf(stderr, "postdate: cannot run " PROGRAM ": %s\n", strerror(why));
+    _exit(why == ENOENT ? NOT_FOUND : NOT_RUN);
+}
+
+/* The program beside this one; "" if that can't be said. */
+static void find_beside(char *out, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", out, size - sizeof PROGRAM);
+    out[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash)
+        memcpy(slash + 1, PROGRAM, sizeof PROGRAM);
+}
+
+/* Starts it with the same configuration; it logs errors only. Until it has ended, signals that would end this
+ * program stop it instead. 0 or the exit code. */
+static int start_gateway(const struct cli *cli)
+{
+    char beside[4096];
+    sigset_t all, before;
+    struct err e;
+    pid_t self = getpid();
+    find_beside(beside, sizeof beside);
+    char *config_path = cli->config_path ? strdup(cli->config_path) : NULL;
+    fflush(NULL);
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before); /* none is lost between fork and the handlers */
+    pid_t pid = fork();
+    if (pid == 0)
+        exec_gateway(beside, config_path, self, &before);
+    int why = errno;
+    free(config_path);
+    if (pid > 0) {
+        child = pid;
+        catch_signals();
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (pid > 0)
+        return 0;
+    err_set(&e, ERR_BUSY, "cannot start " PROGRAM ": %s", strerror(why));
+    return cli_fail(&e);
+}
+
+static bool wait_for(int *status, int flags)
+{
+    pid_t pid;
+    do
+        pid = waitpid(child, status, flags);
+    while (pid < 0 && errno == EINTR);
+    return pid != 0;
+}
+
+/* Has it ended? Then *code is what to exit with. If a signal stopped it, this ends the program by that. */
+static bool gateway_ended(int *code)
+{
+    int status = 0;
+    if (!wait_for(&status, WNOHANG))
+        return false;
+    for (size_t i = 0; i < PASSED_ON; i++)
+        if (stopped_by == passed_on[i])
+            signal(passed_on[i], SIG_DFL);
+    if (stopped_by != 0)
+        raise(stopped_by);
+    *code = 1;
+    if (WIFSIGNALED(status))
+        cli_say(PROGRAM " --once was ended by signal %d", WTERMSIG(status));
+    else if (WEXITSTATUS(status) == NOT_FOUND)
+        *code = GATEWAY_RUN_MISSING;
+    else
+        *code = WEXITSTATUS(status) == NOT_RUN ? 69 : WEXITSTATUS(status);
+    return true;
+}
+
+static void stop_gateway(void)
+{
+    int status;
+    kill(child, SIGTERM);
+    wait_for(&status, 0);
+}
+
+/* --- the window */
 
 struct feed {
     struct cli *cli;
     bool dry_run, verbose;
     int64_t window_ms;
-    int64_t now_ms, started_ms, horizon_ms; /* by the database's clock */
-    int64_t waiting, handed;                /* as counted last; counting stops at max_messages */
+    int64_t started_ms, horizon_ms; /* by the database's clock */
+    int64_t waiting, handed;        /* as counted last; counting stops at max_messages */
 };
 
 static int count_waiting(struct feed *f)
 {
     const struct config *c = &f->cli->config;
     struct err e;
-    int code = cli_now(f->cli, &f->now_ms);
+    int code = cli_now(f->cli);
     if (code != 0)
         return code;
     struct claim_waiting q = {.horizon_ms = f->horizon_ms,
-                              .floor_ms = f->now_ms + config_least_ahead_ms(c),
+                              .floor_ms = f->cli->now_ms + config_least_ahead_ms(c),
                               .accepted_ms = f->started_ms,
                               .most = c->handover.max_messages};
     f->waiting = q.floor_ms < q.horizon_ms ? claim_count_waiting(f->cli->pg, &q, &e) : 0;
     if (f->waiting < 0)
         return cli_fail(&e);
-    const struct claim_handed handed = {f->now_ms, c->handover.window_ms, c->handover.max_messages};
+    const struct claim_handed handed = {f->cli->now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly; /* a locked day's are not counted */
     f->handed = claim_count_handed(f->cli->pg, &handed, &partly, &e);
     return f->handed < 0 ? cli_fail(&e) : 0;
@@ -51,14 +182,14 @@ static int find_horizon(struct feed *f)
 {
     int64_t fed_ms, end_ms;
     struct err e;
-    int code = cli_now(f->cli, &f->now_ms);
+    int code = cli_now(f->cli);
     if (code != 0)
         return code;
     if (claim_fed_until(f->cli->pg, &fed_ms, &e) != 0)
         return cli_fail(&e);
-    f->started_ms = f->now_ms;
-    end_ms = f->now_ms + f->cli->config.handover.window_ms;
-    f->horizon_ms = f->now_ms + f->window_ms;
+    f->started_ms = f->cli->now_ms;
+    end_ms = f->cli->now_ms + f->cli->config.handover.window_ms;
+    f->horizon_ms = f->cli->now_ms + f->window_ms;
     if (fed_ms > f->horizon_ms)
         f->horizon_ms = fed_ms;
     if (f->horizon_ms > end_ms)
@@ -78,7 +209,7 @@ static int dry_run(struct feed *f)
            f->waiting > room ? ", then handover.max_messages is reached" : "");
     printf("broker holds     %" PRId64 " of at most %" PRId64 "\n", f->handed, most);
     printf("window           until %s (%s)\n", timestamp_format(f->horizon_ms, time, sizeof time),
-           cli_format_when(f->horizon_ms, f->now_ms, when));
+           cli_format_when(f->horizon_ms, f->cli->now_ms, when));
     return 0;
 }
 
@@ -140,7 +271,8 @@ static int wait_for_gateways(struct feed *f, bool *gone)
 /* Counts what the gateway accepts meanwhile, too. */
 static int count_all(struct feed *f)
 {
-    int code = cli_now(f->cli, &f->started_ms);
+    int code = cli_now(f->cli);
+    f->started_ms = f->cli->now_ms;
     return code != 0 ? code : count_waiting(f);
 }
 
@@ -151,11 +283,11 @@ static int run_gateway(struct feed *f)
     struct progress p;
     int ended_with = 0, code = count_all(f);
     int64_t before = f->handed;
-    if (code != 0 || (code = gateway_run_start(f->cli)) != 0)
+    if (code != 0 || (code = start_gateway(f->cli)) != 0)
         return code;
     progress_start(&p, 0);
     p.unit = "messages";
-    while (code == 0 && !gateway_run_ended(&ended_with)) {
+    while (code == 0 && !gateway_ended(&ended_with)) {
         int64_t done = f->handed > before ? f->handed - before : 0;
         p.total_bytes = done + f->waiting > p.total_bytes ? done + f->waiting : p.total_bytes;
         progress_update(&p, done, done);
@@ -166,7 +298,7 @@ static int run_gateway(struct feed *f)
     }
     progress_clear(&p);
     if (code != 0)
-        gateway_run_stop();
+        stop_gateway();
     else if (ended_with == 0 && (code = count_all(f)) == 0)
         say_end(f, &p, f->handed > before ? f->handed - before : 0);
     return code != 0 ? code : ended_with;

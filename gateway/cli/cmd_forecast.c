@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define REPORT_MAX ((size_t)16 * 1024 * 1024)
 #define BAR_MAX 40
 #define LINES 24 /* about as many by default */
 
@@ -78,29 +77,17 @@ static int show_forecast(struct cli *cli, void *order)
 {
     struct order *o = order;
     struct forecast_report report;
-    struct arena arena;
     struct err e = {0};
-    int64_t now_ms = 0;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
-    if (code != 0)
-        return code;
     if (o->q.step_ms == 0 && o->q.until_ms == 0)
         o->q.step_ms = INT64_C(86400000) / LINES;
-    if (forecast_check(&o->q, now_ms, &e) != 0)
+    if (forecast_check(&o->q, cli->now_ms, &e) != 0)
         return cli_usage(cli, "%s", e.text);
-    arena_init(&arena, REPORT_MAX);
-    if (forecast_read(cli->pg, &o->q, &arena, &report, &e) != 0) {
-        code = cli_fail(&e);
-    } else if (o->json) {
-        json_auto_t *value = json_forecast(&report);
-        code = cli_print_json(value, JSON_COMPACT);
-    } else {
-        print_chart(&report);
-    }
-    arena_free(&arena);
-    return code;
+    if (forecast_read(cli->pg, &o->q, &cli->arena, &report, &e) != 0)
+        return cli_fail(&e);
+    if (o->json)
+        return cli_print_json(json_forecast(&report), JSON_COMPACT);
+    print_chart(&report);
+    return 0;
 }
 
 static int take_what_if(struct cli *cli, const struct cli_option *o, void *at, const char *text)
@@ -127,6 +114,7 @@ const struct command command_forecast = {
     .synopsis = "[--from T] [--until T] [--step D] [--exchange E] [--what-if E=R] [--json]",
     .summary = "How much is due when, and how long bursts take to deliver",
     .options = options,
+    .opens = true,
     .run = show_forecast,
     .cells = CLI_CELLS_EACH,
     .order_size = sizeof(struct order),

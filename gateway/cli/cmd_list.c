@@ -64,29 +64,6 @@ static bool shows_failed(const struct lookup_filter *f)
     return f->has_state && (f->state == MESSAGE_FAILED || f->state == MESSAGE_EXPIRED);
 }
 
-static int list_messages(struct cli *cli, const struct lookup_filter *filter, int64_t limit, bool json)
-{
-    struct listing l = {
-        .json = json, .tries = filter->retrying || shows_failed(filter), .retrying = filter->retrying};
-    struct lookup_page page = {.limit = limit};
-    struct err e;
-    int code = cli_now(cli, &l.now_ms);
-    if (code != 0)
-        return code;
-    buf_init(&l.line, RECORD_MAX);
-    if (lookup_list(cli->pg, filter, &page, print_record, &l, &e) != 0)
-        code = cli_fail(&e);
-    else if (l.e.kind != ERR_NONE)
-        code = cli_fail(&l.e);
-    else if (l.rows == limit)
-        fprintf(stderr, "postdate: stopped after %lld message%s; there may be more (--limit)\n",
-                (long long)limit, limit == 1 ? "" : "s");
-    else if (l.rows == 0 && !json)
-        fputs("postdate: no message matches\n", stderr);
-    buf_free(&l.line);
-    return code;
-}
-
 struct order {
     struct cli_filter filter;
     int64_t limit;
@@ -95,9 +72,27 @@ struct order {
 
 static int run_list(struct cli *cli, void *order)
 {
-    struct order *o = order;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    return code != 0 ? code : list_messages(cli, &o->filter.filter, o->limit, o->json);
+    const struct order *o = order;
+    const struct lookup_filter *filter = &o->filter.filter;
+    struct listing l = {.json = o->json,
+                        .tries = filter->retrying || shows_failed(filter),
+                        .retrying = filter->retrying,
+                        .now_ms = cli->now_ms};
+    struct lookup_page page = {.limit = o->limit};
+    struct err e;
+    int code = 0;
+    buf_init(&l.line, RECORD_MAX);
+    if (lookup_list(cli->pg, filter, &page, print_record, &l, &e) != 0)
+        code = cli_fail(&e);
+    else if (l.e.kind != ERR_NONE)
+        code = cli_fail(&l.e);
+    else if (l.rows == o->limit)
+        fprintf(stderr, "postdate: stopped after %lld message%s; there may be more (--limit)\n",
+                (long long)o->limit, o->limit == 1 ? "" : "s");
+    else if (l.rows == 0 && !o->json)
+        fputs("postdate: no message matches\n", stderr);
+    buf_free(&l.line);
+    return code;
 }
 
 static const struct cli_option options[] = {
@@ -116,6 +111,7 @@ const struct command command_list = {
     .synopsis = "[FILTERS] [--retrying] [--limit N] [--json]",
     .summary = "List messages in the order they are due",
     .options = options,
+    .opens = true,
     .run = run_list,
     .cells = CLI_CELLS_EACH,
     .order_size = sizeof(struct order),

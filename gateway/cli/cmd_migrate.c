@@ -16,25 +16,6 @@ struct identity {
     char broker[128], vhost[256];
 };
 
-/* Who the broker is, if it answers soon; the schema can be made without it: *out NULL. 0, or an exit code
- * with the error printed. */
-static int ask_broker(const struct config *config, bool quiet, struct identity *id, struct broker **out)
-{
-    struct err e;
-    memset(id, 0, sizeof *id);
-    if (broker_url_vhost(config->amqp.url, id->vhost, sizeof id->vhost, &e) != 0)
-        return cli_fail(&e);
-    *out = cli_broker_open(config, "postdate migrate", BROKER_WAIT_MS, &e);
-    if (*out != NULL) {
-        snprintf(id->broker, sizeof id->broker, "%s", broker_cluster_name(*out));
-        return 0;
-    }
-    id->vhost[0] = '\0';
-    if (!quiet)
-        cli_say("%s; the first gateway will record which broker this is", e.text);
-    return 0;
-}
-
 /* A copy has the original's identity until it gets its own: what is the original's seems to be its own. */
 static int refuse_busy_vhost(struct broker *b, struct cli *cli, struct err *e)
 {
@@ -58,6 +39,42 @@ static int refuse_busy_vhost(struct broker *b, struct cli *cli, struct err *e)
                                       broker_names.prefix, whose, intake);
 }
 
+/* Nodes of one cluster may give themselves different names: where the vhost remembers this database, its word
+ * counts. */
+static bool vhost_is_ours(struct broker *b, struct cli *cli)
+{
+    struct err e;
+    struct owner owner;
+    char identity[MIGRATE_IDENTITY_SIZE];
+    return migrate_identity(cli->pg, identity, &e) == 0 && identity[0] != '\0' &&
+           owner_look(b, identity, &owner, &e) == 0 && owner.verdict == OWNER_OURS;
+}
+
+/* Who the broker is, if it answers soon; without --rebind the schema can be made without it. 0, or an exit
+ * code with the error printed. */
+static int ask_broker(struct cli *cli, const struct order *o, struct identity *id)
+{
+    struct err e;
+    int rc = 0;
+    memset(id, 0, sizeof *id);
+    if (broker_url_vhost(cli->config.amqp.url, id->vhost, sizeof id->vhost, &e) != 0)
+        return cli_fail(&e);
+    struct broker *b = cli_broker_open(&cli->config, "postdate migrate", BROKER_WAIT_MS, &e);
+    if (b == NULL) {
+        id->vhost[0] = '\0';
+        if (!o->quiet)
+            cli_say("%s; the first gateway will record which broker this is", e.text);
+    } else if (o->rebind || !vhost_is_ours(b, cli)) {
+        snprintf(id->broker, sizeof id->broker, "%s", broker_cluster_name(b));
+    }
+    if (o->rebind && id->broker[0] == '\0')
+        rc = err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");
+    else if (o->rebind)
+        rc = refuse_busy_vhost(b, cli, &e);
+    broker_close(b);
+    return rc == 0 ? 0 : cli_fail(&e);
+}
+
 /* The vhost is this database's from now on. */
 static int take_vhost(struct broker *b, const char *identity, struct err *e)
 {
@@ -71,37 +88,20 @@ static int take_vhost(struct broker *b, const char *identity, struct err *e)
     return 0;
 }
 
-/* Nodes of one cluster may give themselves different names: where the vhost remembers this database, its word
- * counts. */
-static bool vhost_is_ours(struct broker *b, struct cli *cli)
+/* With --rebind the vhost is this database's; else where it is nobody's, so that a gateway that starts on
+ * another node finds that the broker is the one that was recorded now. Whose the vhost is otherwise, gateways
+ * say. 0, or an exit code with the error printed. */
+static int settle_vhost(struct cli *cli, bool rebind)
 {
     struct err e;
     struct owner owner;
-    char identity[MIGRATE_IDENTITY_SIZE];
-    return b != NULL && migrate_identity(cli->pg, identity, &e) == 0 && identity[0] != '\0' &&
-           owner_look(b, identity, &owner, &e) == 0 && owner.verdict == OWNER_OURS;
-}
-
-/* So that a gateway that starts on another node finds that the broker is the one that was recorded now. Whose
- * the vhost is otherwise, gateways say. */
-static void claim_vhost(struct broker *b, struct cli *cli)
-{
-    struct err e;
-    struct owner owner;
-    char identity[MIGRATE_IDENTITY_SIZE];
-    if (b != NULL && !broker_is_dead(b) && migrate_identity(cli->pg, identity, &e) == 0)
-        (void)owner_claim(b, identity, &owner, &e);
-}
-
-/* 0, or an exit code with the error printed. */
-static int rebind_vhost(struct cli *cli)
-{
-    struct err e;
     char identity[MIGRATE_IDENTITY_SIZE];
     struct broker *b = cli_broker_open(&cli->config, "postdate migrate", BROKER_WAIT_MS, &e);
-    int rc = b != NULL && migrate_identity(cli->pg, identity, &e) == 0 ? take_vhost(b, identity, &e) : -1;
+    int rc = b != NULL ? migrate_identity(cli->pg, identity, &e) : -1;
+    if (rc == 0)
+        rc = rebind ? take_vhost(b, identity, &e) : owner_claim(b, identity, &owner, &e);
     broker_close(b);
-    return rc == 0 ? 0 : cli_fail(&e);
+    return rc == 0 || !rebind ? 0 : cli_fail(&e);
 }
 
 /* Everything else works without them, so it is said once. */
@@ -194,32 +194,16 @@ static int migrate_database(struct cli *cli, void *order)
     const struct order *o = order;
     struct migrate_report report = {0};
     struct identity identity;
-    struct broker *broker = NULL;
     struct err e;
     int code = open_database(cli);
     if (code == 0)
-        code = ask_broker(&cli->config, o->quiet, &identity, &broker);
+        code = ask_broker(cli, o, &identity);
     if (code != 0)
         return code;
     pg_tell_blocked(cli->pg, say_blocked);
-    if (o->rebind && identity.broker[0] == '\0') {
-        broker_close(broker);
-        err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");
+    if (migrate_schema(cli, o->rebind, &identity, &report, &e) != 0)
         return cli_fail(&e);
-    }
-    if (o->rebind && refuse_busy_vhost(broker, cli, &e) != 0) {
-        broker_close(broker);
-        return cli_fail(&e);
-    }
-    if (!o->rebind && vhost_is_ours(broker, cli))
-        identity.broker[0] = '\0';
-    int rc = migrate_schema(cli, o->rebind, &identity, &report, &e);
-    if (rc == 0 && !o->rebind)
-        claim_vhost(broker, cli);
-    broker_close(broker);
-    if (rc != 0)
-        return cli_fail(&e);
-    if (o->rebind && (code = rebind_vhost(cli)) != 0)
+    if (identity.vhost[0] != '\0' && (code = settle_vhost(cli, o->rebind)) != 0)
         return code;
     print_trouble(&report);
     if (!o->quiet)

@@ -1,6 +1,11 @@
 /* The commands that end, or begin anew, messages that are named or filtered. */
 #include "gateway/cli/filter.h"
 
+static int check(struct cli *cli, void *order)
+{
+    return cli_check_operation(cli, cli->command->operation, order);
+}
+
 static int run_operation(struct cli *cli, void *order)
 {
     return cli_operate(cli, cli->command->operation, order);
@@ -13,17 +18,17 @@ static const struct cli_option options[] = {
     {0},
 };
 
+#define OPERATION                                                                                            \
+    .synopsis = "ID... | --key KEY [--exchange E] | FILTERS [--dry-run]", .options = options,                \
+    .check = check, .opens = true, .run = run_operation, .takes_words = true,                                \
+    .order_size = sizeof(struct cli_filter), .initial = &(const struct cli_filter)CLI_FILTER_INIT
+
 const struct command command_cancel = {
+    OPERATION,
     .name = "cancel",
-    .synopsis = "ID... | --key KEY [--exchange E] | FILTERS [--dry-run]",
     .summary = "Cancel messages; prints a line for each: cancelled, too late or not found",
     .notes = "Filters are for all waiting and failed messages that match.",
-    .options = options,
-    .run = run_operation,
-    .takes_words = true,
     .cells = CLI_CELLS_KEYS,
-    .order_size = sizeof(struct cli_filter),
-    .initial = &(const struct cli_filter)CLI_FILTER_INIT,
     .operation =
         &(const struct cli_operation){
             .kind = OPERATE_CANCEL,
@@ -33,16 +38,11 @@ const struct command command_cancel = {
 };
 
 const struct command command_retry = {
+    OPERATION,
     .name = "retry",
-    .synopsis = "ID... | --key KEY [--exchange E] | FILTERS [--dry-run]",
     .summary = "Try failed messages again, at once and with all attempts afresh",
     .notes = "Filters are for all failed messages that match.",
-    .options = options,
-    .run = run_operation,
-    .takes_words = true,
     .cells = CLI_CELLS_FIND,
-    .order_size = sizeof(struct cli_filter),
-    .initial = &(const struct cli_filter)CLI_FILTER_INIT,
     .operation =
         &(const struct cli_operation){
             .kind = OPERATE_RETRY,
@@ -52,19 +52,14 @@ const struct command command_retry = {
 };
 
 const struct command command_fail = {
+    OPERATION,
     .name = "fail",
-    .synopsis = "ID... | --key KEY [--exchange E] | FILTERS [--dry-run]",
     .summary = "End messages that can't be delivered, or whose delivery is in doubt",
     .notes = "Each answer is a line: failed, busy, too late or not found. The message's error says whether "
              "it may\n"
              "have been delivered; `postdate retry` tries it again.\n"
              "Filters are for all messages in doubt that match.",
-    .options = options,
-    .run = run_operation,
-    .takes_words = true,
     .cells = CLI_CELLS_FIND,
-    .order_size = sizeof(struct cli_filter),
-    .initial = &(const struct cli_filter)CLI_FILTER_INIT,
     .operation =
         &(const struct cli_operation){
             .kind = OPERATE_FAIL,

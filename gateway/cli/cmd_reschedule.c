@@ -26,15 +26,28 @@ static int take_shift(struct cli *cli, const struct cli_option *o, void *at, con
     return code;
 }
 
-static int run_reschedule(struct cli *cli, void *order)
+static struct cli_operation operation_of(const struct cli *cli, const struct order *o)
 {
-    const struct order *o = order;
     struct cli_operation op = *cli->command->operation;
     op.due = o->due;
     op.shift_ms = o->shift_ms;
     op.has_shift = cli_gave(cli, "shift");
+    return op;
+}
+
+static int check(struct cli *cli, void *order)
+{
+    const struct order *o = order;
+    const struct cli_operation op = operation_of(cli, o);
     if (cli_gave(cli, "delay at") == op.has_shift)
         return cli_usage(cli, "give one of --delay, --at and (with filters or --key) --shift");
+    return cli_check_operation(cli, &op, &o->filter);
+}
+
+static int run_reschedule(struct cli *cli, void *order)
+{
+    const struct order *o = order;
+    const struct cli_operation op = operation_of(cli, o);
     return cli_operate(cli, &op, &o->filter);
 }
 
@@ -56,6 +69,8 @@ const struct command command_reschedule = {
                 "       postdate reschedule (FILTERS | --key KEY) --shift D [--dry-run]",
     .summary = "Give messages another due time; their old ids keep working",
     .options = options,
+    .check = check,
+    .opens = true,
     .run = run_reschedule,
     .takes_words = true,
     .cells = CLI_CELLS_FIND,

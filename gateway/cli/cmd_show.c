@@ -11,19 +11,6 @@
 
 #define RECORD_MAX ((size_t)64 * 1024 * 1024) /* one message, its printed form */
 
-static void print_line(const char *name, struct bytes value)
-{
-    char shown[1100];
-    printf("%-12s %s\n", name, text_show(value, TEXT_ANY_WIDTH, shown, sizeof shown));
-}
-
-static void print_time(const char *name, int64_t at_ms, int64_t now_ms)
-{
-    char when[CLI_WHEN_SIZE], text[40];
-    printf("%-12s %s (%s)\n", name, timestamp_format(at_ms, text, sizeof text),
-           cli_format_when(at_ms, now_ms, when));
-}
-
 /* Whoever held it before: once it was refused, the gateway does. */
 static bool is_retrying(const struct message_record *r)
 {
@@ -47,32 +34,32 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     char id[MESSAGE_ID_TEXT_SIZE];
     printf("%-12s %s\n", "id", message_id_format(m->id, id));
     if (r->former_ids.len > 0)
-        print_line("former ids", r->former_ids);
+        text_print("former ids", r->former_ids);
     printf("%-12s %s\n", "state", message_state_name(r->state));
-    print_time("due", m->due_ms, now_ms);
+    text_print_time("due", m->due_ms, now_ms);
     if (r->next_at_ms != m->due_ms && r->settled_ms < 0)
-        print_time("next attempt", r->next_at_ms, now_ms);
+        text_print_time("next attempt", r->next_at_ms, now_ms);
     if (r->waits_for_slot)
         print_rate(&r->rate);
     if (m->deadline_ms > 0)
-        print_time("deadline", m->deadline_ms, now_ms);
+        text_print_time("deadline", m->deadline_ms, now_ms);
     if (m->exchange.len > 0)
-        print_line("exchange", m->exchange);
+        text_print("exchange", m->exchange);
     else
         printf("%-12s %s\n", "exchange", "\"\" (the default exchange)");
-    print_line("routing key", m->routing_key);
+    text_print("routing key", m->routing_key);
     if (m->key.len > 0)
-        print_line("key", m->key);
+        text_print("key", m->key);
     bool gateway = m->hold == HOLD_GATEWAY || is_retrying(r);
     printf("%-12s %s\n", "held by", gateway ? "gateway" : "broker");
     /* A reschedule or a replacement stores it anew. */
-    print_time(r->former_ids.len > 0 ? "changed" : "created", r->created_ms, now_ms);
+    text_print_time(r->former_ids.len > 0 ? "changed" : "created", r->created_ms, now_ms);
     if (r->settled_ms >= 0)
-        print_time("settled", r->settled_ms, now_ms);
+        text_print_time("settled", r->settled_ms, now_ms);
     if (r->attempts > 0)
         printf("%-12s %d\n", "attempts", r->attempts);
     if (r->error.len > 0)
-        print_line("error", r->error);
+        text_print("error", r->error);
     if (r->state == MESSAGE_CANCELLED && m->body.len == 0)
         puts("body         erased by cancelling");
     else
@@ -95,51 +82,42 @@ static int print_json(const struct message_record *r)
     return code;
 }
 
-static int show_message(struct cli *cli, struct message_id id, bool json)
-{
-    struct message_record record;
-    struct arena arena;
-    struct err e;
-    int64_t now_ms = 0;
-    int code = json ? 0 : cli_now(cli, &now_ms);
-    if (code != 0)
-        return code;
-    arena_init(&arena, RECORD_MAX);
-    if (operate_show(cli->pg, NULL, id, &arena, &record, &e) != 0) {
-        if (e.kind == ERR_NOT_FOUND)
-            cli_asking()->explained = dead_explain(cli->pg, NULL, id, &e);
-        code = cli_fail(&e);
-    } else if (json)
-        code = print_json(&record);
-    else
-        print_readable(&record, now_ms);
-    arena_free(&arena);
-    return code;
-}
-
 struct order {
     const char *key, *exchange;
+    struct message_id id;
     bool json;
 };
 
-static int run_show(struct cli *cli, void *order)
+static int check(struct cli *cli, void *order)
 {
-    const struct order *o = order;
-    struct message_id id = {0};
-    int code;
+    struct order *o = order;
     if (cli->word_count != (o->key != NULL ? 0 : 1))
         return cli_usage(cli, "give one message id, or --key KEY");
     if (o->exchange != NULL && o->key == NULL)
         return cli_usage(cli, "--exchange belongs to --key: an id needs none");
     /* Not only ids of ours: what was refused may be known by another one. */
-    if (o->key == NULL && !message_id_parse(bytes_of_str(cli->words[0]), &id) &&
-        (code = cli_parse_id(cli, cli->words[0], &id)) != 0)
+    return o->key != NULL || message_id_parse(bytes_of_str(cli->words[0]), &o->id)
+               ? 0
+               : cli_parse_id(cli, cli->words[0], &o->id);
+}
+
+static int run_show(struct cli *cli, void *order)
+{
+    struct order *o = order;
+    struct message_record record;
+    struct err e;
+    int code = o->key != NULL ? cli_find_key(cli, o->exchange, o->key, &o->id) : 0;
+    if (code != 0)
         return code;
-    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
-        return code;
-    if (o->key != NULL && (code = cli_find_key(cli, o->exchange, o->key, &id)) != 0)
-        return code;
-    return show_message(cli, id, o->json);
+    if (operate_show(cli->pg, NULL, o->id, &cli->arena, &record, &e) != 0) {
+        if (e.kind == ERR_NOT_FOUND)
+            cli_asking()->explained = dead_explain(cli->pg, NULL, o->id, &e);
+        return cli_fail(&e);
+    }
+    if (o->json)
+        return print_json(&record);
+    print_readable(&record, cli->now_ms);
+    return 0;
 }
 
 static const struct cli_option options[] = {
@@ -155,6 +133,8 @@ const struct command command_show = {
     .synopsis = "ID | --key KEY [--exchange E] [--json]",
     .summary = "Show one message",
     .options = options,
+    .check = check,
+    .opens = true,
     .run = run_show,
     .takes_words = true,
     .cells = CLI_CELLS_KEYS,

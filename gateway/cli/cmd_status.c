@@ -1,12 +1,20 @@
 /* postdate status, once or (--watch) again and again. */
 #include "core/base/clock.h"
+#include "core/base/duration.h"
 #include "core/base/timestamp.h"
+#include "gateway/cli/cli.h"
 #include "gateway/cli/command.h"
-#include "gateway/cli/status.h"
+#include "gateway/cli/text.h"
+#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_report.h"
+#include "sql/operate/lookup.h"
+#include "sql/operate/slo.h"
+#include "sql/pipeline/claim.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +22,270 @@
 #define SHARE 10 /* at least so many times as long as counting took lies between two counts */
 #define SLICE_NS INT64_C(100000000)
 #define HOME_AND_CLEAR "\033[H\033[J"
+#define STATUS_PROBLEMS_MAX 6
+
+/* What the broker holds, and up to when. */
+struct window {
+    const struct config *config;
+    int64_t fed_until_ms; /* 0: never fed */
+    int64_t handed;
+};
+
+struct status {
+    struct status_report report;
+    struct slo_report slo;
+    struct window window;
+};
+
+static const char *group_digits(int64_t n, char out[32])
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof digits, "%" PRId64, n), to = 0;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            out[to++] = ',';
+        out[to++] = digits[i];
+    }
+    out[to] = '\0';
+    return out;
+}
+
+/* Counts: with millions of messages it takes a second or so. */
+static int read_status(struct cli *cli, struct status *s, struct err *e)
+{
+    const struct config *c = s->window.config = &cli->config;
+    struct window *w = &s->window;
+    const struct slo_objective o = {
+        .late_ms = c->slo.late_ms, .window_ms = c->slo.window_ms, .target = config_slo_target(c)};
+    if (lookup_status(cli->pg, &s->report, e) != 0 || slo_read(cli->pg, &o, &s->slo, e) != 0)
+        return -1;
+    const struct claim_handed q = {s->report.now_ms, c->handover.window_ms, c->handover.max_messages};
+    bool partly; /* then the report names the days */
+    w->handed = claim_count_handed(cli->pg, &q, &partly, e);
+    return w->handed < 0 ? -1 : claim_fed_until(cli->pg, &w->fed_until_ms, e);
+}
+
+static void print_window(const struct window *w, int64_t now_ms)
+{
+    const struct config *c = w->config;
+    char held[32], most[32], span[40], when[CLI_WHEN_SIZE], time[40];
+    printf("window       ");
+    if (c->handover.transport == TRANSPORT_TIMER)
+        printf("none, the gateway itself waits");
+    else if (c->handover.feeder == FEEDER_INTERNAL)
+        printf("%s, fed by the gateway", duration_format_human(c->handover.window_ms, span, sizeof span));
+    else if (w->fed_until_ms == 0)
+        printf("never fed (postdate feed)");
+    else
+        printf("fed until %s (%s)", timestamp_format(w->fed_until_ms, time, sizeof time),
+               cli_format_when(w->fed_until_ms, now_ms, when));
+    if (c->handover.transport != TRANSPORT_TIMER || w->handed > 0)
+        printf("\nin broker    %s of at most %s", group_digits(w->handed, held),
+               group_digits(c->handover.max_messages, most));
+    putchar('\n');
+}
+
+static void print_instances(const struct status_report *s)
+{
+    char when[CLI_WHEN_SIZE], name[160];
+    if (s->instance_count == 0)
+        puts("gateways     none is running");
+    for (int i = 0; i < s->instance_count; i++) {
+        const struct status_instance *n = &s->instances[i];
+        printf("%-12s %s  ", i == 0 ? "gateways" : "",
+               text_show(bytes_of_str(n->name), 32, name, sizeof name));
+        if (n->alive)
+            printf("alive, %s%s%sstarted %s\n", n->transport, n->transport[0] != '\0' ? ", " : "",
+                   n->broker_away ? "RabbitMQ is away, " : "",
+                   cli_format_when(n->started_ms, s->now_ms, when));
+        else
+            printf("dead, last seen %s\n", cli_format_when(n->heartbeat_ms, s->now_ms, when));
+    }
+}
+
+static void print_lateness(const struct status_lateness *l)
+{
+    char n[32];
+    if (l->count == 0)
+        puts("lateness     nothing was delivered in the last minute");
+    else
+        printf("lateness     p50 %" PRId64 ", p90 %" PRId64 ", p99 %" PRId64 " ms (%s in the last minute)\n",
+               l->p50_ms, l->p90_ms, l->p99_ms, group_digits(l->count, n));
+}
+
+#define BUDGET_SIZE 80
+
+static const char *describe_budget(const struct slo_report *r, char out[BUDGET_SIZE])
+{
+    double left = slo_budget_left(r);
+    if (r->in[SLO_ALL].delivered < slo_least(r))
+        snprintf(out, BUDGET_SIZE, "judged from %" PRId64 " deliveries on", slo_least(r));
+    else if (left >= 0)
+        snprintf(out, BUDGET_SIZE, "%.0f%% of the budget left", left * 100);
+    else
+        snprintf(out, BUDGET_SIZE, "the budget is used up %.1f times", 1 - left);
+    return out;
+}
+
+static void print_objective(const struct slo_report *r)
+{
+    const struct slo_count *n = &r->in[SLO_ALL];
+    char late[40], window[40], budget[BUDGET_SIZE];
+    duration_format_human(r->objective.late_ms, late, sizeof late);
+    duration_format_human(r->objective.window_ms, window, sizeof window);
+    if (n->delivered == 0)
+        printf("objective    %g%% within %s: nothing was delivered in %s\n", r->objective.target * 100, late,
+               window);
+    else
+        printf("objective    %.*f%% of %g%% within %s, %s in %s\n",
+               slo_share(n) < 1 && slo_share(n) >= 0.9999 ? 4 : 2, slo_share(n) * 100,
+               r->objective.target * 100, late, describe_budget(r, budget), window);
+    if (n->again > 0)
+        printf("recovered    %" PRId64 " after a retry or recovery: %" PRId64 " late since due, %" PRId64
+               " since their last attempt\n",
+               n->again, n->again_late, n->again_later);
+}
+
+/* What a person should look at; returns how many. */
+static int find_problems(const struct status_report *s, const char *out[STATUS_PROBLEMS_MAX])
+{
+    int n = 0, away = 0;
+    for (int i = 0; i < s->instance_count; i++)
+        away += s->instances[i].alive && s->instances[i].broker_away;
+    if (status_alive(s) == 0)
+        out[n++] = "no gateway runs";
+    if (away > 0)
+        out[n++] = "RabbitMQ is away";
+    if (s->overdue > 0)
+        out[n++] = "messages are overdue";
+    if (s->count[MESSAGE_FAILED] > 0)
+        out[n++] = "messages failed";
+    if (s->retrying > 0)
+        out[n++] = "messages are refused and tried again";
+    if (s->locked.count > 0 || s->locked.all)
+        out[n++] = "days are locked";
+    return n;
+}
+
+/* Their messages are not counted above, and wait. */
+static void print_locked(const struct locked_days *l)
+{
+    char date[PARTITION_DATE_SIZE];
+    if (l->count == 0 && !l->all)
+        return;
+    printf("locked       ");
+    for (int i = 0; i < l->count && i < 3; i++)
+        printf("%s%s", i > 0 ? ", " : "", partition_date(&l->day[i], date));
+    printf("%s%s: not counted, by %s\n", l->count == 0 ? "all days" : "", l->count > 3 ? " and more" : "",
+           l->who);
+}
+
+static void print_health(const struct status_report *s)
+{
+    const char *problems[STATUS_PROBLEMS_MAX];
+    int n = find_problems(s, problems);
+    printf("health       %s%s", cli_color(n == 0 ? CLI_GREEN : CLI_RED), n == 0 ? "ok" : "");
+    for (int i = 0; i < n; i++)
+        printf("%s%s", i > 0 ? ", " : "", problems[i]);
+    printf("%s%s\n", cli_color(CLI_PLAIN), n > 0 ? ": see postdate doctor" : "");
+}
+
+/* One screen of at most 80 columns. */
+static void print_screen(const struct status *status)
+{
+    const struct status_report *s = &status->report;
+    char n[32], when[CLI_WHEN_SIZE], time[40], broker[200], vhost[100];
+    printf("schema       version %d%s\n", s->schema_version,
+           s->broker[0] == '\0' ? ", no gateway has used it yet" : "");
+    if (s->broker[0] != '\0')
+        printf("broker       %s, vhost %s\n", text_show(bytes_of_str(s->broker), 40, broker, sizeof broker),
+               text_show(bytes_of_str(s->vhost), 18, vhost, sizeof vhost));
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        printf("%-12s %s%s\n", message_state_name((enum message_state)i), s->capped[i] ? "at least " : "",
+               group_digits(s->count[i], n));
+    if (s->next_due_ms < 0)
+        printf("next due     %s\n", s->count[MESSAGE_SCHEDULED] > 0
+                                        ? "what is due waits for its rate (postdate rate list)"
+                                        : "nothing is scheduled");
+    else
+        printf("next due     %s (%s)\n", cli_format_when(s->next_due_ms, s->now_ms, when),
+               timestamp_format(s->next_due_ms, time, sizeof time));
+    if (s->overdue > 0)
+        printf("overdue      %s, the oldest %s\n", group_digits(s->overdue, n),
+               cli_format_when(s->oldest_overdue_ms, s->now_ms, when));
+    else
+        puts("overdue      none");
+    if (s->retrying > 0)
+        printf("retrying     %s: postdate list --retrying has the errors\n", group_digits(s->retrying, n));
+    else
+        puts("retrying     none");
+    print_lateness(&s->lateness);
+    print_objective(&status->slo);
+    print_window(&status->window, s->now_ms);
+    print_instances(s);
+    print_locked(&s->locked);
+    print_health(s);
+}
+
+static json_t *instances_value(const struct status_report *s)
+{
+    json_t *out = json_array();
+    for (int i = 0; i < s->instance_count; i++) {
+        const struct status_instance *n = &s->instances[i];
+        json_array_append_new(out, json_pack("{s:s, s:s?, s:b, s:s, s:o, s:o}", "name", n->name, "transport",
+                                             n->transport[0] != '\0' ? n->transport : NULL, "alive", n->alive,
+                                             "broker", n->broker_away ? "away" : "up", "started_at",
+                                             json_time_value(n->started_ms), "heartbeat_at",
+                                             json_time_value(n->heartbeat_ms)));
+    }
+    return out;
+}
+
+static json_t *window_value(const struct window *w)
+{
+    return json_pack("{s:o, s:I, s:I}", "fed_until",
+                     json_time_value(w->fed_until_ms > 0 ? w->fed_until_ms : -1), "handed",
+                     (json_int_t)w->handed, "max_messages", (json_int_t)w->config->handover.max_messages);
+}
+
+/* The names of /v1/stats. */
+static json_t *lateness_value(const struct status_lateness *l)
+{
+    if (l->count == 0)
+        return json_pack("{s:i, s:n, s:n, s:n}", "count", 0, "p50", "p90", "p99");
+    return json_pack("{s:I, s:I, s:I, s:I}", "count", (json_int_t)l->count, "p50", (json_int_t)l->p50_ms,
+                     "p90", (json_int_t)l->p90_ms, "p99", (json_int_t)l->p99_ms);
+}
+
+static int print_json(const struct status *status, size_t flags)
+{
+    const struct status_report *s = &status->report;
+    const char *problems[STATUS_PROBLEMS_MAX];
+    char date[PARTITION_DATE_SIZE];
+    json_t *counts = json_object(), *capped = json_array(), *locked = json_array(), *troubles = json_array();
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++) {
+        const char *state = message_state_name((enum message_state)i);
+        json_object_set_new(counts, state, json_integer(s->count[i]));
+        if (s->capped[i])
+            json_array_append_new(capped, json_string(state));
+    }
+    for (int i = 0; i < s->locked.count; i++)
+        json_array_append_new(locked, json_string(partition_date(&s->locked.day[i], date)));
+    for (int i = 0, n = find_problems(s, problems); i < n; i++)
+        json_array_append_new(troubles, json_string(problems[i]));
+    return cli_print_json(
+        json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+                  "schema_version", s->schema_version, "broker", s->broker, "vhost", s->vhost, "now",
+                  json_time_value(s->now_ms), "messages", counts, "counted_only_in_part", capped,
+                  "next_due_at", json_time_value(s->next_due_ms), "overdue", (json_int_t)s->overdue,
+                  "oldest_overdue_at", json_time_value(s->oldest_overdue_ms), "retrying",
+                  (json_int_t)s->retrying, "lateness_ms", lateness_value(&s->lateness), "slo",
+                  json_slo(&status->slo), "window", window_value(&status->window), "locked_days", locked,
+                  "gateways", instances_value(s), "problems", troubles),
+        flags);
+}
+
+/* --- again and again */
 
 static volatile sig_atomic_t stopped;
 
@@ -49,9 +321,9 @@ static int print_status(const struct status *s, bool json, bool screen)
     if (screen)
         fputs(HOME_AND_CLEAR, stdout);
     if (json)
-        code = status_print_json(s, screen ? JSON_INDENT(2) : JSON_COMPACT);
+        code = print_json(s, screen ? JSON_INDENT(2) : JSON_COMPACT);
     else if (screen)
-        status_print(s);
+        print_screen(s);
     else
         print_line(&s->report);
     fflush(stdout);
@@ -93,7 +365,7 @@ static int watch_status(struct cli *cli, bool json)
         struct status s;
         struct err e = {0};
         int64_t began_ns = clock_monotonic_ns(), took_ns;
-        int rc = cli->pg != NULL ? status_read(cli, &s, &e)
+        int rc = cli->pg != NULL ? read_status(cli, &s, &e)
                                  : err_set(&e, ERR_AWAY, "the database does not answer");
         if (rc == 0) {
             said = false;
@@ -129,25 +401,26 @@ struct order {
     bool json, watch, here;
 };
 
+static int check(struct cli *cli, void *order)
+{
+    const struct order *o = order;
+    return o->here && (o->json || o->watch) ? cli_usage(cli, "--here goes with no other option") : 0;
+}
+
 static int run_status(struct cli *cli, void *order)
 {
     const struct order *o = order;
     struct status status;
     struct err e;
-    int code;
-    if (o->here && (o->json || o->watch))
-        return cli_usage(cli, "--here goes with no other option");
-    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
-        return code;
     if (o->here)
         return status_here(cli);
     if (o->watch)
         return watch_status(cli, o->json);
-    if (status_read(cli, &status, &e) != 0)
+    if (read_status(cli, &status, &e) != 0)
         return cli_fail(&e);
     if (o->json)
-        return status_print_json(&status, JSON_INDENT(2));
-    status_print(&status);
+        return print_json(&status, JSON_INDENT(2));
+    print_screen(&status);
     return 0;
 }
 
@@ -165,6 +438,8 @@ const struct command command_status = {
     .synopsis = "[--json] [--watch] | --here",
     .summary = "Show backlog, next due message and gateways",
     .options = options,
+    .check = check,
+    .opens = true,
     .run = run_status,
     .cells = CLI_CELLS_EACH,
     .cells_not = "watch here",

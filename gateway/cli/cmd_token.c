@@ -3,11 +3,10 @@
 #include "core/base/base64.h"
 #include "core/base/buf.h"
 #include "core/base/random.h"
-#include "core/base/timestamp.h"
 #include "core/message/reserved.h"
 #include "gateway/cli/command.h"
+#include "gateway/json/json_message_internal.h"
 #include "sql/operate/token.h"
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +14,13 @@
 
 #define PREFIX "pdt_"         /* so that scanners for leaked secrets know one when they see it */
 #define TOKEN_RANDOM_BYTES 24 /* 192 bits; a multiple of 3, so base64 needs no padding */
-#define LIST_MAX ((size_t)256 * 1024 * 1024)
 
 struct order {
     const char *name, *role;
     struct bytes exchanges[TOKEN_EXCHANGES_MAX];
     size_t count;
     bool json, all;
+    struct token_record token; /* what is created */
 };
 
 static int take_exchange(struct cli *cli, const struct cli_option *option, void *at, const char *text)
@@ -46,26 +45,25 @@ static int take_exchange(struct cli *cli, const struct cli_option *option, void 
 }
 
 /* Through these a message could reach what the token does not list. */
-static int check_exchanges(const struct cli *cli, const struct order *o)
+static int check_exchanges(struct cli *cli, const struct order *o)
 {
+    int code = cli_load_config(cli);
     const struct accept_rules rules = config_accept_rules(&cli->config);
-    for (size_t i = 0; i < o->count; i++)
+    for (size_t i = 0; i < o->count && code == 0; i++)
         if (reserved_exchange(o->exchanges[i], &rules))
-            return cli_usage(cli,
-                             "--exchange: \"%.80s\" is the gateway's own: allowed are delivery exchanges",
-                             (const char *)o->exchanges[i].data);
-    return 0;
+            code =
+                cli_usage(cli, "--exchange: \"%.80s\" is the gateway's own: allowed are delivery exchanges",
+                          (const char *)o->exchanges[i].data);
+    return code;
 }
 
-static int check_name(const struct cli *cli, const char *name)
+static bool is_name(const char *name)
 {
     struct bytes v = bytes_of_str(name);
     bool fine = v.len >= 1 && v.len <= TOKEN_NAME_MAX && bytes_is_text(v);
     for (size_t i = 0; i < v.len && fine; i++)
         fine = v.data[i] >= ' ' && v.data[i] != 0x7f;
-    return fine ? 0
-                : cli_usage(cli, "a token's name has 1 to %d bytes of text without control characters",
-                            TOKEN_NAME_MAX);
+    return fine;
 }
 
 /* "pdt_" and 32 characters of base64url. */
@@ -80,63 +78,61 @@ static int make_token(struct buf *out)
     return out->failed ? -1 : 0;
 }
 
-static int create_token(struct cli *cli, void *order)
+static int check(struct cli *cli, void *order)
 {
-    const struct order *o = order;
-    struct token_record t = {.role = TOKEN_OPERATE};
-    struct bytes exchanges[TOKEN_EXCHANGES_MAX];
-    struct buf token;
-    struct err e = {0};
+    struct order *o = order;
+    if (strcmp(cli->verb->name, "create") != 0)
+        return 0;
     if (o->count == 0)
         return cli_usage(cli, "create: name the delivery exchanges that the token may use, with --exchange");
-    int code = o->name != NULL ? check_name(cli, o->name) : 0;
-    if (code == 0 && o->role != NULL && token_role_parse(o->role, &t.role) != 0)
-        code = cli_usage(cli, "--role: \"%s\" is none: allowed are read and operate", o->role);
-    if (code == 0)
-        code = cli_load_config(cli);
-    if (code == 0)
-        code = check_exchanges(cli, o);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code != 0)
-        return code;
+    if (o->name != NULL && !is_name(o->name))
+        return cli_usage(cli, "a token's name has 1 to %d bytes of text without control characters",
+                         TOKEN_NAME_MAX);
+    if (o->role != NULL && token_role_parse(o->role, &o->token.role) != 0)
+        return cli_usage(cli, "--role: \"%s\" is none: allowed are read and operate", o->role);
+    return check_exchanges(cli, o);
+}
+
+static int create_token(struct cli *cli, void *order)
+{
+    struct order *o = order;
+    struct token_record *t = &o->token;
+    struct buf token;
+    struct err e = {0};
     if (o->name != NULL)
-        memcpy(t.name, o->name, strlen(o->name) + 1);
+        memcpy(t->name, o->name, strlen(o->name) + 1);
     else
-        snprintf(t.name, sizeof t.name, "token-%08x", (unsigned)random_u32());
-    t.exchange_count = o->count;
-    t.exchanges = memcpy(exchanges, o->exchanges, sizeof exchanges);
+        snprintf(t->name, sizeof t->name, "token-%08x", (unsigned)random_u32());
+    t->exchange_count = o->count;
+    t->exchanges = o->exchanges;
     buf_init(&token, 256);
-    if (make_token(&token) != 0 || !sha256(buf_bytes(&token), t.hash))
+    if (make_token(&token) != 0 || !sha256(buf_bytes(&token), t->hash))
         err_set(&e, ERR_BUG, "out of memory");
-    if (e.kind == ERR_NONE && token_create(cli->pg, &t, &e) == 0) {
+    if (e.kind == ERR_NONE && token_create(cli->pg, t, &e) == 0) {
         printf("%.*s\n", (int)token.len, (const char *)token.data);
         fflush(stdout);
         cli_changed(cli, 1);
-        cli_say("token \"%s\" is created; this is the only time that it is shown", t.name);
+        cli_say("token \"%s\" is created; this is the only time that it is shown", t->name);
         if (!cli->config.http.tokens)
             fputs("postdate: it is not required yet: http.tokens is off in this configuration\n", stderr);
-    } else {
-        code = cli_fail(&e);
     }
     buf_free(&token);
-    return code;
+    return e.kind == ERR_NONE ? 0 : cli_fail(&e);
 }
 
 static int revoke_tokens(struct cli *cli, void *order)
 {
-    char **names = cli->words;
     struct err e;
     (void)order;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    for (int i = 0; i < cli->word_count && code == 0; i++) {
-        if (token_revoke(cli->pg, names[i], &e) != 0)
-            code = cli_fail(&e);
-        else
-            cli_say("token \"%s\" is revoked", names[i]);
-        cli_changed(cli, code == 0);
+    for (int i = 0; i < cli->word_count; i++) {
+        const char *name = cli->words[i];
+        int rc = token_revoke(cli->pg, name, &e);
+        cli_changed(cli, rc == 0);
+        if (rc != 0)
+            return cli_fail(&e);
+        cli_say("token \"%s\" is revoked", name);
     }
-    return code;
+    return 0;
 }
 
 /* "orders, billing", cut to fit. */
@@ -171,27 +167,14 @@ static void print_row(const struct token_record *t, int64_t now_ms)
     print_exchanges(t, 17);
 }
 
-static json_t *time_or_null(int64_t ms)
+static json_t *make_value(const struct token_record *t)
 {
-    char text[40];
-    return ms < 0 ? json_null() : json_string(timestamp_format(ms, text, sizeof text));
-}
-
-static void print_json(const struct token_record *t)
-{
-    json_t *o = json_object(), *exchanges = json_array();
-    json_object_set_new(o, "name", json_string(t->name));
+    json_t *exchanges = json_array();
     for (size_t i = 0; i < t->exchange_count; i++)
-        json_array_append_new(exchanges,
-                              json_stringn((const char *)t->exchanges[i].data, t->exchanges[i].len));
-    json_object_set_new(o, "role", json_string(token_role_name(t->role)));
-    json_object_set_new(o, "exchanges", exchanges);
-    json_object_set_new(o, "created_at", time_or_null(t->created_ms));
-    json_object_set_new(o, "last_used_at", time_or_null(t->last_used_ms));
-    json_object_set_new(o, "revoked_at", time_or_null(t->revoked_ms));
-    json_dumpf(o, stdout, JSON_COMPACT);
-    putchar('\n');
-    json_decref(o);
+        json_array_append_new(exchanges, json_text_value(t->exchanges[i]));
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", t->name, "role", token_role_name(t->role),
+                     "exchanges", exchanges, "created_at", json_time_value(t->created_ms), "last_used_at",
+                     json_time_value(t->last_used_ms), "revoked_at", json_time_value(t->revoked_ms));
 }
 
 static int compare_age(const void *a, const void *b)
@@ -204,31 +187,22 @@ static int list_tokens(struct cli *cli, void *order)
 {
     const struct order *o = order;
     struct token_record *tokens = NULL;
-    struct arena arena;
     struct err e;
-    int64_t now_ms = 0;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
-    if (code != 0)
-        return code;
-    arena_init(&arena, LIST_MAX);
-    int n = token_list(cli->pg, o->all, &arena, &tokens, &e);
+    int code = 0, n = token_list(cli->pg, o->all, &cli->arena, &tokens, &e);
     if (n < 0)
-        code = cli_fail(&e);
+        return cli_fail(&e);
     if (n > 0)
         qsort(tokens, (size_t)n, sizeof *tokens, compare_age);
     if (n > 0 && !o->json)
         printf("%-20s %-7s %-16s %-16s %s\n", "NAME", "ROLE", "CREATED", "LAST USED", "EXCHANGES");
     if (n == 0 && !o->json)
         fputs("postdate: there are no tokens\n", stderr);
-    for (int i = 0; i < n && cli_output_error() == 0; i++) {
+    for (int i = 0; i < n && code == 0 && cli_output_error() == 0; i++) {
         if (o->json)
-            print_json(&tokens[i]);
+            code = cli_print_json(make_value(&tokens[i]), JSON_COMPACT);
         else
-            print_row(&tokens[i], now_ms);
+            print_row(&tokens[i], cli->now_ms);
     }
-    arena_free(&arena);
     return code;
 }
 
@@ -259,6 +233,9 @@ const struct command command_token = {
     .summary = "Make, list and revoke tokens for HTTP and the control queue",
     .options = options,
     .verbs = verbs,
+    .check = check,
+    .opens = true,
     .choices = "write create, list or revoke",
     .order_size = sizeof(struct order),
+    .initial = &(const struct order){.token = {.role = TOKEN_OPERATE}},
 };

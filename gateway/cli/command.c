@@ -1,4 +1,5 @@
 #include "gateway/cli/command.h"
+#include "gateway/config/config_report.h"
 
 #include "core/base/duration.h"
 #include <ctype.h>
@@ -11,7 +12,8 @@
 #define POSTDATE_VERSION "development"
 #endif
 
-#define LONG_ONLY 256 /* and the row's number: what getopt calls an option without a letter */
+#define MEMORY_MAX ((size_t)1 << 30) /* for answers of the database */
+#define LONG_ONLY 256                /* and the row's number: what getopt calls an option without a letter */
 
 int cli_take_flag(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
@@ -111,7 +113,7 @@ static int unknown_option(const struct cli *cli, const char *word)
     for (size_t i = 0; i < cli->row_count; i++)
         if (cli->rows[i]->name != NULL)
             used += (size_t)snprintf(options + used, sizeof options - used, " --%s", cli->rows[i]->name);
-    if (cli_nearest(word, options, near, sizeof near))
+    if (config_nearest(word, options, near, sizeof near))
         return cli_usage(cli, "unknown option %s: did you mean %s?", word, near);
     return cli_usage(cli, "unknown option %s", word);
 }
@@ -260,6 +262,12 @@ static int run_words(struct cli *cli, void *order)
         cli->words += cli->only_word - 1;
         cli->word_count = 1;
     }
+    if (cli->command->check != NULL)
+        code = cli->command->check(cli, order);
+    if (code == 0 && cli->command->opens)
+        code = cli_open(cli, CLI_SCHEMA_CURRENT);
+    if (code != 0)
+        return code;
     return cli->verb != NULL ? cli->verb->run(cli, order) : cli->command->run(cli, order);
 }
 
@@ -280,6 +288,7 @@ int cli_run_once(struct cli *cli, int argc, char **argv)
     if (order == NULL)
         return cli_no_memory();
     forget_words(cli);
+    arena_init(&cli->arena, MEMORY_MAX);
     if (c->initial != NULL)
         memcpy(order, c->initial, c->order_size);
     collect_rows(cli);
@@ -291,6 +300,7 @@ int cli_run_once(struct cli *cli, int argc, char **argv)
     }
     if (c->close != NULL)
         c->close(order);
+    arena_free(&cli->arena);
     free(order);
     return code;
 }

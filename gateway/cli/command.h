@@ -57,8 +57,10 @@ struct command {
     const char *summary;  /* one line */
     const char *notes;    /* more of the help, or NULL */
     const struct cli_option *options;
-    const struct cli_verb *verbs; /* NULL: it has none, and is run itself */
-    const char *choices;          /* of verbs: "say list or show" */
+    const struct cli_verb *verbs;               /* NULL: it has none, and is run itself */
+    const char *choices;                        /* of verbs: "say list or show" */
+    int (*check)(struct cli *cli, void *order); /* what can be said wrong with it before; or NULL */
+    bool opens;                                 /* the database is opened then (cli_open) */
     int (*run)(struct cli *cli, void *order);
     bool takes_words;    /* without verbs: they are in cli->words */
     size_t order_size;   /* what the options are taken into: zeros, or */

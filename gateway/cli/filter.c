@@ -1,4 +1,5 @@
 #include "gateway/cli/filter.h"
+#include "gateway/config/config_report.h"
 
 #include <stdio.h>
 
@@ -12,7 +13,7 @@ static int take_state(struct cli *cli, const struct cli_option *o, void *at, con
     f->filter.has_state = true;
     if (message_state_parse(text, &f->filter.state) == 0)
         return 0;
-    if (cli_nearest(text, STATES, near, sizeof near))
+    if (config_nearest(text, STATES, near, sizeof near))
         return cli_usage(cli, "--state: \"%s\" is not a state: did you mean \"%s\"?", text, near);
     return cli_usage(
         cli,
@@ -94,10 +95,6 @@ static int operate_ids(struct cli *cli, const struct cli_operation *op)
     struct tally tally = {0};
     struct message_id id;
     int code = 0;
-    for (int i = 0; i < cli->word_count && code == 0; i++)
-        code = cli_parse_id(cli, cli->words[i], &id);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
     for (int i = 0; i < cli->word_count && code == 0; i++) {
         code = cli_parse_id(cli, cli->words[i], &id);
         if (code == 0)
@@ -111,15 +108,9 @@ static int operate_key(struct cli *cli, const struct cli_operation *op, const st
     struct tally tally = {0};
     struct message_id id;
     struct err e;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    struct bytes exchange = f->exchange;
-    if (code != 0)
-        return code;
-    if (exchange.data == NULL)
-        exchange = bytes_of_str(cli->config.delivery.exchange);
-    if (operate_find_key(cli->pg, NULL, exchange, f->key, &id, &e) != 0)
+    if (operate_find_key(cli->pg, NULL, f->exchange, f->key, &id, &e) != 0)
         return cli_fail(&e);
-    code = operate_id(cli, op, id, &tally);
+    int code = operate_id(cli, op, id, &tally);
     return code != 0 ? code : exit_code(&tally);
 }
 
@@ -135,11 +126,8 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
     struct operate_bulk bulk = {
         .kind = op->kind, .filter = &f->filter, .shift_ms = op->shift_ms, .dry_run = f->dry_run};
     struct operate_count count;
-    struct err e;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code != 0)
-        return code;
     struct message_id ignored;
+    struct err e;
     if (f->filter.key.data != NULL &&
         operate_find_key(cli->pg, NULL, f->filter.exchange, f->filter.key, &ignored, &e) != 0)
         return cli_fail(&e);
@@ -164,32 +152,39 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
     return count.changed == count.matched ? 0 : 1;
 }
 
-static int shift_key(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f)
+/* Filters were given, beside or without a key. */
+static bool has_filters(const struct cli *cli, const struct cli_filter *f)
 {
-    struct cli_filter named = *f;
-    int code = cli->has_config ? 0 : cli_load_config(cli);
-    if (code != 0)
-        return code;
-    if (named.filter.exchange.data == NULL)
-        named.filter.exchange = bytes_of_str(cli->config.delivery.exchange);
-    return operate_filters(cli, op, &named);
+    return cli_gave(cli, "state due-after due-before routing-key") ||
+           (f->filter.exchange.data != NULL && f->filter.key.data == NULL);
+}
+
+int cli_check_operation(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f)
+{
+    bool filters = has_filters(cli, f);
+    struct message_id ignored;
+    int code = 0;
+    if ((cli->word_count > 0) + (f->filter.key.data != NULL) + filters != 1)
+        return cli_usage(cli, "give message ids, or --key KEY, or filters");
+    if (f->dry_run && !filters && !(op->has_shift && f->filter.key.data != NULL))
+        return cli_usage(cli, "--dry-run belongs to filters");
+    if (op->moves && filters && !op->has_shift)
+        return cli_usage(cli, "with filters, give --shift");
+    if (op->has_shift && cli->word_count > 0)
+        return cli_usage(cli, "give either --delay or --at");
+    for (int i = 0; i < cli->word_count && code == 0; i++)
+        code = cli_parse_id(cli, cli->words[i], &ignored);
+    return code;
 }
 
 int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f)
 {
-    bool ids = cli->word_count > 0, key = f->filter.key.data != NULL;
-    bool given = cli_gave(cli, "state due-after due-before routing-key");
-    bool filters = given || (f->filter.exchange.data != NULL && !key);
-    if (ids + key + (filters && !key) != 1 || (key && given))
-        return cli_usage(cli, "give message ids, or --key KEY, or filters");
+    struct cli_filter named = *f;
+    bool key = f->filter.key.data != NULL;
+    if (key && f->filter.exchange.data == NULL)
+        named.filter.exchange = bytes_of_str(cli->config.delivery.exchange);
     /* A shift needs to know the due time, so what it moves is looked for. */
-    if (op->has_shift && key)
-        return shift_key(cli, op, f);
-    if (f->dry_run && !filters)
-        return cli_usage(cli, "--dry-run belongs to filters");
-    if (op->moves && filters != op->has_shift)
-        return cli_usage(cli, "%s", filters ? "with filters, give --shift" : "give either --delay or --at");
-    if (filters)
-        return operate_filters(cli, op, f);
-    return key ? operate_key(cli, op, &f->filter) : operate_ids(cli, op);
+    if (has_filters(cli, f) || (key && op->has_shift))
+        return operate_filters(cli, op, &named);
+    return key ? operate_key(cli, op, &named.filter) : operate_ids(cli, op);
 }

@@ -29,7 +29,9 @@ struct cli_operation {
     int64_t shift_ms;       /* moves: by filters */
     bool has_shift;
 };
-/* Opens the database and does it; the exit code. cli->words are ids, and checked before anything is done. */
+/* What can be said wrong with it before; 0 or the exit code. cli->words are ids. */
+int cli_check_operation(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f);
+/* Does it in the database, which is open; the exit code. */
 int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f);
 
 #endif

@@ -1,12 +1,19 @@
 #include "gateway/cli/text.h"
 
+#include "core/base/duration.h"
+#include "core/base/timestamp.h"
+#include "gateway/cli/cli.h"
+
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <wchar.h>
 #include <wctype.h>
 
 #define BODY_SHOWN 4096
+#define SHOWN_SIZE 1100 /* a name of 255 bytes, all of them escaped; an error */
 
 /* One character of v at *at, which moves on. Returns its columns; piece gets its bytes, *len of them (8 at
  * most). */
@@ -100,6 +107,48 @@ const char *text_words(struct bytes v, char *out, size_t size)
     return out;
 }
 
+const char *cli_format_when(int64_t at_ms, int64_t now_ms, char out[CLI_WHEN_SIZE])
+{
+    char span[40];
+    if (at_ms > now_ms)
+        snprintf(out, CLI_WHEN_SIZE, "in %s", duration_format_human(at_ms - now_ms, span, sizeof span));
+    else
+        snprintf(out, CLI_WHEN_SIZE, "%s ago", duration_format_human(now_ms - at_ms, span, sizeof span));
+    return out;
+}
+
+const char *text_of(const json_t *object, const char *field)
+{
+    const char *text = json_string_value(json_object_get(object, field));
+    return text != NULL ? text : "";
+}
+
+void text_print(const char *label, struct bytes v)
+{
+    char shown[SHOWN_SIZE];
+    printf("%-12s %s\n", label, text_show(v, TEXT_ANY_WIDTH, shown, sizeof shown));
+}
+
+void text_print_name(const char *label, struct bytes name)
+{
+    text_print(label, name.len > 0 ? name : bytes_of_str("\"\""));
+}
+
+void text_print_time(const char *label, int64_t at_ms, int64_t now_ms)
+{
+    char when[CLI_WHEN_SIZE], text[40];
+    printf("%-12s %s (%s)\n", label, timestamp_format(at_ms, text, sizeof text),
+           cli_format_when(at_ms, now_ms, when));
+}
+
+void text_print_json(const char *label, json_t *value)
+{
+    char *text = json_dumps(value, JSON_COMPACT);
+    printf("%-12s %s\n", label, text != NULL ? text : "(out of memory)");
+    free(text);
+    json_decref(value);
+}
+
 void text_print_body(struct bytes body)
 {
     char shown[BODY_SHOWN * 4 + 3];
@@ -107,4 +156,16 @@ void text_print_body(struct bytes body)
     printf("body         %zu bytes%s\n", body.len, fits ? "" : " (--json shows it)");
     if (fits && body.len > 0)
         printf("\n%s\n", show_bytes(body, true, TEXT_ANY_WIDTH, shown, sizeof shown));
+}
+
+const char *cli_color(enum cli_color color)
+{
+    static const char *const codes[] = {"\033[0m", "\033[31m", "\033[33m", "\033[32m"};
+    static int wanted = -1;
+    if (wanted < 0) {
+        const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+        wanted = isatty(STDOUT_FILENO) == 1 && (none == NULL || *none == '\0') && term != NULL &&
+                 strcmp(term, "dumb") != 0;
+    }
+    return wanted ? codes[color] : "";
 }

@@ -31,8 +31,8 @@ static void begin_cell(struct ini_file *f)
     const char *name = f->section + strlen(SECTION);
     r->at = NULL;
     if (strncmp(f->section, SECTION, strlen(SECTION)) != 0 || !is_name(name)) {
-        config_mistake(
-            f->loader, f->path, f->line,
+        ini_file_mistake(
+            f,
             "unknown section [%s]: allowed is [cell NAME], with a name of 1 to %d letters, digits, "
             "'.', '_' and '-'",
             f->section, CELL_NAME_MAX);
@@ -40,13 +40,11 @@ static void begin_cell(struct ini_file *f)
     }
     for (size_t i = 0; i < r->cells->count; i++)
         if (strcmp(r->cells->list[i].name, name) == 0) {
-            config_mistake(f->loader, f->path, f->line, "cell %s: begun before, on line %d", name,
-                           r->begun[i]);
+            ini_file_mistake(f, "cell %s: begun before, on line %d", name, r->begun[i]);
             return;
         }
     if (r->cells->count == CELLS_MAX) {
-        config_mistake(f->loader, f->path, f->line, "cell %s: it is one too many: allowed are 1 to %d cells",
-                       name, CELLS_MAX);
+        ini_file_mistake(f, "cell %s: it is one too many: allowed are 1 to %d cells", name, CELLS_MAX);
         return;
     }
     r->begun[r->cells->count] = f->line;
@@ -60,14 +58,13 @@ static void take_url(struct ini_file *f, struct cell *cell, const char *value)
     const struct option *o = option_find("postgres", "url");
     struct err e;
     if (cell->postgres_url != NULL)
-        config_mistake(f->loader, f->path, f->line, "cell %s: postgres.url is set before", cell->name);
+        ini_file_mistake(f, "cell %s: postgres.url is set before", cell->name);
     else if (*value == '\0')
-        config_mistake(f->loader, f->path, f->line, "cell %s: postgres.url is empty: it needs an address",
-                       cell->name);
+        ini_file_mistake(f, "cell %s: postgres.url is empty: it needs an address", cell->name);
     else if (o->check(value, &e) != 0)
-        config_mistake(f->loader, f->path, f->line, "cell %s: postgres.url %s", cell->name, e.text);
+        ini_file_mistake(f, "cell %s: postgres.url %s", cell->name, e.text);
     else if ((cell->postgres_url = strdup(value)) == NULL)
-        config_mistake(f->loader, f->path, f->line, "out of memory");
+        ini_file_mistake(f, "out of memory");
 }
 
 static void take_number(struct ini_file *f, struct reader *r, const char *value)
@@ -76,18 +73,16 @@ static void take_number(struct ini_file *f, struct reader *r, const char *value)
     size_t len = strlen(value);
     long n = len >= 1 && len <= 3 && strspn(value, "0123456789") == len ? strtol(value, NULL, 10) : -1;
     if (r->number[at] != 0)
-        config_mistake(f->loader, f->path, f->line, "cell %s: number is set before, on line %d", r->at->name,
-                       r->number[at]);
+        ini_file_mistake(f, "cell %s: number is set before, on line %d", r->at->name, r->number[at]);
     else if (n < 0 || n > 255)
-        config_mistake(f->loader, f->path, f->line,
-                       "cell %s: number: \"%.20s\" is not allowed: write a whole number from 0 to 255",
-                       r->at->name, value);
+        ini_file_mistake(f, "cell %s: number: \"%.20s\" is not allowed: write a whole number from 0 to 255",
+                         r->at->name, value);
     else
         r->at->number = (int)n;
     for (size_t i = 0; n >= 0 && i < r->cells->count; i++)
         if (i != at && r->cells->list[i].number == n)
-            config_mistake(f->loader, f->path, f->line, "cell %s: cell %s has the number %ld, too (line %d)",
-                           r->at->name, r->cells->list[i].name, n, r->number[i]);
+            ini_file_mistake(f, "cell %s: cell %s has the number %ld, too (line %d)", r->at->name,
+                             r->cells->list[i].name, n, r->number[i]);
     r->number[at] = f->line;
 }
 
@@ -101,9 +96,8 @@ static void take_key(struct ini_file *f, const char *name, const char *value)
     else if (strcmp(name, "number") == 0)
         take_number(f, r, value);
     else
-        config_mistake(f->loader, f->path, f->line,
-                       "cell %s: unknown option %.80s: allowed are postgres.url and number", r->at->name,
-                       name);
+        ini_file_mistake(f, "cell %s: unknown option %.80s: allowed are postgres.url and number", r->at->name,
+                         name);
 }
 
 static void read_cells(struct config_loader *l, struct cells *c, const char *path, char *text)

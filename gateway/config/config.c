@@ -3,7 +3,7 @@
 
 #include "core/base/duration.h"
 #include "core/base/names.h"
-#include "gateway/config/config_load.h"
+#include "gateway/config/config_report.h"
 #include "gateway/config/config_table.h"
 #include <arpa/inet.h>
 #include <stdio.h>

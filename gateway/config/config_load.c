@@ -1,4 +1,4 @@
-#include "gateway/config/config_load.h"
+#include "gateway/config/config_report.h"
 
 #include "core/base/bytes.h"
 #include "gateway/config/config_table.h"
@@ -13,56 +13,55 @@
 
 /* --- the file */
 
-static void set_route(struct ini_file *s, const char *name, const char *value)
-{
-    struct err e;
-    if (config_add_route(s->loader->config, name, value, &e) != 0)
-        config_mistake(s->loader, s->path, s->line, "route.%s: %s", name, e.text);
-}
-
 static void begin_section(struct ini_file *s)
 {
+    char near[OPTION_NEAR_SIZE];
     if (option_section_exists(s->section))
         return;
-    const char *near = option_nearest_section(s->section);
-    config_mistake(s->loader, s->path, s->line, "unknown section [%s]%s%s%s", s->section,
-                   near != NULL ? ": did you mean [" : "", near != NULL ? near : "",
-                   near != NULL ? "]?" : "");
+    if (option_nearest(NULL, s->section, near))
+        ini_file_mistake(s, "unknown section [%s]: did you mean [%s]?", s->section, near);
+    else
+        ini_file_mistake(s, "unknown section [%s]", s->section);
+}
+
+static void take_unknown(struct ini_file *s, const char *name)
+{
+    char near[OPTION_NEAR_SIZE];
+    if (!option_section_exists(s->section))
+        return;
+    if (option_nearest(s->section, name, near))
+        ini_file_mistake(s, "unknown option %s.%s: did you mean %s.%s?", s->section, name, s->section, near);
+    else
+        ini_file_mistake(s, "unknown option %s.%s", s->section, name);
 }
 
 static void take_option(struct ini_file *s, const char *name, const char *value)
 {
     const char *section = s->section;
+    const struct option *o = option_find(section, name);
     struct err e;
     if (strcmp(section, "route") == 0) {
-        set_route(s, name, value);
+        if (config_add_route(s->loader->config, name, value, &e) != 0)
+            ini_file_mistake(s, "route.%s: %s", name, e.text);
         return;
     }
-    const struct option *o = option_find(section, name);
     if (o == NULL) {
-        const char *near = option_nearest_name(section, name);
-        if (option_section_exists(section))
-            config_mistake(s->loader, s->path, s->line, "unknown option %s.%s%s%s%s%s%s", section, name,
-                           near != NULL ? ": did you mean " : "", near != NULL ? section : "",
-                           near != NULL ? "." : "", near != NULL ? near : "", near != NULL ? "?" : "");
+        take_unknown(s, name);
         return;
     }
     int *lines = s->ctx, *seen = &lines[o - option_table]; /* on which the options were set */
     if (*seen != 0)
-        config_mistake(s->loader, s->path, s->line, "%s.%s: set before, on line %d", section, name, *seen);
+        ini_file_mistake(s, "%s.%s: set before, on line %d", section, name, *seen);
     else if (option_set(o, s->loader->config, value, &e) != 0)
-        config_mistake(s->loader, s->path, s->line, "%s.%s: %s", section, name, e.text);
+        ini_file_mistake(s, "%s.%s: %s", section, name, e.text);
     *seen = s->line;
 }
 
 static bool has_password(const struct config *c, const int *lines)
 {
     for (size_t i = 0; i < option_count; i++) {
-        const char *value = NULL;
-        if (lines[i] == 0 || !option_table[i].secret)
-            continue;
-        memcpy(&value, (const char *)c + option_table[i].offset, sizeof value);
-        if (ini_file_has_password(value))
+        const void *field = (const char *)c + option_table[i].offset;
+        if (lines[i] != 0 && option_table[i].secret && ini_file_has_password(*(char *const *)field))
             return true;
     }
     return false;

@@ -1,4 +1,4 @@
-/* Mistakes and warnings of what is being loaded. */
+/* Mistakes and warnings of what is being loaded, and what was probably meant. */
 #ifndef POSTDATE_GATEWAY_CONFIG_CONFIG_REPORT_H
 #define POSTDATE_GATEWAY_CONFIG_CONFIG_REPORT_H
 
@@ -11,6 +11,10 @@ struct config_loader {
     int mistakes;
 };
 
+/* The two sources of options (config_load.c). */
+void config_load_file(struct config_loader *l, const char *path, bool must_exist);
+void config_load_environment(struct config_loader *l);
+
 /* line 0: where alone is named */
 void config_mistake(struct config_loader *l, const char *where, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -20,5 +24,9 @@ void config_unread(struct config_loader *l, const char *where, const char *what,
 /* Warns where every user of this machine may read that file, which holds a password. */
 void config_warn_exposed(struct config_loader *l, const char *path, const char *remedy);
 void config_warn(struct config_loader *l, const char *text);
+
+/* The word among those of `words` (separated by blanks) that was probably meant, whether in capitals or not;
+ * false: none is near. */
+bool config_nearest(const char *word, const char *words, char *out, size_t size);
 
 #endif

@@ -43,9 +43,9 @@ extern const size_t option_count;
 const struct option *option_find(const char *section, const char *name);
 bool option_section_exists(const char *section); /* "route" is one too */
 
-/* The nearest known name, or NULL when none resembles it. */
-const char *option_nearest_section(const char *section);
-const char *option_nearest_name(const char *section, const char *name);
+#define OPTION_NEAR_SIZE 32
+/* The section (section NULL) or the option of that section that was probably meant; false: none is near. */
+bool option_nearest(const char *section, const char *word, char out[OPTION_NEAR_SIZE]);
 
 #define OPTION_ENV_SIZE 64
 /* "POSTDATE_AMQP_URL" */

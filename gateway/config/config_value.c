@@ -2,21 +2,21 @@
 #include "core/base/bytes.h"
 #include "core/base/duration.h"
 #include "core/message/message.h"
+#include "gateway/config/config_report.h"
 #include "gateway/config/config_table.h"
+#include "gateway/config/ini_file.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void *field_at(struct config *c, size_t offset)
-{
-    return (char *)c + offset;
-}
+#define KIB INT64_C(1024)
+#define MIB (1024 * KIB)
 
-static void store_value(const struct option *o, struct config *c, const void *value, size_t size)
+static void *field_at(const struct config *c, size_t offset)
 {
-    memcpy(field_at(c, o->offset), value, size);
+    return (char *)(uintptr_t)c + offset;
 }
 
 /* An exchange name as [route] and `allow` write it: "" in quotes is the default exchange. Returns an owned
@@ -50,63 +50,60 @@ static int set_text(const struct option *o, struct config *c, const char *value,
     if (*value != '\0' && (copy = strdup(value)) == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     option_clear(o, c);
-    store_value(o, c, &copy, sizeof copy);
+    *(char **)field_at(c, o->offset) = copy;
     return 0;
 }
 
-static int set_duration(const struct option *o, struct config *c, const char *value, struct err *e)
+/* Of DURATION, SIZE and INTEGER, as a user would write it. */
+static const char *format_number(const struct option *o, int64_t n, char *out, size_t size)
 {
-    int64_t ms = 0;
-    char low[40], high[40];
-    /* A bare 0 needs no unit. */
-    if (strcmp(value, "0") != 0 && duration_parse(value, &ms, e) != 0) {
-        e->kind = ERR_CONFIG;
-        return -1;
-    }
-    if (ms < o->min || ms > o->max)
-        return err_set(e, ERR_CONFIG, "%s is out of range: allowed are %s to %s", value,
-                       duration_format(o->min, low, sizeof low), duration_format(o->max, high, sizeof high));
-    store_value(o, c, &ms, sizeof ms);
-    return 0;
-}
-
-static const char *format_size(int64_t bytes, char *out, size_t size)
-{
-    if (bytes % (1024 * 1024) == 0)
-        snprintf(out, size, "%lldMiB", (long long)(bytes / (1024 * 1024)));
+    bool whole = n % MIB == 0;
+    if (o->kind == OPTION_DURATION)
+        return duration_format(n, out, size);
+    if (o->kind == OPTION_INTEGER)
+        snprintf(out, size, "%lld", (long long)n);
     else
-        snprintf(out, size, "%lldKiB", (long long)(bytes / 1024));
+        snprintf(out, size, "%lld%s", (long long)(n / (whole ? MIB : KIB)), whole ? "MiB" : "KiB");
     return out;
 }
 
-static int set_size(const struct option *o, struct config *c, const char *value, struct err *e)
-{
-    uint64_t bytes = 0;
-    char low[40], high[40];
-    if (size_parse(value, &bytes, e) != 0) {
-        e->kind = ERR_CONFIG;
-        return -1;
-    }
-    if (bytes < (uint64_t)o->min || bytes > (uint64_t)o->max)
-        return err_set(e, ERR_CONFIG, "%s is out of range: allowed are %s to %s", value,
-                       format_size(o->min, low, sizeof low), format_size(o->max, high, sizeof high));
-    store_value(o, c, &bytes, sizeof bytes);
-    return 0;
-}
-
-static int set_integer(const struct option *o, struct config *c, const char *value, struct err *e)
+/* What is no number at all is beyond the limits. */
+static int64_t parse_integer(const struct option *o, const char *value)
 {
     char *end = NULL;
     errno = 0;
-    long long parsed = strtoll(value, &end, 10);
-    int64_t n = parsed;
+    long long n = strtoll(value, &end, 10);
     if (*value == '\0' && o->optional)
-        n = -1;
-    else if (end == value || *end != '\0' || isspace((unsigned char)*value) || errno == ERANGE ||
-             n < o->min || n > o->max)
-        return err_set(e, ERR_CONFIG, "\"%s\" is not allowed: write a whole number from %lld to %lld", value,
-                       (long long)o->min, (long long)o->max);
-    store_value(o, c, &n, sizeof n);
+        return -1;
+    return end == value || *end != '\0' || isspace((unsigned char)*value) || errno != 0 ? INT64_MIN : n;
+}
+
+static int set_number(const struct option *o, struct config *c, const char *value, struct err *e)
+{
+    int64_t n = 0;
+    uint64_t bytes = 0;
+    char low[40], high[40];
+    int rc = 0;
+    if (o->kind == OPTION_INTEGER) {
+        n = parse_integer(o, value);
+    } else if (o->kind == OPTION_SIZE) {
+        rc = size_parse(value, &bytes, e);
+        n = bytes <= INT64_MAX ? (int64_t)bytes : INT64_MAX;
+    } else if (strcmp(value, "0") != 0) { /* a bare 0 needs no unit */
+        rc = duration_parse(value, &n, e);
+    }
+    if (rc != 0) {
+        e->kind = ERR_CONFIG;
+        return -1;
+    }
+    bool none = o->optional && *value == '\0';
+    if (!none && (n < o->min || n > o->max))
+        return err_set(e, ERR_CONFIG,
+                       o->kind == OPTION_INTEGER ? "\"%s\" is not allowed: write a whole number from %s to %s"
+                                                 : "%s is out of range: allowed are %s to %s",
+                       value, format_number(o, o->min, low, sizeof low),
+                       format_number(o, o->max, high, sizeof high));
+    *(int64_t *)field_at(c, o->offset) = n;
     return 0;
 }
 
@@ -115,11 +112,10 @@ static int set_choice(const struct option *o, struct config *c, const char *valu
     for (int i = 0; o->choices[i] != NULL; i++) {
         if (strcmp(o->choices[i], value) != 0)
             continue;
-        bool flag = i == 1;
         if (o->kind == OPTION_FLAG)
-            store_value(o, c, &flag, sizeof flag);
+            *(bool *)field_at(c, o->offset) = i == 1;
         else
-            store_value(o, c, &i, sizeof i);
+            *(int *)field_at(c, o->offset) = i;
         return 0;
     }
     char allowed[120] = "";
@@ -148,22 +144,13 @@ static int set_list(const struct option *o, struct config *c, const char *value,
         err_set(e, ERR_BUG, "out of memory");
         goto fail;
     }
-    while (rest != NULL) {
-        char *item = strsep(&rest, ",");
-        while (isspace((unsigned char)*item))
-            item++;
-        size_t len = strlen(item);
-        while (len > 0 && isspace((unsigned char)item[len - 1]))
-            item[--len] = '\0';
-        items[count] = exchange_dup(item, e);
-        if (items[count] == NULL)
+    for (; rest != NULL; count++)
+        if ((items[count] = exchange_dup(ini_file_trim(strsep(&rest, ",")), e)) == NULL)
             goto fail;
-        count++;
-    }
     free(copy);
     option_clear(o, c);
-    memcpy(field_at(c, o->offset), &items, sizeof(char **));
-    memcpy(field_at(c, o->count_offset), &count, sizeof count);
+    *(char ***)field_at(c, o->offset) = items;
+    *(size_t *)field_at(c, o->count_offset) = count;
     return 0;
 fail:
     free(copy);
@@ -177,11 +164,9 @@ int option_set(const struct option *o, struct config *c, const char *value, stru
     case OPTION_TEXT:
         return set_text(o, c, value, e);
     case OPTION_DURATION:
-        return set_duration(o, c, value, e);
     case OPTION_SIZE:
-        return set_size(o, c, value, e);
     case OPTION_INTEGER:
-        return set_integer(o, c, value, e);
+        return set_number(o, c, value, e);
     case OPTION_CHOICE:
     case OPTION_FLAG:
         return set_choice(o, c, value, e);
@@ -191,17 +176,9 @@ int option_set(const struct option *o, struct config *c, const char *value, stru
     return err_set(e, ERR_BUG, "unknown kind of option");
 }
 
-static const void *field_of(const struct config *c, size_t offset)
+static void format_list(char *const *items, size_t count, char *out, size_t size)
 {
-    return (const char *)c + offset;
-}
-
-static void format_list(const struct option *o, const struct config *c, char *out, size_t size)
-{
-    char *const *items;
-    size_t count, used = 0;
-    memcpy(&items, field_of(c, o->offset), sizeof(char **));
-    memcpy(&count, field_of(c, o->count_offset), sizeof count);
+    size_t used = 0;
     for (size_t i = 0; i < count && used < size; i++)
         used += (size_t)snprintf(out + used, size - used, "%s%s", i > 0 ? ", " : "",
                                  *items[i] ? items[i] : "\"\"");
@@ -209,58 +186,46 @@ static void format_list(const struct option *o, const struct config *c, char *ou
 
 void option_format(const struct option *o, const struct config *c, char *out, size_t size)
 {
-    const void *field = field_of(c, o->offset);
-    int64_t n = 0;
-    const char *text;
-    int choice = 0;
+    const void *field = field_at(c, o->offset);
+    const char *text = "";
     out[0] = '\0';
     switch (o->kind) {
     case OPTION_TEXT:
-        memcpy(&text, field, sizeof text);
-        snprintf(out, size, "%s", text ? text : "");
+        text = *(char *const *)field;
         break;
     case OPTION_DURATION:
-        memcpy(&n, field, sizeof n);
-        duration_format(n, out, size);
-        break;
     case OPTION_SIZE:
-        memcpy(&n, field, sizeof n);
-        format_size(n, out, size);
-        break;
     case OPTION_INTEGER:
-        memcpy(&n, field, sizeof n);
-        if (n >= 0 || !o->optional)
-            snprintf(out, size, "%lld", (long long)n);
-        break;
+        if (*(const int64_t *)field >= 0 || !o->optional)
+            format_number(o, *(const int64_t *)field, out, size);
+        return;
     case OPTION_CHOICE:
-        memcpy(&choice, field, sizeof choice);
-        snprintf(out, size, "%s", o->choices[choice]);
+        text = o->choices[*(const int *)field];
         break;
     case OPTION_FLAG:
-        snprintf(out, size, "%s", o->choices[*(const bool *)field]);
+        text = o->choices[*(const bool *)field];
         break;
     case OPTION_LIST:
-        format_list(o, c, out, size);
+        format_list(*(char **const *)field, *(const size_t *)field_at(c, o->count_offset), out, size);
+        return;
     }
+    snprintf(out, size, "%s", text ? text : "");
 }
 
 void option_clear(const struct option *o, struct config *c)
 {
     if (o->kind == OPTION_TEXT) {
-        char *old = NULL, *none = NULL;
-        memcpy(&old, field_at(c, o->offset), sizeof(char *));
-        if (o->secret && old != NULL)
-            explicit_bzero(old, strlen(old));
-        free(old);
-        memcpy(field_at(c, o->offset), &none, sizeof(char *));
+        char **text = field_at(c, o->offset);
+        if (o->secret && *text != NULL)
+            explicit_bzero(*text, strlen(*text));
+        free(*text);
+        *text = NULL;
     } else if (o->kind == OPTION_LIST) {
-        char **old = NULL, **none = NULL;
-        size_t count = 0, zero = 0;
-        memcpy(&old, field_at(c, o->offset), sizeof(char **));
-        memcpy(&count, field_at(c, o->count_offset), sizeof count);
-        free_list(old, count);
-        memcpy(field_at(c, o->offset), &none, sizeof(char **));
-        memcpy(field_at(c, o->count_offset), &zero, sizeof zero);
+        char ***items = field_at(c, o->offset);
+        size_t *count = field_at(c, o->count_offset);
+        free_list(*items, *count);
+        *items = NULL;
+        *count = 0;
     }
 }
 
@@ -292,55 +257,16 @@ const char *option_env_name(const struct option *o, char out[OPTION_ENV_SIZE])
     return out;
 }
 
-/* Edits that turn a into b, up to 31 characters of each. */
-static size_t edit_distance(const char *a, const char *b)
+bool option_nearest(const char *section, const char *word, char out[OPTION_NEAR_SIZE])
 {
-    size_t row[32], a_len = strnlen(a, 31), b_len = strnlen(b, 31);
-    for (size_t j = 0; j <= b_len; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_len; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_len; j++) {
-            size_t replace = diagonal + (tolower((unsigned char)a[i - 1]) != b[j - 1]);
-            size_t shift = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = replace < shift ? replace : shift;
-        }
-    }
-    return row[b_len];
-}
-
-static void keep_nearest(const char *wanted, const char *candidate, const char **best, size_t *best_distance)
-{
-    size_t distance = edit_distance(wanted, candidate);
-    if (distance < *best_distance && distance < strlen(candidate)) {
-        *best = candidate;
-        *best_distance = distance;
-    }
-}
-
-#define NEAR 4 /* names that differ more than 3 edits are no help */
-
-const char *option_nearest_section(const char *section)
-{
-    const char *best = NULL;
-    size_t distance = NEAR;
-    keep_nearest(section, "route", &best, &distance);
-    for (size_t i = 0; i < option_count; i++)
-        keep_nearest(section, option_table[i].section, &best, &distance);
-    return best;
-}
-
-const char *option_nearest_name(const char *section, const char *name)
-{
-    const char *best = NULL;
-    size_t distance = NEAR;
-    for (size_t i = 0; i < option_count; i++) {
-        if (strcmp(option_table[i].section, section) == 0)
-            keep_nearest(name, option_table[i].name, &best, &distance);
-    }
-    return best;
+    char words[OPTION_COUNT_MAX * OPTION_NEAR_SIZE] = "route";
+    size_t used = section == NULL ? strlen(words) : 0;
+    words[used] = '\0';
+    for (const struct option *o = option_table; o < option_table + option_count; o++)
+        if (section == NULL || strcmp(o->section, section) == 0)
+            used += (size_t)snprintf(words + used, sizeof words - used, " %s",
+                                     section == NULL ? o->section : o->name);
+    return config_nearest(word, words, out, OPTION_NEAR_SIZE);
 }
 
 void config_clear_routes(struct config *c)

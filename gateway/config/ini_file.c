@@ -2,12 +2,11 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <ini.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MALFORMED_MAX 20
+#define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* programs on Windows begin a file with it */
 
 char *ini_file_text(const char *path, size_t max)
 {
@@ -41,126 +40,47 @@ char *ini_file_trim(char *s)
     return s;
 }
 
-static bool is_skipped(const struct ini_file *s)
-{
-    for (size_t i = 0; i < s->skip_count; i++) {
-        if (s->skip[i] == s->line)
-            return true;
-    }
-    return false;
-}
-
 /* One option per line: what stands behind [section] would be lost without a word. */
-static void check_section_line(struct ini_file *s, const char *line)
+static void begin_section(struct ini_file *f, const char *name, const char *rest)
 {
-    const char *end = strchr(line, ']');
-    if (end == NULL)
-        return; /* inih reports it */
-    const char *rest = end + 1 + strspn(end + 1, " \t\r");
     if (*rest != '\0' && *rest != ';' && *rest != '#')
-        config_mistake(s->loader, s->path, s->line,
-                       "there is text behind the section [%.*s]: put each option on a line of its own",
-                       (int)(end - line - 1), line + 1);
-    snprintf(s->section, sizeof s->section, "%.*s", (int)(end - line - 1), line + 1);
-    s->begin(s);
+        ini_file_mistake(f, "there is text behind the section [%s]: put each option on a line of its own",
+                         name);
+    snprintf(f->section, sizeof f->section, "%s", name);
+    f->begin(f);
 }
 
-static char *long_line_value(char *line)
+static void read_line(struct ini_file *f, char *line)
 {
-    char *separator = strpbrk(line, "=:");
-    if (separator == NULL)
-        return NULL;
-    char *value = separator + 1;
-    for (char *p = value; *p != '\0'; p++) {
-        if (*p == ';' && p > value && isspace((unsigned char)p[-1])) {
-            *p = '\0'; /* a comment, by inih's rule */
-            break;
-        }
+    for (char *c = line; *c != '\0'; c++)
+        if (*c == ';' && c > line && isspace((unsigned char)c[-1]))
+            c[-1] = *c = '\0'; /* a comment */
+    line = ini_file_trim(line);
+    if (*line == '\0' || *line == '#' || *line == ';')
+        return;
+    char *end = *line == '[' ? strchr(line, ']') : strpbrk(line, "=:");
+    if (end == NULL) {
+        ini_file_mistake(f, "this line is neither [section] nor option = value");
+        return;
     }
-    return value;
-}
-
-static char *read_line(char *out, int size, void *stream)
-{
-    struct ini_file *s = stream;
-    if (s->next == NULL || *s->next == '\0')
-        return NULL;
-    char *line = s->next;
-    size_t len = strcspn(line, "\n");
-    s->next = line + len + (line[len] == '\n');
-    s->line++;
-    s->long_value = NULL;
-    if (s->line == 1 && strncmp(line, "\xEF\xBB\xBF", 3) == 0) {
-        line += 3;
-        len -= 3;
-    }
-    while (len > 0 && isspace((unsigned char)*line)) {
-        line++;
-        len--;
-    }
-    if (len == 0 || *line == '#' || *line == ';' || is_skipped(s)) {
-        snprintf(out, (size_t)size, "\n");
-        return out;
-    }
-    if (!s->check_only) {
-        line[len] = '\0'; /* the last pass may cut the text up */
-        if (*line == '[')
-            check_section_line(s, line);
-    }
-    if (len + 1 < (size_t)size) {
-        snprintf(out, (size_t)size, "%.*s\n", (int)len, line);
-        return out;
-    }
-    size_t name_len = strcspn(line, "=:");
-    if (name_len + 3 > (size_t)size)
-        name_len = (size_t)size - 3; /* a name that long is unknown anyway */
-    snprintf(out, (size_t)size, "%.*s=\n", (int)name_len, line);
-    if (!s->check_only)
-        s->long_value = long_line_value(line);
-    return out;
-}
-
-static int ignore_option(void *user, const char *section, const char *name, const char *value)
-{
-    (void)user, (void)section, (void)name, (void)value;
-    return 1;
-}
-
-static int take_option(void *user, const char *section, const char *name, const char *value)
-{
-    struct ini_file *s = user;
-    if (s->long_value != NULL)
-        value = ini_file_trim(s->long_value);
-    if (*section == '\0')
-        config_mistake(s->loader, s->path, s->line, "option %s stands before the first [section]", name);
+    *end++ = '\0';
+    if (*line == '[')
+        begin_section(f, line + 1, ini_file_trim(end));
+    else if (f->section[0] == '\0')
+        ini_file_mistake(f, "option %s stands before the first [section]", ini_file_trim(line));
     else
-        s->take(s, name, value);
-    return 1;
-}
-
-/* inih only reports the first malformed line: blank it out and look again. */
-static size_t find_malformed(const struct ini_file *f, char *text, int lines[MALFORMED_MAX])
-{
-    size_t count = 0;
-    while (count < MALFORMED_MAX) {
-        struct ini_file s = {.next = text, .skip = lines, .skip_count = count, .check_only = true};
-        int line = ini_parse_stream(read_line, &s, ignore_option, &s);
-        if (line <= 0)
-            break;
-        config_mistake(f->loader, f->path, line, "this line is neither [section] nor option = value");
-        lines[count++] = line;
-    }
-    return count;
+        f->take(f, ini_file_trim(line), ini_file_trim(end));
 }
 
 void ini_file_read(struct ini_file *f, char *text)
 {
-    int malformed[MALFORMED_MAX];
-    f->skip_count = find_malformed(f, text, malformed);
-    f->skip = malformed;
-    f->next = text;
-    ini_parse_stream(read_line, f, take_option, f);
-    f->skip = NULL;
+    if (strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
+        text += strlen(BYTE_ORDER_MARK);
+    while (text != NULL) {
+        char *line = strsep(&text, "\n");
+        f->line++;
+        read_line(f, line);
+    }
 }
 
 /* "user:password@" or "password=". */

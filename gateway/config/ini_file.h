@@ -1,4 +1,6 @@
-/* INI files, line by line, through inih: the configuration, and the list of cells. */
+/* INI files, line by line: the configuration, and the list of cells. A comment is a line that begins with #
+ * or
+ * ;, and what follows a ; behind a blank. */
 #ifndef POSTDATE_GATEWAY_CONFIG_INI_FILE_H
 #define POSTDATE_GATEWAY_CONFIG_INI_FILE_H
 
@@ -8,9 +10,6 @@
 
 #define INI_FILE_MAX ((size_t)1024 * 1024)
 
-/* inih has a fixed line length (200 in Debian's build) and keeps line numbers to itself, so lines are handed
- * to it one by one from here: without indentation (which it would take for a continued value), and of a long
- * line only `name =`, the value is kept aside. */
 struct ini_file {
     /* Set by the caller; section and line say where the reader is. */
     struct config_loader *loader;
@@ -20,13 +19,9 @@ struct ini_file {
     void *ctx;
     char section[64]; /* cut to its size */
     int line;
-    /* The reader's own. */
-    char *next;       /* rest of the text */
-    char *long_value; /* of this line, when it did not fit */
-    const int *skip;  /* lines that are malformed, reported already */
-    size_t skip_count;
-    bool check_only; /* looking for malformed lines */
 };
+/* config_mistake of this line. */
+#define ini_file_mistake(f, ...) config_mistake((f)->loader, (f)->path, (f)->line, __VA_ARGS__)
 
 /* Reads text (which it cuts up) to its end. Malformed lines are mistakes of f->loader. */
 void ini_file_read(struct ini_file *f, char *text);

@@ -1,6 +1,5 @@
 #include "gateway/runtime/daemon.h"
 
-#include "gateway/config/config_load.h"
 #include "gateway/config/secrets.h"
 #include "gateway/runtime/log.h"
 

@@ -1,11 +1,17 @@
 /* postdate rejected: what was refused on its way in, without the management plugin. */
+#include "amqp/connection/broker.h"
+#include "core/base/arena.h"
+#include "core/base/clock.h"
+#include "core/base/names.h"
+#include "core/message/accept.h"
 #include "core/message/wire.h"
-#include "gateway/cli/broker/rejected_queue.h"
+#include "gateway/cli/cli.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
+#include "gateway/config/config.h"
 #include "gateway/json/json_message_internal.h"
-
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +19,150 @@
 #define SHOWN_MAX 1100
 #define NUMBERS_MAX 1000
 #define LIMIT_MAX 1000000
+#define ANSWER_MS 10000
+#define EVENT_MS 500
+#define MESSAGE_MAX ((size_t)128 * 1024 * 1024) /* RabbitMQ's own limit is at most that */
+
+struct rejected_message {
+    int64_t number;                          /* from 1, as they lie in the queue */
+    bool no_body;                            /* too large to be shown: body.len says how large */
+    struct bytes error, intake, routing_key; /* why; what it was published to; "" where that is not known */
+    struct bytes message_id, headers, properties, body;
+};
+
+enum rejected_action { REJECTED_KEEP, REJECTED_REQUEUE, REJECTED_DROP };
+
+/* What becomes of m, whose bytes are valid during the call. *stop: no more. */
+typedef enum rejected_action rejected_decide(void *ctx, const struct rejected_message *m, bool *stop);
+
+/* --- the queue */
+
+struct walk {
+    struct broker *from, *to; /* to: opened for the first that is published again */
+    const struct config *config;
+    struct arena arena;
+    struct buf properties;
+    rejected_decide *decide;
+    void *ctx;
+    int64_t gone;
+};
+
+static void read_message(const struct broker_event *ev, int64_t number, struct rejected_message *m)
+{
+    struct wire_properties p = {0};
+    struct err ignored;
+    *m = (struct rejected_message){.number = number,
+                                   .properties = ev->properties,
+                                   .body = ev->body,
+                                   .no_body = !ev->body.data && ev->body.len > 0};
+    if (wire_properties_read(ev->properties, &p, &ignored) != 0)
+        return;
+    m->headers = p.headers;
+    m->message_id = p.message_id;
+    wire_find_string(p.headers, "x-postdate-error", &m->error);
+    wire_find_string(p.headers, "x-postdate-intake", &m->intake);
+    wire_find_string(p.headers, "x-postdate-routing-key", &m->routing_key);
+}
+
+static int wait_confirm(struct walk *w, struct err *e)
+{
+    int64_t until_ms = clock_monotonic_ms() + ANSWER_MS;
+    while (clock_monotonic_ms() < until_ms) {
+        struct broker_event ev;
+        if (broker_next_event(w->to, &w->arena, 1024, EVENT_MS, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_RETURN)
+            return err_set(e, ERR_REJECT, "no queue is bound to the exchange that it was published to");
+        if (ev.kind == BROKER_EVENT_NACK)
+            return err_set(e, ERR_BUSY, "RabbitMQ did not take it (nack): is the intake queue full?");
+        if (ev.kind == BROKER_EVENT_ACK)
+            return 0;
+    }
+    return err_set(e, ERR_AWAY, "no confirm from RabbitMQ within %d s", ANSWER_MS / 1000);
+}
+
+static int publish_again(struct walk *w, const struct rejected_message *m, struct err *e)
+{
+    if (m->intake.len == 0 || m->no_body)
+        return err_set(e, ERR_REJECT, "message %lld: %s; publish it again from your program, then drop it",
+                       (long long)m->number,
+                       m->no_body ? "it is too large" : "where it was published to is not known");
+    if (!w->to && (!(w->to = cli_broker_open(w->config, "postdate rejected", ANSWER_MS, e)) ||
+                   broker_confirm_select(w->to, e) != 0))
+        return -1;
+    buf_reset(&w->properties);
+    if (reject_headers_undo(m->properties, &w->properties, e) != 0)
+        return -1;
+    const struct broker_message message = {.exchange = m->intake,
+                                           .routing_key = m->routing_key,
+                                           .properties = buf_bytes(&w->properties),
+                                           .body = m->body,
+                                           .mandatory = true};
+    return broker_publish(w->to, &message, NULL, e) != 0 ? -1 : wait_confirm(w, e);
+}
+
+static int handle(struct walk *w, const struct broker_event *ev, int64_t number, bool *stop, struct err *e)
+{
+    struct rejected_message m;
+    read_message(ev, number, &m);
+    enum rejected_action action = w->decide(w->ctx, &m, stop);
+    if (action == REJECTED_KEEP)
+        return 0;
+    if (action == REJECTED_REQUEUE && publish_again(w, &m, e) != 0)
+        return -1;
+    w->gone++;
+    return broker_ack(w->from, ev->tag, false, e);
+}
+
+/* What is not acknowledged goes back when the connection ends. */
+static int walk_queue(struct walk *w, struct err *e)
+{
+    uint32_t count;
+    bool stop = false;
+    if (broker_look_at_queue(w->from, broker_names.rejected, &count, NULL, e) != 0)
+        return -1;
+    if (count > 0 && broker_consume(w->from, broker_names.rejected, "rejected", 0, e) != 0)
+        return -1;
+    int64_t heard_ms = clock_monotonic_ms();
+    for (int64_t number = 1; number <= count && !stop;) {
+        struct broker_event ev;
+        arena_reset(&w->arena);
+        if (broker_next_event(w->from, &w->arena, MESSAGE_MAX, EVENT_MS, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_CANCELLED)
+            return err_set(e, ERR_NOT_FOUND, "the queue %s is gone", broker_names.rejected);
+        if (ev.kind == BROKER_EVENT_DELIVERY) {
+            heard_ms = clock_monotonic_ms();
+            if (handle(w, &ev, number++, &stop, e) != 0)
+                return -1;
+        } else if (clock_monotonic_ms() - heard_ms > ANSWER_MS) {
+            break; /* somebody else took the rest */
+        }
+    }
+    return broker_flush(w->from, e);
+}
+
+/* Reads what was in the queue when it began, oldest first. What is to be published again has been taken by
+ * RabbitMQ before it leaves the queue: it may be there twice after a crash, never lost. It goes to where it
+ * was published (the intake exchange and routing key of its headers), as it came. ERR_NOT_FOUND: no such
+ * queue; ERR_REJECT: one that has no origin any more is to be published again; ERR_PERMISSION, ERR_AWAY,
+ * ERR_BUSY: what was decided before is done. *gone: so many were published again, or dropped; also after an
+ * error. */
+static int walk_rejected(const struct config *c, rejected_decide *decide, void *ctx, int64_t *gone,
+                         struct err *e)
+{
+    struct walk w = {.config = c, .decide = decide, .ctx = ctx};
+    arena_init(&w.arena, MESSAGE_MAX + ((size_t)1 << 20));
+    buf_init(&w.properties, (size_t)1 << 20);
+    w.from = cli_broker_open(c, "postdate rejected", ANSWER_MS, e);
+    int rc = w.from ? walk_queue(&w, e) : -1;
+    *gone = w.gone;
+    broker_close(w.from);
+    broker_close(w.to);
+    arena_free(&w.arena);
+    buf_free(&w.properties);
+    return rc;
+}
 
 enum verb { VERB_LIST, VERB_SHOW, VERB_REQUEUE, VERB_DROP };
 
@@ -56,32 +206,13 @@ static json_t *make_object(const struct rejected_message *m)
     return o;
 }
 
-static void print_json(const struct rejected_message *m, size_t flags)
-{
-    json_t *o = make_object(m);
-    char *text = json_dumps(o, flags);
-    puts(text != NULL ? text : "null");
-    free(text);
-    json_decref(o);
-}
-
 static void print_whole(const struct rejected_message *m)
 {
-    const struct {
-        const char *name;
-        struct bytes value;
-    } lines[] = {{"reason", m->error},
-                 {"exchange", m->intake},
-                 {"routing key", m->routing_key},
-                 {"message id", m->message_id}};
-    char shown[SHOWN_MAX];
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
-        printf("%-12s %s\n", lines[i].name, text_show(lines[i].value, TEXT_ANY_WIDTH, shown, sizeof shown));
-    json_t *headers = json_table_value(m->headers);
-    char *text = json_dumps(headers, JSON_COMPACT);
-    printf("%-12s %s\n", "headers", text != NULL ? text : "(out of memory)");
-    free(text);
-    json_decref(headers);
+    text_print("reason", m->error);
+    text_print("exchange", m->intake);
+    text_print("routing key", m->routing_key);
+    text_print("message id", m->message_id);
+    text_print_json("headers", json_table_value(m->headers));
     if (m->no_body)
         printf("body         %zu bytes\n", m->body.len);
     else
@@ -117,11 +248,11 @@ static enum rejected_action decide(void *ctx, const struct rejected_message *m, 
         return REJECTED_KEEP;
     o->matched++;
     if (o->verb == VERB_LIST && o->json)
-        print_json(m, JSON_COMPACT);
+        cli_print_json(make_object(m), JSON_COMPACT);
     else if (o->verb == VERB_LIST)
         print_row(m, o->matched == 1);
     else if (o->verb == VERB_SHOW && o->json)
-        print_json(m, JSON_INDENT(2));
+        cli_print_json(make_object(m), JSON_INDENT(2));
     else if (o->verb == VERB_SHOW)
         print_whole(m);
     *stop = (o->verb == VERB_LIST && o->matched == o->limit) || cli_output_error() != 0 ||
@@ -133,7 +264,7 @@ static enum rejected_action decide(void *ctx, const struct rejected_message *m, 
 
 /* --- the command */
 
-static int walk_queue(struct cli *cli, struct order *o)
+static int walk(struct cli *cli, struct order *o)
 {
     static const char *const done[] = {"", "", "requeued", "dropped"};
     struct err e;
@@ -141,7 +272,7 @@ static int walk_queue(struct cli *cli, struct order *o)
     if (code != 0)
         return code;
     int64_t gone = 0;
-    int rc = rejected_queue_walk(&cli->config, decide, o, &gone, &e);
+    int rc = walk_rejected(&cli->config, decide, o, &gone, &e);
     if (o->verb >= VERB_REQUEUE)
         printf("%lld%s %s\n", (long long)(o->dry_run ? o->matched : gone), o->dry_run ? " would be" : "",
                done[o->verb]);
@@ -183,7 +314,7 @@ static int run_order(struct cli *cli, void *order)
         return code;
     if (o->verb >= VERB_REQUEUE && (o->number_count > 0) + cli_gave(cli, "reason routing-key") + o->all != 1)
         return cli_usage(cli, "give numbers, or filters, or --all");
-    return walk_queue(cli, o);
+    return walk(cli, o);
 }
 
 static const struct cli_option options[] = {

@@ -1,51 +1,92 @@
 /* Looks at everything that a gateway depends on, and says for each thing that is wrong what to do. */
+#include "core/base/names.h"
 #include "gateway/cli/command.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
-
+#include "gateway/cli/doctor/doctor.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-enum need { NEED_CONFIG = 1, NEED_DATABASE = 2, NEED_SCHEMA = 4, NEED_BROKER = 8 };
+static void report_mistake(void *ctx, enum err_kind kind, const char *text)
+{
+    struct doctor *d = ctx;
+    doctor_fail(d, "config", "%s" REMEDY "%s", text,
+                kind == ERR_PERMISSION ? "sudo postdate doctor"
+                                       : "correct it; `postdated --print-config-sample` shows every option");
+}
+
+static void report_warning(void *ctx, const char *text)
+{
+    struct doctor *d = ctx;
+    doctor_warn(d, "config", "%s" REMEDY "unset them, or correct their names: POSTDATE_<SECTION>_<OPTION>",
+                text);
+}
+
+static void report_exposed(void *ctx, const char *text)
+{
+    struct doctor *d = ctx;
+    doctor_warn(d, "config", "%s" REMEDY "sudo chown root:postdate FILE; sudo chmod 640 FILE", text);
+}
+
+static void check_config(struct doctor *d)
+{
+    const struct config_report report = {
+        .mistake = report_mistake, .warning = report_warning, .exposed = report_exposed, .ctx = d};
+    struct cli *cli = d->cli;
+    struct err e;
+    if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
+        return;
+    cli->has_config = true;
+    names_set_prefix(cli->config.amqp.prefix);
+    d->config = &cli->config;
+    if (d->config->source != NULL)
+        doctor_ok(d, "config", "%s, and the environment", d->config->source);
+    else
+        doctor_ok(d, "config", "no file: defaults and the environment");
+}
+
+/* All but the first need the configuration. */
+enum need { NEED_DATABASE = 1, NEED_SCHEMA = 2, NEED_BROKER = 4 };
 
 static const struct check {
     const char *name; /* of the finding when the check is skipped */
     unsigned needs;
-    void (*run)(struct doctor *d);
+    void (*run)(struct doctor *d); /* NULL: it only asks the database */
+    enum health_subject subject;
 } checks[] = {
-    {"config", 0, doctor_check_config},
-    {"database.connection", NEED_CONFIG, doctor_check_database},
-    {"database.pooling", NEED_CONFIG | NEED_DATABASE, doctor_check_pooling},
-    {"database.server", NEED_CONFIG | NEED_DATABASE, doctor_check_server},
-    {"database.schema", NEED_CONFIG | NEED_DATABASE, doctor_check_schema},
-    {"database.rights", NEED_CONFIG | NEED_SCHEMA, doctor_check_rights},
-    {"database.roles", NEED_CONFIG | NEED_SCHEMA, doctor_check_roles},
-    {"database.zones", NEED_CONFIG | NEED_SCHEMA, doctor_check_zones},
-    {"database.partitions", NEED_CONFIG | NEED_SCHEMA, doctor_check_partitions},
-    {"database.locks", NEED_CONFIG | NEED_SCHEMA, doctor_check_locks},
-    {"database.transactions", NEED_CONFIG | NEED_DATABASE, doctor_check_transactions},
-    {"clock.database", NEED_CONFIG | NEED_DATABASE, doctor_check_clock},
-    {"messages", NEED_CONFIG | NEED_SCHEMA, doctor_check_messages},
-    {"messages.retrying", NEED_CONFIG | NEED_SCHEMA, doctor_check_retrying},
-    {"broker.connection", NEED_CONFIG, doctor_check_broker},
-    {"broker.owner", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_owner},
-    {"broker.permissions", NEED_CONFIG | NEED_BROKER, doctor_check_permissions},
-    {"broker.topology", NEED_CONFIG | NEED_BROKER, doctor_check_topology},
-    {"broker.queues", NEED_CONFIG | NEED_BROKER, doctor_check_queues},
-    {"broker.shards", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_shards},
-    {"broker.delays", NEED_CONFIG | NEED_BROKER, doctor_check_delays},
-    {"broker.publish", NEED_CONFIG | NEED_BROKER, doctor_check_echo},
-    {"handover.transport", NEED_CONFIG | NEED_BROKER, doctor_check_transport},
-    {"handover.policies", NEED_CONFIG | NEED_BROKER, doctor_check_policies},
-    {"handover.messages", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_handed},
-    {"handover.last_hop", NEED_CONFIG | NEED_SCHEMA | NEED_BROKER, doctor_check_last_hop},
-    {"cells", NEED_CONFIG, doctor_check_cells},
-    {"rabbitmqctl", NEED_CONFIG | NEED_BROKER, doctor_check_rabbitmqctl},
+    {"config", 0, .run = check_config},
+    {"database.connection", 0, .run = doctor_check_database},
+    {"database.pooling", NEED_DATABASE, .run = doctor_check_pooling},
+    {"database.server", NEED_DATABASE, .subject = HEALTH_FIT},
+    {"database.schema", NEED_DATABASE, .run = doctor_check_schema},
+    {"database.rights", NEED_SCHEMA, .subject = HEALTH_RIGHTS},
+    {"database.roles", NEED_SCHEMA, .subject = HEALTH_ROLES},
+    {"database.zones", NEED_SCHEMA, .subject = HEALTH_ZONES},
+    {"database.partitions", NEED_SCHEMA, .subject = HEALTH_PARTITIONS},
+    {"database.locks", NEED_SCHEMA, .run = doctor_check_locks},
+    {"database.transactions", NEED_DATABASE, .subject = HEALTH_OPEN},
+    {"clock.database", NEED_DATABASE, .run = doctor_check_clock},
+    {"messages", NEED_SCHEMA, .run = doctor_check_messages},
+    {"messages.retrying", NEED_SCHEMA, .run = doctor_check_retrying},
+    {"broker.connection", 0, .run = doctor_check_broker},
+    {"broker.owner", NEED_SCHEMA | NEED_BROKER, .run = doctor_check_owner},
+    {"broker.permissions", NEED_BROKER, .run = doctor_check_permissions},
+    {"broker.topology", NEED_BROKER, .run = doctor_check_topology},
+    {"broker.queues", NEED_BROKER, .run = doctor_check_queues},
+    {"broker.shards", NEED_SCHEMA | NEED_BROKER, .run = doctor_check_shards},
+    {"broker.delays", NEED_BROKER, .run = doctor_check_delays},
+    {"broker.publish", NEED_BROKER, .run = doctor_check_echo},
+    {"handover.transport", NEED_BROKER, .run = doctor_check_transport},
+    {"handover.policies", NEED_BROKER, .run = doctor_check_policies},
+    {"handover.messages", NEED_SCHEMA | NEED_BROKER, .run = doctor_check_handed},
+    {"handover.last_hop", NEED_SCHEMA | NEED_BROKER, .run = doctor_check_last_hop},
+    {"cells", 0, .run = doctor_check_cells},
+    {"rabbitmqctl", NEED_BROKER, .run = doctor_check_rabbitmqctl},
 };
 
 /* Why this check cannot be done, or NULL. */
-static const char *find_obstacle(const struct doctor *d, unsigned needs)
+static const char *find_obstacle(const struct doctor *d, const struct check *c)
 {
-    if ((needs & NEED_CONFIG) && d->config == NULL)
+    const unsigned needs = c->needs;
+    if (c != &checks[0] && d->config == NULL)
         return "the configuration was not read, or has mistakes";
     if ((needs & (NEED_DATABASE | NEED_SCHEMA)) && d->pg == NULL)
         return d->pg_why;
@@ -76,12 +117,14 @@ static void look_after(struct doctor *d)
 
 static void run_checks(struct doctor *d)
 {
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
-        const char *obstacle = find_obstacle(d, checks[i].needs);
+    for (const struct check *c = checks; c < checks + sizeof checks / sizeof checks[0]; c++) {
+        const char *obstacle = find_obstacle(d, c);
         if (obstacle != NULL)
-            doctor_report(d, FINDING_SKIP, checks[i].name, "%s", obstacle);
+            doctor_skip(d, c->name, "%s", obstacle);
+        else if (c->run != NULL)
+            c->run(d);
         else
-            checks[i].run(d);
+            doctor_ask(d, c->name, c->subject);
         look_after(d);
     }
 }
@@ -97,7 +140,6 @@ static int run_doctor(struct cli *cli, void *order)
     int code = d->failed > 0 ? 1 : 0;
     if (d->array != NULL && cli_print_json(d->array, JSON_INDENT(2)) != 0)
         code = 1;
-    json_decref(d->array);
     return code;
 }
 

@@ -47,27 +47,37 @@ struct doctor {
     int failed;
 };
 
-/* Reports one finding: `check` is a name such as "database.schema" that scripts may rely on. */
+/* Reports one finding: `check` is a name such as "database.schema" that scripts may rely on. In fmt, what
+ * stands behind REMEDY says what to do about it, unless it comes to nothing. */
+#define REMEDY "\v"
 void doctor_report(struct doctor *d, enum finding status, const char *check, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* What to do about the finding reported last. */
-void doctor_remedy(struct doctor *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define doctor_ok(d, ...) doctor_report(d, FINDING_OK, __VA_ARGS__)
+#define doctor_warn(d, ...) doctor_report(d, FINDING_WARN, __VA_ARGS__)
+#define doctor_fail(d, ...) doctor_report(d, FINDING_FAIL, __VA_ARGS__)
+#define doctor_skip(d, ...) doctor_report(d, FINDING_SKIP, __VA_ARGS__)
 /* A check that could not be done because of an error: `skip` when the server was only busy, else `FAIL`. */
 void doctor_error(struct doctor *d, const char *check, const struct err *e);
 
-/* The checks. Those of one group run in this order. */
-void doctor_check_config(struct doctor *d);
+/* Is it one of these? */
+bool doctor_has_name(const json_t *names, const char *name);
 
+/* What the database finds about one subject, as findings. */
+void doctor_ask(struct doctor *d, const char *check, enum health_subject subject);
+/* How bad it is when two clocks are off by that, and what to do then. */
+enum finding doctor_judge_skew(int64_t off_ms, const char **remedy);
+
+/* How to connect as the gateway does; points into the configuration. */
+struct broker_options doctor_broker_options(const struct doctor *d);
+/* The broker's clock was broker_ms at some moment between from_ms and to_ms of this machine's: compares it
+ * with the database's, which is known. */
+void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t from_ms, int64_t to_ms);
+
+/* The checks. Those of one group run in this order. */
 void doctor_check_database(struct doctor *d); /* connects */
 void doctor_check_pooling(struct doctor *d);
-void doctor_check_server(struct doctor *d);
 void doctor_check_schema(struct doctor *d);
-void doctor_check_rights(struct doctor *d);
-void doctor_check_roles(struct doctor *d); /* of SQL users */
-void doctor_check_zones(struct doctor *d);
-void doctor_check_partitions(struct doctor *d);
 void doctor_check_locks(struct doctor *d);
-void doctor_check_transactions(struct doctor *d);
 void doctor_check_clock(struct doctor *d);
 void doctor_check_messages(struct doctor *d);
 void doctor_check_retrying(struct doctor *d);

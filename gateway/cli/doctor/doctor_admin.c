@@ -1,4 +1,5 @@
 #include "gateway/cli/doctor/doctor_admin.h"
+#include "gateway/cli/text.h"
 
 #include "amqp/inspect/policy_probe.h"
 #include "core/base/names.h"
@@ -8,12 +9,6 @@
 #include <string.h>
 
 #define NAMED 5 /* bindings shown by name */
-
-static const char *text_of(const json_t *o, const char *name)
-{
-    const char *text = json_string_value(json_object_get(o, name));
-    return text != NULL ? text : "";
-}
 
 /* --- messages in the plugin */
 
@@ -57,33 +52,29 @@ static void report_exchange(struct doctor *d, const json_t *x)
     describe_bindings(json_object_get(x, "bindings"), &bindings);
     const char *shown = bindings.failed ? "many bindings" : (const char *)bindings.data;
     if (count < 0) {
-        doctor_report(
-            d, FINDING_WARN, "plugin.messages",
-            "x-delayed-message exchange '%s' in vhost '%s': a node does not report how many wait; %s", name,
-            vhost, shown);
-        doctor_remedy(d, "is the plugin enabled on every node? rabbitmq-plugins list -e on each");
+        doctor_warn(
+            d, "plugin.messages",
+            "x-delayed-message exchange '%s' in vhost '%s': a node does not report how many wait; %s" REMEDY
+            "is the plugin enabled on every node? rabbitmq-plugins list -e on each",
+            name, vhost, shown);
     } else if (strcmp(name, broker_names.delayed) == 0 && strcmp(vhost, d->target.vhost) == 0) {
-        doctor_report(d, FINDING_OK, "plugin.messages", "'%s', used by Postdate: %" PRId64 " wait; %s", name,
-                      count, shown);
+        doctor_ok(d, "plugin.messages", "'%s', used by Postdate: %" PRId64 " wait; %s", name, count, shown);
     } else if (json_is_true(json_object_get(x, "owned"))) { /* beside X.delayed it has X.owner */
-        doctor_report(d, FINDING_OK, "plugin.messages",
-                      "'%s' in vhost '%s', used by another Postdate: %" PRId64 " wait; %s", name, vhost,
-                      count, shown);
+        doctor_ok(d, "plugin.messages", "'%s' in vhost '%s', used by another Postdate: %" PRId64 " wait; %s",
+                  name, vhost, count, shown);
     } else if (count > 0) {
-        doctor_report(d, FINDING_WARN, "plugin.messages",
-                      "x-delayed-message exchange '%s' in vhost '%s': %" PRId64
-                      " messages wait in the plugin; %s",
-                      name, vhost, count, shown);
-        doctor_remedy(
-            d,
+        doctor_warn(
+            d, "plugin.messages",
+            "x-delayed-message exchange '%s' in vhost '%s': %" PRId64
+            " messages wait in the plugin; %s" REMEDY
             "switch its publishers to Postdate, then run `postdate import plugin` before the plugin is "
             "disabled%s: docs/migrate.md",
+            name, vhost, count, shown,
             broker_version_number(d->broker) >= 403 ? ""
                                                     : ", khepri_db enabled, or RabbitMQ upgraded to 4.3");
     } else {
-        doctor_report(d, FINDING_OK, "plugin.messages",
-                      "x-delayed-message exchange '%s' in vhost '%s': no messages wait; %s", name, vhost,
-                      shown);
+        doctor_ok(d, "plugin.messages", "x-delayed-message exchange '%s' in vhost '%s': no messages wait; %s",
+                  name, vhost, shown);
     }
     buf_free(&bindings);
 }
@@ -91,7 +82,7 @@ static void report_exchange(struct doctor *d, const json_t *x)
 static void report_delayed(struct doctor *d, const json_t *delayed)
 {
     if (json_array_size(delayed) == 0)
-        doctor_report(d, FINDING_OK, "plugin.messages", "there is no x-delayed-message exchange");
+        doctor_ok(d, "plugin.messages", "there is no x-delayed-message exchange");
     for (size_t i = 0; i < json_array_size(delayed); i++)
         report_exchange(d, json_array_get(delayed, i));
 }
@@ -107,10 +98,9 @@ static bool is_harmful(const char *key)
                                        "delivery-limit",
                                        "dead-letter-exchange",
                                        "dead-letter-routing-key"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (strcmp(keys[i], key) == 0)
             return true;
-    }
     return false;
 }
 
@@ -146,17 +136,16 @@ static void report_policies(struct doctor *d, const json_t *policies)
     struct policy_tally t = {0};
     for (size_t i = 0; i < json_array_size(policies); i++)
         tally_queue(&t, json_array_get(policies, i));
-    if (t.rungs + t.others == 0) {
-        doctor_report(d, FINDING_OK, "broker.policies",
-                      "none changes how long or how many messages Postdate's queues hold");
-        return;
-    }
-    doctor_report(d, t.rungs > 0 ? FINDING_FAIL : FINDING_WARN, "broker.policies", "%s%s (%d queues in all)",
-                  t.example, t.rungs > 0 ? ": messages may leave the ladder early, or be lost" : "",
-                  t.rungs + t.others);
+    if (t.rungs + t.others == 0)
+        return doctor_ok(d, "broker.policies",
+                         "none changes how long or how many messages Postdate's queues hold");
     char how[900];
-    doctor_remedy(d, "rabbitmqctl list_policies -p '%s' shows it; this exempts the gateway's queues: %s",
-                  d->target.vhost, policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
+    doctor_report(d, t.rungs > 0 ? FINDING_FAIL : FINDING_WARN, "broker.policies",
+                  "%s%s (%d queues in all)" REMEDY
+                  "rabbitmqctl list_policies -p '%s' shows it; this exempts the gateway's queues: %s",
+                  t.example, t.rungs > 0 ? ": messages may leave the ladder early, or be lost" : "",
+                  t.rungs + t.others, d->target.vhost,
+                  policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
 }
 
 /* --- permissions, clock */
@@ -164,14 +153,12 @@ static void report_policies(struct doctor *d, const json_t *policies)
 static void report_permissions(struct doctor *d, const json_t *permissions)
 {
     const json_t *p = json_array_get(permissions, 0);
-    if (p == NULL) {
-        doctor_report(d, FINDING_OK, "broker.patterns",
-                      "'%s' has none of its own in vhost '%s': another back end decides", d->target.user,
-                      d->target.vhost);
-        return;
-    }
-    doctor_report(d, FINDING_OK, "broker.patterns", "'%s': configure \"%s\", write \"%s\", read \"%s\"",
-                  d->target.user, text_of(p, "configure"), text_of(p, "write"), text_of(p, "read"));
+    if (p == NULL)
+        return doctor_ok(d, "broker.patterns",
+                         "'%s' has none of its own in vhost '%s': another back end decides", d->target.user,
+                         d->target.vhost);
+    doctor_ok(d, "broker.patterns", "'%s': configure \"%s\", write \"%s\", read \"%s\"", d->target.user,
+              text_of(p, "configure"), text_of(p, "write"), text_of(p, "read"));
 }
 
 void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms, int64_t to_ms)

@@ -2,7 +2,7 @@
 #ifndef POSTDATE_GATEWAY_CLI_DOCTOR_DOCTOR_ADMIN_H
 #define POSTDATE_GATEWAY_CLI_DOCTOR_DOCTOR_ADMIN_H
 
-#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "gateway/cli/doctor/doctor.h"
 
 /* answer: the object that the expression in doctor_rabbitmqctl.c makes, or some of it. It was asked between
  * from_ms and to_ms of this machine's clock. */
@@ -15,5 +15,9 @@ void doctor_down_report(struct doctor *d, const json_t *answer);
 
 /* doctor_bindings.c: of it what is bound to the intake and the delivery exchanges, and leads there. */
 void doctor_bindings_report(struct doctor *d, const json_t *answer);
+
+/* doctor_management.c: asks the management API where rabbitmqctl cannot run. Reports what it tells, or why it
+ * does not. True: it answered. */
+bool doctor_management_report(struct doctor *d);
 
 #endif

@@ -27,26 +27,23 @@ static void report_own(struct doctor *d, const json_t *answer)
         bound |= source != NULL && (strcmp(source, wanted) == 0 || is_shards(source));
     }
     if (!bound) {
-        doctor_report(d, FINDING_WARN, "broker.bindings",
-                      "queue '%s' is not bound to exchange '%s': what is published "
-                      "there is lost",
-                      c->intake.queue, c->intake.exchange);
-        doctor_remedy(d, "start or restart a gateway: it binds them");
+        doctor_warn(d, "broker.bindings",
+                    "queue '%s' is not bound to exchange '%s': what is published "
+                    "there is lost" REMEDY "start or restart a gateway: it binds them",
+                    c->intake.queue, c->intake.exchange);
     }
     if (c->delivery.exchange[0] == '\0')
         return;
     json_int_t n = json_integer_value(json_object_get(answer, "delivery"));
     if (n == 0) {
-        doctor_report(d, FINDING_WARN, "broker.bindings",
-                      "nothing is bound to '%s': messages that are due fail as "
-                      "unroutable, unless they name another exchange",
-                      c->delivery.exchange);
-        doctor_remedy(d, "bind the consumers' queues to it: channel.queue_bind(QUEUE, '%s', ROUTING_KEY)",
-                      c->delivery.exchange);
+        doctor_warn(d, "broker.bindings",
+                    "nothing is bound to '%s': messages that are due fail as "
+                    "unroutable, unless they name another exchange" REMEDY
+                    "bind the consumers' queues to it: channel.queue_bind(QUEUE, '%s', ROUTING_KEY)",
+                    c->delivery.exchange, c->delivery.exchange);
     } else if (bound) {
-        doctor_report(d, FINDING_OK, "broker.bindings",
-                      "'%s' feeds '%s'; '%s' has %" JSON_INTEGER_FORMAT " bindings", c->intake.exchange,
-                      c->intake.queue, c->delivery.exchange, n);
+        doctor_ok(d, "broker.bindings", "'%s' feeds '%s'; '%s' has %" JSON_INTEGER_FORMAT " bindings",
+                  c->intake.exchange, c->intake.queue, c->delivery.exchange, n);
     }
 }
 
@@ -64,15 +61,13 @@ static int report_foreign(struct doctor *d, const char *exchange, const json_t *
             continue;
         if (count++ >= NAMED_MAX)
             continue;
-        doctor_report(d, FINDING_WARN, "broker.foreign",
-                      "%s '%s' is bound to the intake exchange '%s' with the key '%s': it gets every message "
-                      "at once, whatever its routing key",
-                      kind, name, exchange, key);
-        doctor_remedy(d,
-                      "bind it to the delivery exchange instead, and remove this binding: "
-                      "channel.%s_unbind('%s', '%s', '%s'); give its user no right to read '%s': "
-                      "docs/migrate.md",
-                      kind, name, exchange, key, exchange);
+        doctor_warn(d, "broker.foreign",
+                    "%s '%s' is bound to the intake exchange '%s' with the key '%s': it gets every message "
+                    "at once, whatever its routing key" REMEDY
+                    "bind it to the delivery exchange instead, and remove this binding: "
+                    "channel.%s_unbind('%s', '%s', '%s'); give its user no right to read '%s': "
+                    "docs/migrate.md",
+                    kind, name, exchange, key, kind, name, exchange, key, exchange);
     }
     return count;
 }
@@ -91,12 +86,11 @@ static void report_circles(struct doctor *d, const char *exchange, const json_t 
         const char *source = json_string_value(json_array_get(sources, i));
         if (source == NULL || !is_delivery(d->config, source))
             continue;
-        doctor_report(d, FINDING_FAIL, "broker.circles",
-                      "the delivery exchange '%s' leads to the intake exchange '%s': what is delivered comes "
-                      "back, until it is rejected",
-                      source, exchange);
-        doctor_remedy(d, "remove the binding: rabbitmqctl list_bindings -p '%s' shows what is bound to '%s'",
-                      d->target.vhost, source);
+        doctor_fail(d, "broker.circles",
+                    "the delivery exchange '%s' leads to the intake exchange '%s': what is delivered comes "
+                    "back, until it is rejected" REMEDY
+                    "remove the binding: rabbitmqctl list_bindings -p '%s' shows what is bound to '%s'",
+                    source, exchange, d->target.vhost, source);
     }
 }
 
@@ -108,13 +102,11 @@ static void report_deaths(struct doctor *d, const json_t *deaths)
                    *exchange = json_string_value(json_object_get(death, "exchange"));
         if (queue == NULL || exchange == NULL)
             continue;
-        doctor_report(
-            d, FINDING_WARN, "broker.circles",
-            "queue '%s' dead-letters to the intake exchange '%s': what Postdate delivered there and "
-            "a consumer refuses ends in %s",
-            queue, exchange, broker_names.rejected);
-        doctor_remedy(d, "let it dead-letter to %s: `postdate retry-policy show '%s'` prints the command",
-                      broker_names.retry, queue);
+        doctor_warn(d, "broker.circles",
+                    "queue '%s' dead-letters to the intake exchange '%s': what Postdate delivered there and "
+                    "a consumer refuses ends in %s" REMEDY
+                    "let it dead-letter to %s: `postdate retry-policy show '%s'` prints the command",
+                    queue, exchange, broker_names.rejected, broker_names.retry, queue);
     }
 }
 
@@ -132,9 +124,9 @@ void doctor_bindings_report(struct doctor *d, const json_t *answer)
         report_circles(d, name, json_object_get(x, "from"));
     }
     if (foreign > NAMED_MAX) {
-        doctor_report(d, FINDING_WARN, "broker.foreign", "%d more are bound to intake exchanges",
-                      foreign - NAMED_MAX);
-        doctor_remedy(d, "rabbitmqctl list_bindings -p '%s'", d->target.vhost);
+        doctor_warn(d, "broker.foreign",
+                    "%d more are bound to intake exchanges" REMEDY "rabbitmqctl list_bindings -p '%s'",
+                    foreign - NAMED_MAX, d->target.vhost);
     }
     report_deaths(d, json_object_get(answer, "deaths"));
 }

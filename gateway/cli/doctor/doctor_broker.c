@@ -1,5 +1,6 @@
 /* The broker, as far as AMQP and the gateway's own login can show. */
-#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "amqp/topology/topology.h"
+#include "gateway/cli/doctor/doctor.h"
 
 #include "amqp/inspect/policy_probe.h"
 #include "amqp/topology/transport.h"
@@ -37,12 +38,13 @@ static bool owns_delivery(const struct doctor *d)
 static void report_tls(struct doctor *d)
 {
     if (d->target.tls) {
-        doctor_report(d, FINDING_OK, "broker.tls", "encrypted, the certificate is checked");
+        doctor_ok(d, "broker.tls", "encrypted, the certificate is checked");
     } else if (d->target.local) {
-        doctor_report(d, FINDING_OK, "broker.tls", "not encrypted, on this machine");
+        doctor_ok(d, "broker.tls", "not encrypted, on this machine");
     } else {
-        doctor_report(d, FINDING_WARN, "broker.tls", "password and messages cross the network unencrypted");
-        doctor_remedy(d, "amqp.url = amqps://… (port 5671), with amqp.ca_file for an authority of your own");
+        doctor_warn(d, "broker.tls",
+                    "password and messages cross the network unencrypted" REMEDY
+                    "amqp.url = amqps://… (port 5671), with amqp.ca_file for an authority of your own");
     }
 }
 
@@ -50,28 +52,32 @@ static void refuse_connection(struct doctor *d, const struct err *e)
 {
     const struct inspect_target *t = &d->target;
     snprintf(d->broker_why, sizeof d->broker_why, "no connection to RabbitMQ");
-    doctor_report(d, FINDING_FAIL, "broker.connection", "%s", e->text);
     if (e->kind == ERR_PERMISSION)
-        doctor_remedy(d,
-                      "check user and password in amqp.url; rabbitmqctl add_user '%s', then "
-                      "rabbitmqctl set_permissions -p '%s' '%s' …; 'guest' may only log in from the broker's "
-                      "own machine",
-                      t->user, t->vhost, t->user);
+        doctor_fail(d, "broker.connection",
+                    "%s" REMEDY "check user and password in amqp.url; rabbitmqctl add_user '%s', then "
+                    "rabbitmqctl set_permissions -p '%s' '%s' …; 'guest' may only log in from the broker's "
+                    "own machine",
+                    e->text, t->user, t->vhost, t->user);
     else if (e->kind == ERR_BUSY)
-        doctor_remedy(
-            d,
+        doctor_fail(
+            d, "broker.connection",
+            "%s" REMEDY
             "as the text says: rabbitmqctl add_vhost '%s', or name another vhost in amqp.url (\"/\" is "
             "written %%2f); rabbitmqctl set_permissions -p '%s' '%s' …; or raise a limit "
             "(list_vhost_limits, list_user_limits)",
-            t->vhost, t->vhost, t->user);
+            e->text, t->vhost, t->vhost, t->user);
     else if (t->tls)
-        doctor_remedy(d,
-                      "correct what the error names, start RabbitMQ, or check host and port in amqp.url; "
-                      "look closer with: "
-                      "openssl s_client -connect %s -verify_return_error",
-                      t->address);
+        doctor_fail(d, "broker.connection",
+                    "%s" REMEDY
+                    "correct what the error names, start RabbitMQ, or check host and port in amqp.url; "
+                    "look closer with: "
+                    "openssl s_client -connect %s -verify_return_error",
+                    e->text, t->address);
     else
-        doctor_remedy(d, "start RabbitMQ, or check host and port in amqp.url; a TLS port needs amqps://");
+        doctor_fail(d, "broker.connection",
+                    "%s" REMEDY
+                    "start RabbitMQ, or check host and port in amqp.url; a TLS port needs amqps://",
+                    e->text);
 }
 
 /* Each of several hosts: the gateway does without one, and nobody else would say that it is gone. */
@@ -90,13 +96,13 @@ static void check_hosts(struct doctor *d)
     }
     buf_put_u8(&failed, 0);
     if (count == 0) {
-        doctor_report(d, FINDING_OK, "broker.hosts", "all %d hosts of amqp.url take connections",
-                      d->target.hosts);
+        doctor_ok(d, "broker.hosts", "all %d hosts of amqp.url take connections", d->target.hosts);
     } else {
-        doctor_report(d, FINDING_WARN, "broker.hosts", "%d of %d hosts of amqp.url take no connections: %s",
-                      count, d->target.hosts, failed.failed ? "too many to name" : (const char *)failed.data);
-        doctor_remedy(d, "start them, or take them out of amqp.url; rabbitmqctl cluster_status shows how the "
-                         "other nodes see them");
+        doctor_warn(d, "broker.hosts",
+                    "%d of %d hosts of amqp.url take no connections: %s" REMEDY
+                    "start them, or take them out of amqp.url; rabbitmqctl cluster_status shows how the "
+                    "other nodes see them",
+                    count, d->target.hosts, failed.failed ? "too many to name" : (const char *)failed.data);
     }
     buf_free(&failed);
 }
@@ -117,9 +123,9 @@ void doctor_check_broker(struct doctor *d)
         return;
     }
     inspect_product(d->broker, product, sizeof product);
-    doctor_report(d, FINDING_OK, "broker.connection", "%s %s at %s, vhost '%s', as '%s'",
-                  product[0] != '\0' ? product : "a broker", broker_version(d->broker),
-                  broker_address(d->broker), d->target.vhost, d->target.user);
+    doctor_ok(d, "broker.connection", "%s %s at %s, vhost '%s', as '%s'",
+              product[0] != '\0' ? product : "a broker", broker_version(d->broker), broker_address(d->broker),
+              d->target.vhost, d->target.user);
     if (d->target.hosts > 1)
         check_hosts(d);
     report_tls(d);
@@ -181,10 +187,9 @@ static void try_all(struct refusals *r)
         try_exchange(r, c->delivery.exchange);
     if (c->delivery.exchange[0] != '\0')
         try_right(r, INSPECT_WRITE_EXCHANGE, c->delivery.exchange);
-    for (size_t i = 0; i < c->route_count; i++) {
+    for (size_t i = 0; i < c->route_count; i++)
         if (c->routes[i].delivery_exchange[0] != '\0')
             try_right(r, INSPECT_WRITE_EXCHANGE, c->routes[i].delivery_exchange);
-    }
     for (int i = 1; i <= c->exit.queues; i++) {
         topology_exit_queue(i, exit);
         try_queue(r, exit, true);
@@ -207,21 +212,22 @@ void doctor_check_permissions(struct doctor *d)
     if (r.failed) {
         doctor_error(d, "broker.permissions", &r.e);
     } else if (r.refused == 0) {
-        doctor_report(d, FINDING_OK, "broker.permissions",
-                      "'%s' may do what the gateway needs (%d rights tried)", d->target.user, r.tried);
+        doctor_ok(d, "broker.permissions", "'%s' may do what the gateway needs (%d rights tried)",
+                  d->target.user, r.tried);
     } else {
-        doctor_report(d, FINDING_FAIL, "broker.permissions", "'%s' may not: %.*s%s", d->target.user,
-                      (int)r.text.len, (const char *)r.text.data, r.refused > NAMED_MAX ? ", and more" : "");
         struct buf own;
         buf_init(&own, 2 * REFUSED_SIZE);
         policy_put_name(&own, broker_names.prefix);
         buf_put_u8(&own, '\0');
         const char *prefix = own.failed ? broker_names.prefix : (const char *)own.data;
-        doctor_remedy(d,
-                      "rabbitmqctl set_permissions -p '%s' '%s' '^%s(\\.|$)' '^(%s(\\..*)?|amq\\.default)$' "
-                      "'^%s(\\.|$)', "
-                      "each with your own names added that do not begin with '%s' (configure, write, read)",
-                      d->target.vhost, d->target.user, prefix, prefix, prefix, broker_names.own);
+        doctor_fail(d, "broker.permissions",
+                    "'%s' may not: %.*s%s" REMEDY
+                    "rabbitmqctl set_permissions -p '%s' '%s' '^%s(\\.|$)' '^(%s(\\..*)?|amq\\.default)$' "
+                    "'^%s(\\.|$)', "
+                    "each with your own names added that do not begin with '%s' (configure, write, read)",
+                    d->target.user, (int)r.text.len, (const char *)r.text.data,
+                    r.refused > NAMED_MAX ? ", and more" : "", d->target.vhost, d->target.user, prefix,
+                    prefix, prefix, broker_names.own);
         buf_free(&own);
     }
     buf_free(&r.text);
@@ -232,47 +238,34 @@ void doctor_check_permissions(struct doctor *d)
 static void report_misfit(struct doctor *d, const char *name, struct err *why)
 {
     struct err e;
-    if (broker_reopen(d->broker, &e) != 0 || why->kind != ERR_CONFIG) {
-        doctor_error(d, "broker.topology", why);
-        return;
-    }
-    doctor_report(d, FINDING_FAIL, "broker.topology", "%s", why->text);
-    doctor_remedy(
-        d,
+    if (broker_reopen(d->broker, &e) != 0 || why->kind != ERR_CONFIG)
+        return doctor_error(d, "broker.topology", why);
+    doctor_fail(
+        d, "broker.topology",
+        "%s" REMEDY
         "delete or rename '%s' in RabbitMQ when it is empty (an exchange's type cannot be changed), or "
         "configure another name",
-        name);
+        why->text, name);
 }
 
-/* What is there must be what the gateway would declare; declaring that again changes nothing. 1 fits, 0 is
- * missing, -1 reported. */
-static int fit_exchange(struct doctor *d, const char *name, const char *type)
+/* What is there must be what the gateway would declare; declaring that again changes nothing. type: of an
+ * exchange; NULL: it is a queue. 1 fits, 0 is missing, -1 reported. */
+static int fit(struct doctor *d, const char *name, const char *type)
 {
+    struct inspect_queue q = {0};
     struct err e;
-    bool exists;
-    if (inspect_exchange(d->broker, name, &exists, &e) != 0) {
+    int rc = type != NULL ? inspect_exchange(d->broker, name, &q.exists, &e)
+                          : inspect_queue(d->broker, name, &q, &e);
+    if (rc != 0) {
         doctor_error(d, "broker.topology", &e);
         return -1;
     }
-    if (!exists || broker_declare_exchange(d->broker, name, type, &e) == 0)
-        return exists;
-    if (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0)
-        return 1; /* the permission check has told */
-    report_misfit(d, name, &e);
-    return -1;
-}
-
-static int fit_queue(struct doctor *d, const char *name)
-{
-    struct err e;
-    struct inspect_queue q;
-    if (inspect_queue(d->broker, name, &q, &e) != 0) {
-        doctor_error(d, "broker.topology", &e);
-        return -1;
-    }
-    if (!q.exists || topology_declare_queue(d->broker, d->config->intake.queue, name, &e) == 0)
-        return q.exists;
-    if (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0)
+    if (!q.exists)
+        return 0;
+    rc = type != NULL ? broker_declare_exchange(d->broker, name, type, &e)
+                      : topology_declare_queue(d->broker, d->config->intake.queue, name, &e);
+    /* What is not permitted the permission check has told. */
+    if (rc == 0 || (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0))
         return 1;
     report_misfit(d, name, &e);
     return -1;
@@ -284,26 +277,24 @@ void doctor_check_topology(struct doctor *d)
     char expired[300];
     int count[3] = {0}; /* reported, missing, fits */
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
-    count[1 + fit_exchange(d, c->intake.exchange, "fanout")]++;
+    count[1 + fit(d, c->intake.exchange, "fanout")]++;
     const char *const queues[] = {c->intake.queue, expired, broker_names.rejected, broker_names.control};
     for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
-        count[1 + fit_queue(d, queues[i])]++;
+        count[1 + fit(d, queues[i], NULL)]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
-        count[1 + fit_exchange(d, c->routes[i].intake_exchange, "fanout")]++;
+        count[1 + fit(d, c->routes[i].intake_exchange, "fanout")]++;
     if (owns_delivery(d) && !broker_is_dead(d->broker))
-        count[1 + fit_exchange(d, c->delivery.exchange, "topic")]++;
+        count[1 + fit(d, c->delivery.exchange, "topic")]++;
     if (count[0] > 0)
         return;
     d->declared = count[1] == 0;
     if (count[1] == 0)
-        doctor_report(d, FINDING_OK, "broker.topology", "%d exchanges and queues are as they should be",
-                      count[2]);
+        doctor_ok(d, "broker.topology", "%d exchanges and queues are as they should be", count[2]);
     else {
-        doctor_report(d, FINDING_WARN, "broker.topology", "%d of %d exchanges and queues are not there yet",
-                      count[1], count[1] + count[2]);
-        doctor_remedy(
-            d, "start a gateway: it declares them, and until then messages cannot be published to '%s'",
-            c->intake.exchange);
+        doctor_warn(d, "broker.topology",
+                    "%d of %d exchanges and queues are not there yet" REMEDY
+                    "start a gateway: it declares them, and until then messages cannot be published to '%s'",
+                    count[1], count[1] + count[2], c->intake.exchange);
     }
 }
 
@@ -312,10 +303,11 @@ void doctor_check_topology(struct doctor *d)
 static void report_rejected(struct doctor *d, const struct inspect_queue *q)
 {
     if (q->ready == 0)
-        return doctor_report(d, FINDING_OK, "broker.rejected", "there are no refused messages");
-    doctor_report(d, FINDING_WARN, "broker.rejected", "%" PRIu32 " refused message%s in %s", q->ready,
-                  q->ready == 1 ? " is" : "s are", broker_names.rejected);
-    doctor_remedy(d, "postdate rejected list has the reasons; then requeue or drop");
+        return doctor_ok(d, "broker.rejected", "there are no refused messages");
+    doctor_warn(d, "broker.rejected",
+                "%" PRIu32 " refused message%s in %s" REMEDY
+                "postdate rejected list has the reasons; then requeue or drop",
+                q->ready, q->ready == 1 ? " is" : "s are", broker_names.rejected);
 }
 
 /* Each gateway has one consumer of each queue; of exit queues as many as it has noted. exit: its number; 0:
@@ -328,12 +320,11 @@ static bool report_strangers(struct doctor *d, const char *check, const char *na
     if (!d->has_status || d->status.instance_count == listed || q->consumers <= (uint32_t)alive ||
         (exit > 0 && q->consumers <= doctor_exit_consumers(d, exit)))
         return false;
-    doctor_report(d, FINDING_WARN, check, "%s has %" PRIu32 " consumers, and %d gateway%s alive", name,
-                  q->consumers, alive, alive == 1 ? " is" : "s are");
-    doctor_remedy(d,
-                  "somebody else takes messages: a shovel, a client, or a gateway that hangs; "
-                  "rabbitmqctl list_consumers -p '%s' has the connections",
-                  d->target.vhost);
+    doctor_warn(d, check,
+                "%s has %" PRIu32 " consumers, and %d gateway%s alive" REMEDY
+                "somebody else takes messages: a shovel, a client, or a gateway that hangs; "
+                "rabbitmqctl list_consumers -p '%s' has the connections",
+                name, q->consumers, alive, alive == 1 ? " is" : "s are", d->target.vhost);
     return true;
 }
 
@@ -343,48 +334,46 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
     bool unread = q->consumers == 0 && q->ready > 0;
     if (report_strangers(d, check, name, q, exit))
         return;
-    if (!unread && q->ready <= BACKLOG_MANY) {
-        doctor_report(d, FINDING_OK, check, "%" PRIu32 " messages wait in %s, %" PRIu32 " consumers",
-                      q->ready, name, q->consumers);
+    if (!unread && q->ready <= BACKLOG_MANY)
+        return doctor_ok(d, check, "%" PRIu32 " messages wait in %s, %" PRIu32 " consumers", q->ready, name,
+                         q->consumers);
+    doctor_report(d, unread ? FINDING_FAIL : FINDING_WARN, check,
+                  "%" PRIu32 " messages wait in %s, %s" REMEDY "%s", q->ready, name,
+                  unread ? "and no consumer reads them" : "more than 10000: the gateway does not keep up",
+                  unread ? "start a gateway; if one runs, its log says why it does not read the queue"
+                         : "see database.* above, the gateway's log, and the machine's load");
+}
+
+/* exit: as of report_strangers. */
+static void check_queue(struct doctor *d, const char *check, const char *name, int exit)
+{
+    struct inspect_queue q;
+    struct err e;
+    if (broker_is_dead(d->broker))
         return;
-    }
-    doctor_report(d, unread ? FINDING_FAIL : FINDING_WARN, check, "%" PRIu32 " messages wait in %s, %s",
-                  q->ready, name,
-                  unread ? "and no consumer reads them" : "more than 10000: the gateway does not keep up");
-    doctor_remedy(d, unread ? "start a gateway; if one runs, its log says why it does not read the queue"
-                            : "see database.* above, the gateway's log, and the machine's load");
+    if (inspect_queue(d->broker, name, &q, &e) != 0)
+        return doctor_error(d, check, &e);
+    if (!q.exists)
+        return; /* broker.topology has told */
+    if (strcmp(name, broker_names.rejected) == 0)
+        report_rejected(d, &q);
+    else
+        report_backlog(d, check, name, &q, exit);
 }
 
 void doctor_check_queues(struct doctor *d)
 {
-    char expired[300];
+    char expired[300], exit[TOPOLOGY_EXIT_NAME_SIZE];
     snprintf(expired, sizeof expired, "%s.expired", d->config->intake.queue);
-    const char *const names[] = {d->config->intake.queue, expired,
-                                 broker_names.control,    broker_names.exit,
-                                 broker_names.retry,      broker_names.rejected};
-    static const char *const names_of_checks[] = {"broker.intake", "broker.expired", "broker.control",
-                                                  "broker.exit",   "broker.retry",   "broker.rejected"};
-    const int count = sizeof names / sizeof names[0];
-    for (int i = 0; i < count + d->config->exit.queues - 1; i++) {
-        char exit[TOPOLOGY_EXIT_NAME_SIZE];
-        const char *name = i < count ? names[i] : exit,
-                   *check = i < count ? names_of_checks[i] : "broker.exit";
-        struct inspect_queue q;
-        struct err e;
-        topology_exit_queue(i - count + 2, exit);
-        if (inspect_queue(d->broker, name, &q, &e) != 0) {
-            doctor_error(d, check, &e);
-            if (broker_is_dead(d->broker))
-                return;
-            continue;
-        }
-        if (!q.exists)
-            continue; /* broker.topology has told */
-        if (i == count - 1)
-            report_rejected(d, &q);
-        else
-            report_backlog(d, check, name, &q, i >= count ? i - count + 2 : i == 3);
+    check_queue(d, "broker.intake", d->config->intake.queue, 0);
+    check_queue(d, "broker.expired", expired, 0);
+    check_queue(d, "broker.control", broker_names.control, 0);
+    for (int i = 1; i <= d->config->exit.queues; i++) {
+        topology_exit_queue(i, exit);
+        check_queue(d, "broker.exit", exit, i);
     }
+    check_queue(d, "broker.retry", broker_names.retry, 0);
+    check_queue(d, "broker.rejected", broker_names.rejected, 0);
 }
 
 /* --- a message there and back */
@@ -396,10 +385,9 @@ void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t fro
     to_ms -= d->clock_ahead_ms;
     int64_t skew_ms = broker_ms < from_ms ? broker_ms - from_ms : broker_ms > to_ms ? broker_ms - to_ms : 0;
     int64_t off_ms = llabs(skew_ms);
+    const char *remedy;
+    enum finding f = doctor_judge_skew(off_ms, &remedy);
     d->broker_clock_known = true;
-    enum finding f = off_ms > DOCTOR_SKEW_FAIL_MS   ? FINDING_FAIL
-                     : off_ms > DOCTOR_SKEW_WARN_MS ? FINDING_WARN
-                                                    : FINDING_OK;
     if (skew_ms == 0 && to_ms - from_ms > DOCTOR_SKEW_WARN_MS)
         doctor_report(d, f, "clock.broker",
                       "no difference from the database's was seen; the answer took %" PRId64
@@ -409,10 +397,8 @@ void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t fro
         doctor_report(d, f, "clock.broker", "RabbitMQ's agrees with the database's to %" PRId64 " ms",
                       to_ms - from_ms);
     else
-        doctor_report(d, f, "clock.broker", "RabbitMQ is at least %" PRId64 " ms %s the database", off_ms,
-                      skew_ms < 0 ? "behind" : "ahead of");
-    if (f != FINDING_OK)
-        doctor_remedy(d, "switch on time synchronisation on both machines (timedatectl set-ntp true)");
+        doctor_report(d, f, "clock.broker", "RabbitMQ is at least %" PRId64 " ms %s the database" REMEDY "%s",
+                      off_ms, skew_ms < 0 ? "behind" : "ahead of", remedy);
 }
 
 void doctor_check_echo(struct doctor *d)
@@ -421,30 +407,29 @@ void doctor_check_echo(struct doctor *d)
     struct err e;
     int64_t from_ms = clock_wall_ms();
     if (inspect_echo(d->broker, ECHO_MS, &echo, &e) != 0) {
-        if (e.kind != ERR_PERMISSION) {
-            doctor_error(d, "broker.publish", &e);
-            return;
-        }
-        doctor_report(d, FINDING_FAIL, "broker.publish", "%s", e.text);
-        doctor_remedy(
-            d,
+        if (e.kind != ERR_PERMISSION)
+            return doctor_error(d, "broker.publish", &e);
+        doctor_fail(
+            d, "broker.publish",
+            "%s" REMEDY
             "the gateway moves refused messages through the default exchange: add amq\\.default to the "
             "user's pattern for write, which rabbitmqctl list_user_permissions '%s' shows: rabbitmqctl "
             "set_permissions -p '%s' '%s' …",
-            d->target.user, d->target.vhost, d->target.user);
+            e.text, d->target.user, d->target.vhost, d->target.user);
         return;
     }
     int64_t to_ms = clock_wall_ms();
     if (echo.blocked) {
-        doctor_report(d, FINDING_FAIL, "broker.publish", "RabbitMQ accepts no messages: %s", echo.reason);
-        doctor_remedy(
-            d, "free memory or disk on the broker, or raise vm_memory_high_watermark, disk_free_limit");
+        doctor_fail(d, "broker.publish",
+                    "RabbitMQ accepts no messages: %s" REMEDY
+                    "free memory or disk on the broker, or raise vm_memory_high_watermark, disk_free_limit",
+                    echo.reason);
         broker_drop(d->broker); /* a blocked connection only waits */
         d->broker = NULL;
         snprintf(d->broker_why, sizeof d->broker_why, "RabbitMQ accepts no messages");
         return;
     }
-    doctor_report(d, FINDING_OK, "broker.publish", "a message to a queue of its own came back");
+    doctor_ok(d, "broker.publish", "a message to a queue of its own came back");
     if (echo.stamped_ms >= 0 && d->has_clock)
         doctor_report_broker_clock(d, echo.stamped_ms, from_ms, to_ms);
 }

@@ -14,13 +14,14 @@ static void check_number(struct doctor *d)
     if (settings_take_cell(d->pg, -1, &number, &e) != 0)
         doctor_error(d, "cell.number", &e);
     else if (wanted >= 0 && number >= 0 && wanted != number) {
-        doctor_report(d, FINDING_FAIL, "cell.number", "cell.number is %d, but this database is cell %d",
-                      wanted, number);
-        doctor_remedy(d, "set cell.number = %d, or leave it out: no gateway starts with another one", number);
+        doctor_fail(d, "cell.number",
+                    "cell.number is %d, but this database is cell %d" REMEDY
+                    "set cell.number = %d, or leave it out: no gateway starts with another one",
+                    wanted, number, number);
     } else if (number >= 0)
-        doctor_report(d, FINDING_OK, "cell.number", "this database is cell %d", number);
+        doctor_ok(d, "cell.number", "this database is cell %d", number);
     else if (wanted >= 0)
-        doctor_report(d, FINDING_OK, "cell.number", "the first gateway that starts makes it cell %d", wanted);
+        doctor_ok(d, "cell.number", "the first gateway that starts makes it cell %d", wanted);
 }
 
 /* Declaring what is there again changes nothing. */
@@ -36,20 +37,23 @@ static void check_feed(struct doctor *d)
     if (inspect_exchange(d->broker, cell.exchange, &exists, &e) != 0) {
         doctor_error(d, "cell.exchange", &e);
     } else if (!exists) {
-        doctor_report(d, FINDING_WARN, "cell.exchange", "exchange '%s' is not there yet", cell.exchange);
-        doctor_remedy(d, "start a gateway: it declares it, if its plugin is enabled on each node "
-                         "(rabbitmq-plugins enable " TOPOLOGY_CELL_PLUGIN ")");
+        doctor_warn(d, "cell.exchange",
+                    "exchange '%s' is not there yet" REMEDY
+                    "start a gateway: it declares it, if its plugin is enabled on each node "
+                    "(rabbitmq-plugins enable " TOPOLOGY_CELL_PLUGIN ")",
+                    cell.exchange);
     } else if (topology_cell_declare(d->broker, &cell, &e) != 0) {
-        doctor_report(d, FINDING_FAIL, "cell.exchange", "%s", e.text);
-        doctor_remedy(d, "give all cells the same cell.exchange_by, or this one another cell.exchange");
+        doctor_fail(d, "cell.exchange",
+                    "%s" REMEDY "give all cells the same cell.exchange_by, or this one another cell.exchange",
+                    e.text);
     } else if (c->cell.weight == 0) {
-        doctor_report(d, FINDING_WARN, "cell.exchange", "cell.weight is 0: nothing new comes by '%s'",
-                      cell.exchange);
-        doctor_remedy(d, "set cell.weight, and restart a gateway, if this cell is to take messages again");
+        doctor_warn(d, "cell.exchange",
+                    "cell.weight is 0: nothing new comes by '%s'" REMEDY
+                    "set cell.weight, and restart a gateway, if this cell is to take messages again",
+                    cell.exchange);
     } else {
-        doctor_report(d, FINDING_OK, "cell.exchange",
-                      "'%s' deals out by %s; what has none goes to one cell, all of it", cell.exchange,
-                      by[cell.by]);
+        doctor_ok(d, "cell.exchange", "'%s' deals out by %s; what has none goes to one cell, all of it",
+                  cell.exchange, by[cell.by]);
     }
 }
 
@@ -59,15 +63,17 @@ static void check_member(struct doctor *d, const struct cell *cell)
     int number = -1;
     struct pg *pg = pg_open_other(cell->postgres_url, "postdate doctor", CELL_ANSWER_MS, &e);
     if (pg == NULL || settings_take_cell(pg, -1, &number, &e) != 0) {
-        doctor_report(d, FINDING_WARN, "cells", "cell %s: %s", cell->name, e.text);
-        doctor_remedy(d, "correct its postgres.url, or start it: what it has is not found meanwhile");
+        doctor_warn(d, "cells",
+                    "cell %s: %s" REMEDY
+                    "correct its postgres.url, or start it: what it has is not found meanwhile",
+                    cell->name, e.text);
     } else if (cell->number >= 0 && cell->number != number) {
-        doctor_report(d, FINDING_FAIL, "cells",
-                      "cell %s has the number %d in the list, but its database has %s", cell->name,
-                      cell->number, number < 0 ? "none" : "another one");
-        doctor_remedy(d, "write the number of its cell.number there, or leave it out");
+        doctor_fail(d, "cells",
+                    "cell %s has the number %d in the list, but its database has %s" REMEDY
+                    "write the number of its cell.number there, or leave it out",
+                    cell->name, cell->number, number < 0 ? "none" : "another one");
     } else {
-        doctor_report(d, FINDING_OK, "cells", "cell %s answers", cell->name);
+        doctor_ok(d, "cells", "cell %s answers", cell->name);
     }
     pg_close(pg);
 }
@@ -75,14 +81,12 @@ static void check_member(struct doctor *d, const struct cell *cell)
 static void report_mistake(void *ctx, enum err_kind kind, const char *text)
 {
     (void)kind;
-    doctor_report(ctx, FINDING_FAIL, "cells", "%s", text);
-    doctor_remedy(ctx, "correct the file that cells.file names: docs/scale.md");
+    doctor_fail(ctx, "cells", "%s" REMEDY "correct the file that cells.file names: docs/scale.md", text);
 }
 
 static void report_exposed(void *ctx, const char *text)
 {
-    doctor_report(ctx, FINDING_WARN, "cells", "%s", text);
-    doctor_remedy(ctx, "sudo chown root:postdate FILE; sudo chmod 640 FILE");
+    doctor_warn(ctx, "cells", "%s" REMEDY "sudo chown root:postdate FILE; sudo chmod 640 FILE", text);
 }
 
 static void check_list(struct doctor *d)

@@ -15,48 +15,50 @@
 
 static void report_wire(struct doctor *d)
 {
-    static const char remedy[] =
-        "add to postgres.url: sslmode=verify-full, and sslrootcert=FILE with the authority that signed the "
-        "server's certificate";
-    switch (pg_wire(d->pg)) {
-    case PG_WIRE_LOCAL:
-        doctor_report(d, FINDING_OK, "database.tls", "does not leave this machine");
-        return;
-    case PG_WIRE_VERIFIED:
-        doctor_report(d, FINDING_OK, "database.tls", "encrypted, the certificate is checked");
-        return;
-    case PG_WIRE_UNVERIFIED:
-        doctor_report(d, FINDING_WARN, "database.tls",
-                      "encrypted, but the server's identity is not verified");
-        break;
-    case PG_WIRE_PLAIN:
-        doctor_report(d, FINDING_WARN, "database.tls", "messages cross the network unencrypted");
-        break;
-    }
-    doctor_remedy(d, "%s", remedy);
+    static const struct {
+        enum finding finding;
+        const char *what;
+    } wires[] = {
+        [PG_WIRE_LOCAL] = {FINDING_OK, "does not leave this machine"},
+        [PG_WIRE_VERIFIED] = {FINDING_OK, "encrypted, the certificate is checked"},
+        [PG_WIRE_UNVERIFIED] = {FINDING_WARN, "encrypted, but the server's identity is not verified"},
+        [PG_WIRE_PLAIN] = {FINDING_WARN, "messages cross the network unencrypted"},
+    };
+    const enum finding f = wires[pg_wire(d->pg)].finding;
+    doctor_report(d, f, "database.tls", "%s" REMEDY "%s", wires[pg_wire(d->pg)].what,
+                  f == FINDING_OK ? ""
+                                  : "add to postgres.url: sslmode=verify-full, and sslrootcert=FILE with the "
+                                    "authority that signed the "
+                                    "server's certificate");
 }
 
 /* The commands of docs/install.md, with the names that were used. A server that speaks another language is
  * not understood, and gets the general advice. */
-static void advise_connection(struct doctor *d, const struct err *e)
+static void refuse_connection(struct doctor *d, const struct err *e)
 {
+    static const char check[] = "database.connection";
     char role[PG_NAME_SIZE], database[PG_NAME_SIZE];
-    if (pg_url_check(d->config->postgres.url, NULL) != 0) {
-        doctor_remedy(d, "correct it: postgresql://user:password@host:5432/database");
-        return;
-    }
+    snprintf(d->pg_why, sizeof d->pg_why, "no connection to Postgres");
+    if (pg_url_check(d->config->postgres.url, NULL) != 0)
+        return doctor_fail(d, check, "%s" REMEDY "correct it: postgresql://user:password@host:5432/database",
+                           e->text);
     cli_database_names(d->config->postgres.url, role, database);
     if (e->kind == ERR_PERMISSION && strstr(e->text, "role \"") != NULL && strstr(e->text, "does not exist"))
-        doctor_remedy(d, "sudo -u postgres createuser %s; or name another user in postgres.url", role);
+        doctor_fail(d, check,
+                    "%s" REMEDY "sudo -u postgres createuser %s; or name another user in postgres.url",
+                    e->text, role);
     else if (e->kind == ERR_PERMISSION)
-        doctor_remedy(d, "check user and password in postgres.url, and the server's pg_hba.conf");
+        doctor_fail(d, check,
+                    "%s" REMEDY "check user and password in postgres.url, and the server's pg_hba.conf",
+                    e->text);
     else if (e->kind == ERR_CONFIG)
-        doctor_remedy(d,
-                      "sudo -u postgres createdb -O %s -E UTF8 -T template0 %s; or name another database in "
-                      "postgres.url",
-                      role, database);
+        doctor_fail(d, check,
+                    "%s" REMEDY
+                    "sudo -u postgres createdb -O %s -E UTF8 -T template0 %s; or name another database in "
+                    "postgres.url",
+                    e->text, role, database);
     else
-        doctor_remedy(d, "start Postgres, or check host and port in postgres.url");
+        doctor_fail(d, check, "%s" REMEDY "start Postgres, or check host and port in postgres.url", e->text);
 }
 
 void doctor_check_database(struct doctor *d)
@@ -65,18 +67,13 @@ void doctor_check_database(struct doctor *d)
     struct health_server s;
     char where[256];
     d->pg = cli_connect(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
-    if (d->pg == NULL) {
-        snprintf(d->pg_why, sizeof d->pg_why, "no connection to Postgres");
-        doctor_report(d, FINDING_FAIL, "database.connection", "%s", e.text);
-        advise_connection(d, &e);
-        return;
-    }
+    if (d->pg == NULL)
+        return refuse_connection(d, &e);
     health_address(d->pg, where, sizeof where);
     if (health_server(d->pg, &s, &e) == 0)
-        doctor_report(d, FINDING_OK, "database.connection", "PostgreSQL %s, %s, as '%s'", s.version, where,
-                      s.user);
+        doctor_ok(d, "database.connection", "PostgreSQL %s, %s, as '%s'", s.version, where, s.user);
     else
-        doctor_report(d, FINDING_OK, "database.connection", "%s", where);
+        doctor_ok(d, "database.connection", "%s", where);
     report_wire(d);
 }
 
@@ -87,20 +84,17 @@ void doctor_check_pooling(struct doctor *d)
     struct pg *second = cli_connect(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
     int rc = second != NULL ? health_session(d->pg, second, &s, &e) : -1;
     pg_close(second);
-    if (rc != 0) {
-        doctor_error(d, "database.pooling", &e);
-        return;
-    }
+    if (rc != 0)
+        return doctor_error(d, "database.pooling", &e);
     if (!s.shared) {
-        doctor_report(d, FINDING_OK, "database.pooling",
-                      s.pooled ? "through a pooler that keeps a session on its backend"
-                               : "a session of its own");
+        doctor_ok(d, "database.pooling",
+                  s.pooled ? "through a pooler that keeps a session on its backend" : "a session of its own");
         return;
     }
-    doctor_report(d, FINDING_FAIL, "database.pooling",
-                  "postgres.url leads through a pooler that shares sessions (pool_mode transaction or "
-                  "statement): session locks, LISTEN and prepared statements do not work");
-    doctor_remedy(d, "let postgres.url name the server itself, or a pool with pool_mode = session");
+    doctor_fail(d, "database.pooling",
+                "postgres.url leads through a pooler that shares sessions (pool_mode transaction or "
+                "statement): session locks, LISTEN and prepared statements do not work" REMEDY
+                "let postgres.url name the server itself, or a pool with pool_mode = session");
     pg_close(d->pg);
     d->pg = NULL;
     snprintf(d->pg_why, sizeof d->pg_why, "answers through a sharing pooler cannot be relied on");
@@ -112,21 +106,14 @@ static void report_finding(void *ctx, const struct health_finding *f)
                   f->status[0] == 'o'   ? FINDING_OK
                   : f->status[0] == 'w' ? FINDING_WARN
                                         : FINDING_FAIL,
-                  f->check, "%s", f->detail);
-    if (f->remedy[0] != '\0')
-        doctor_remedy(ctx, "%s", f->remedy);
+                  f->check, "%s" REMEDY "%s", f->detail, f->remedy);
 }
 
-static void ask(struct doctor *d, const char *check, enum health_subject subject)
+void doctor_ask(struct doctor *d, const char *check, enum health_subject subject)
 {
     struct err e;
     if (health_ask(d->pg, subject, d->config->delivery.max_delay_ms, report_finding, d, &e) != 0)
         doctor_error(d, check, &e);
-}
-
-void doctor_check_server(struct doctor *d)
-{
-    ask(d, "database.server", HEALTH_FIT);
 }
 
 void doctor_check_schema(struct doctor *d)
@@ -135,48 +122,26 @@ void doctor_check_schema(struct doctor *d)
     struct err e;
     if (health_server(d->pg, &s, &e) == 0 && migrate_check(d->pg, "", "", false, &e) == 0) {
         d->schema_current = true;
-        if (migrate_check_copy(d->pg, &e) != 0) {
-            doctor_report(d, FINDING_FAIL, "database.schema", "%s", e.text);
-            doctor_remedy(d, "if the original is gone or stopped for good: postdate migrate --rebind");
-            return;
-        }
-        doctor_report(d, FINDING_OK, "database.schema", "it is for programs of version %d",
-                      migrate_version());
+        if (migrate_check_copy(d->pg, &e) != 0)
+            return doctor_fail(
+                d, "database.schema",
+                "%s" REMEDY "if the original is gone or stopped for good: postdate migrate --rebind", e.text);
+        doctor_ok(d, "database.schema", "it is for programs of version %d", migrate_version());
         return;
     }
-    if (e.kind != ERR_CONFIG && e.kind != ERR_PERMISSION) {
-        doctor_error(d, "database.schema", &e);
-        return;
-    }
-    doctor_report(d, FINDING_FAIL, "database.schema", "%s", e.text);
+    if (e.kind != ERR_CONFIG && e.kind != ERR_PERMISSION)
+        return doctor_error(d, "database.schema", &e);
     if (e.kind == ERR_PERMISSION)
-        doctor_remedy(d, "let '%s' be the owner of the schema postdate, or a member of that role", s.user);
+        doctor_fail(d, "database.schema",
+                    "%s" REMEDY "let '%s' be the owner of the schema postdate, or a member of that role",
+                    e.text, s.user);
     else if (!s.has_schema && !s.may_create_schema)
-        doctor_remedy(d,
-                      "as the database's owner: grant create on database … to \"%s\"; then: postdate migrate",
-                      s.user);
+        doctor_fail(d, "database.schema",
+                    "%s" REMEDY
+                    "as the database's owner: grant create on database … to \"%s\"; then: postdate migrate",
+                    e.text, s.user);
     else
-        doctor_remedy(d, "%s", migrate_remedy(d->pg));
-}
-
-void doctor_check_rights(struct doctor *d)
-{
-    ask(d, "database.rights", HEALTH_RIGHTS);
-}
-
-void doctor_check_roles(struct doctor *d)
-{
-    ask(d, "database.roles", HEALTH_ROLES);
-}
-
-void doctor_check_zones(struct doctor *d)
-{
-    ask(d, "database.zones", HEALTH_ZONES);
-}
-
-void doctor_check_partitions(struct doctor *d)
-{
-    ask(d, "database.partitions", HEALTH_PARTITIONS);
+        doctor_fail(d, "database.schema", "%s" REMEDY "%s", e.text, migrate_remedy(d->pg));
 }
 
 /* The locks of the moment, and whether there are enough of them. */
@@ -186,36 +151,35 @@ void doctor_check_locks(struct doctor *d)
     struct locked_days locked;
     struct err e;
     char date[PARTITION_DATE_SIZE];
-    if (health_locks(d->pg, &l, &e) != 0 || locked_days_read(d->pg, &locked, &e) != 0) {
-        doctor_error(d, "database.locks", &e);
-        return;
-    }
+    if (health_locks(d->pg, &l, &e) != 0 || locked_days_read(d->pg, &locked, &e) != 0)
+        return doctor_error(d, "database.locks", &e);
     if (locked.all || locked.count > 0) {
-        doctor_report(d, FINDING_WARN, "database.locks",
-                      "%s locked by %s: messages due then wait, all others are delivered",
-                      locked.all ? "postdate.message is" : partition_date(&locked.day[0], date), locked.who);
-        doctor_remedy(d, "let it end; or: select pg_terminate_backend(PID)");
+        doctor_warn(d, "database.locks",
+                    "%s locked by %s: messages due then wait, all others are delivered" REMEDY
+                    "let it end; or: select pg_terminate_backend(PID)",
+                    locked.all ? "postdate.message is" : partition_date(&locked.day[0], date), locked.who);
         return;
     }
     int64_t all = l.per_transaction * l.transactions;
-    if (all >= LOCK_READERS * l.all_days) {
-        doctor_report(d, FINDING_OK, "database.locks",
-                      "%" PRId64 ", of which a query of all days takes %" PRId64, all, l.all_days);
-        return;
-    }
-    doctor_report(d, FINDING_WARN, "database.locks",
-                  "there are %" PRId64 ", and a query of postdate.messages takes %" PRId64
-                  " of them: few can run at the same time",
-                  all, l.all_days);
-    doctor_remedy(d,
-                  "alter system set max_locks_per_transaction = %" PRId64
-                  ", and restart the server; or ask by id; or lower delivery.max_delay",
-                  (2 * LOCK_READERS * l.all_days / l.transactions + 63) / 64 * 64);
+    if (all >= LOCK_READERS * l.all_days)
+        return doctor_ok(d, "database.locks", "%" PRId64 ", of which a query of all days takes %" PRId64, all,
+                         l.all_days);
+    doctor_warn(d, "database.locks",
+                "there are %" PRId64 ", and a query of postdate.messages takes %" PRId64
+                " of them: few can run at the same time" REMEDY
+                "alter system set max_locks_per_transaction = %" PRId64
+                ", and restart the server; or ask by id; or lower delivery.max_delay",
+                all, l.all_days, (2 * LOCK_READERS * l.all_days / l.transactions + 63) / 64 * 64);
 }
 
-void doctor_check_transactions(struct doctor *d)
+enum finding doctor_judge_skew(int64_t off_ms, const char **remedy)
 {
-    ask(d, "database.transactions", HEALTH_OPEN);
+    *remedy = off_ms > DOCTOR_SKEW_WARN_MS
+                  ? "switch on time synchronisation on both machines (timedatectl set-ntp true)"
+                  : "";
+    return off_ms > DOCTOR_SKEW_FAIL_MS   ? FINDING_FAIL
+           : off_ms > DOCTOR_SKEW_WARN_MS ? FINDING_WARN
+                                          : FINDING_OK;
 }
 
 void doctor_check_clock(struct doctor *d)
@@ -224,10 +188,8 @@ void doctor_check_clock(struct doctor *d)
     int64_t best_ms = INT64_MAX;
     for (int i = 0; i < 3; i++) { /* the quickest answer tells most */
         int64_t database_us, asked_ms = clock_wall_ms();
-        if (store_clock(d->pg, &database_us, &e) != 0) {
-            doctor_error(d, "clock.database", &e);
-            return;
-        }
+        if (store_clock(d->pg, &database_us, &e) != 0)
+            return doctor_error(d, "clock.database", &e);
         int64_t answered_ms = clock_wall_ms();
         if (answered_ms - asked_ms < best_ms) {
             best_ms = answered_ms - asked_ms;
@@ -235,16 +197,14 @@ void doctor_check_clock(struct doctor *d)
         }
     }
     d->has_clock = true;
+    const char *remedy;
     int64_t off_ms = llabs(d->clock_ahead_ms);
-    enum finding f = off_ms > DOCTOR_SKEW_FAIL_MS   ? FINDING_FAIL
-                     : off_ms > DOCTOR_SKEW_WARN_MS ? FINDING_WARN
-                                                    : FINDING_OK;
-    doctor_report(d, f, "clock.database", "this machine is %" PRId64 " ms %s the database%s", off_ms,
-                  d->clock_ahead_ms < 0 ? "behind" : "ahead of",
+    enum finding f = doctor_judge_skew(off_ms, &remedy);
+    doctor_report(d, f, "clock.database", "this machine is %" PRId64 " ms %s the database%s" REMEDY "%s",
+                  off_ms, d->clock_ahead_ms < 0 ? "behind" : "ahead of",
                   f == FINDING_OK
                       ? ""
                       : ": absolute times that are computed here are off by that; delays are not, they "
-                        "go by the database's clock");
-    if (f != FINDING_OK)
-        doctor_remedy(d, "switch on time synchronisation on both machines (timedatectl set-ntp true)");
+                        "go by the database's clock",
+                  remedy);
 }

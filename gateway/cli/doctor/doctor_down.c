@@ -9,21 +9,13 @@
 #define NODES_SIZE 1000
 #define QUEUE_MAX 120 /* bytes of a name that are shown */
 
-static bool is_named(const json_t *nodes, const char *name)
-{
-    bool is = false;
-    for (size_t i = 0; i < json_array_size(nodes); i++)
-        is |= strcmp(json_string_value(json_array_get(nodes, i)), name) == 0;
-    return is;
-}
-
 /* "rabbit@a, rabbit@b": those of the members that are online, or those that are not. */
 static void print_nodes(const json_t *queue, bool online, struct buf *out)
 {
     const json_t *members = json_object_get(queue, "members"), *up = json_object_get(queue, "online");
     for (size_t i = 0; i < json_array_size(members); i++) {
         const char *name = json_string_value(json_array_get(members, i));
-        if (is_named(up, name) == online)
+        if (doctor_has_name(up, name) == online)
             buf_printf(out, "%s%.80s", out->len > 0 ? ", " : "", name);
     }
     buf_put_u8(out, '\0');
@@ -38,35 +30,32 @@ static bool is_alike(const json_t *a, const json_t *b)
 
 static void report_node_down(struct doctor *d, const char *queues, const char *node)
 {
-    doctor_report(d, FINDING_FAIL, "broker.down", "%s on node %s, which does not run", queues, node);
-    doctor_remedy(
-        d,
-        "start RabbitMQ on %s: what is in there is on that node alone. If the node is gone for good: "
-        "rabbitmqctl forget_cluster_node %s; gateways declare the queues again, and deliver from the "
-        "database what RabbitMQ held there",
-        node, node);
+    doctor_fail(d, "broker.down",
+                "%s on node %s, which does not run" REMEDY
+                "start RabbitMQ on %s: what is in there is on that node alone. If the node is gone for good: "
+                "rabbitmqctl forget_cluster_node %s; gateways declare the queues again, and deliver from the "
+                "database what RabbitMQ held there",
+                queues, node, node, node);
 }
 
 static void report_majority(struct doctor *d, const char *queues, const json_t *queue, const char *away)
 {
     size_t members = json_array_size(json_object_get(queue, "members")),
            online = json_array_size(json_object_get(queue, "online"));
-    doctor_report(d, FINDING_FAIL, "broker.down",
-                  "%s: %zu of %zu members of the quorum queue run, and a majority is needed; none on %s",
-                  queues, online, members, away);
-    doctor_remedy(d,
-                  "start RabbitMQ on %s; where it runs, the queue's process has ended: restart that node "
-                  "(rabbitmqctl -n NODE stop_app, then start_app). Messages in the queue wait meanwhile",
-                  away);
+    doctor_fail(d, "broker.down",
+                "%s: %zu of %zu members of the quorum queue run, and a majority is needed; none on %s" REMEDY
+                "start RabbitMQ on %s; where it runs, the queue's process has ended: restart that node "
+                "(rabbitmqctl -n NODE stop_app, then start_app). Messages in the queue wait meanwhile",
+                queues, online, members, away, away);
 }
 
 static void report_process(struct doctor *d, const char *queues, const char *nodes)
 {
-    doctor_report(d, FINDING_FAIL, "broker.down", "%s on %s: its process has ended, or does not get on",
-                  queues, nodes);
-    doctor_remedy(d,
-                  "RabbitMQ's log on that node says why; if it is not busy, restart it (rabbitmqctl -n NODE "
-                  "stop_app, then start_app). rabbitmqctl list_queues may leave such a queue out");
+    doctor_fail(d, "broker.down",
+                "%s on %s: its process has ended, or does not get on" REMEDY
+                "RabbitMQ's log on that node says why; if it is not busy, restart it (rabbitmqctl -n NODE "
+                "stop_app, then start_app). rabbitmqctl list_queues may leave such a queue out",
+                queues, nodes);
 }
 
 /* Queues of the same kind on the same nodes: one finding. */
@@ -98,14 +87,12 @@ static void report_group(struct doctor *d, const json_t *queue, size_t count)
 /* The call is RabbitMQ's own, and a version that was not tried may have changed it. */
 static void report_unknown(struct doctor *d, const json_t *reasons, int ours)
 {
-    doctor_report(
-        d, FINDING_SKIP, "broker.down",
-        "whether %zu of %d queues of Postdate answer is not known: this RabbitMQ cannot be asked so "
-        "(%.60s)",
-        json_array_size(reasons), ours, json_string_value(json_array_get(reasons, 0)));
-    doctor_remedy(d,
-                  "rabbitmq-queues check_if_node_is_quorum_critical, and rabbitmqctl list_queues name state, "
-                  "tell it");
+    doctor_skip(d, "broker.down",
+                "whether %zu of %d queues of Postdate answer is not known: this RabbitMQ cannot be asked so "
+                "(%.60s)" REMEDY
+                "rabbitmq-queues check_if_node_is_quorum_critical, and rabbitmqctl list_queues name state, "
+                "tell it",
+                json_array_size(reasons), ours, json_string_value(json_array_get(reasons, 0)));
 }
 
 void doctor_down_report(struct doctor *d, const json_t *answer)
@@ -127,5 +114,5 @@ void doctor_down_report(struct doctor *d, const json_t *answer)
     if (json_array_size(unknown) > 0)
         report_unknown(d, unknown, ours);
     else if (count == 0)
-        doctor_report(d, FINDING_OK, "broker.down", "all %d queues of Postdate answer", ours);
+        doctor_ok(d, "broker.down", "all %d queues of Postdate answer", ours);
 }

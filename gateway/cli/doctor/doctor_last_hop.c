@@ -1,10 +1,10 @@
 /* The way back from RabbitMQ: does anything come out of the exit queue? RabbitMQ's last hop: its limits, and
  * whether something holds it up. */
+#include "amqp/topology/topology.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"
 #include "core/message/publish_headers.h"
 #include "gateway/cli/doctor/doctor.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
 #include "sql/pipeline/relay.h"
 
 #define STUCK_MS INT64_C(15000) /* a ping comes back within a second or two */
@@ -18,22 +18,20 @@ static void report_silent(struct doctor *d, int number, const struct relay_marks
 {
     char span[40];
     int64_t ping_ms = m->last_hop_ping_ms[number - 1];
-    if (ping_ms == 0) {
-        doctor_report(d, FINDING_WARN, "handover.last_hop",
-                      "no gateway has received a message from %s: may their login declare and read '%s'?",
-                      last_hop_queue(number), broker_names.receipts);
-        return;
-    }
-    doctor_report(d, FINDING_WARN, "handover.last_hop",
-                  "%s has been blocked for %s: target queues refuse its messages, or cannot "
-                  "accept them%s",
-                  last_hop_queue(number), duration_format_human(m->now_ms - ping_ms, span, sizeof span),
-                  m->last_hop_queue == number ? "" : "; later messages go through the other exit queue");
-    doctor_remedy(d,
-                  "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in what is full "
-                  "(max-length), bring back nodes; RabbitMQ tries again every three minutes. Or delete that "
-                  "exit queue: gateways declare it again and deliver what was in it, up to 32 a second time",
-                  d->target.vhost);
+    if (ping_ms == 0)
+        return doctor_warn(
+            d, "handover.last_hop",
+            "no gateway has received a message from %s: may their login declare and read '%s'?",
+            last_hop_queue(number), broker_names.receipts);
+    doctor_warn(d, "handover.last_hop",
+                "%s has been blocked for %s: target queues refuse its messages, or cannot "
+                "accept them%s" REMEDY
+                "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in what is full "
+                "(max-length), bring back nodes; RabbitMQ tries again every three minutes. Or delete that "
+                "exit queue: gateways declare it again and deliver what was in it, up to 32 a second time",
+                last_hop_queue(number), duration_format_human(m->now_ms - ping_ms, span, sizeof span),
+                m->last_hop_queue == number ? "" : "; later messages go through the other exit queue",
+                d->target.vhost);
 }
 
 /* By the pings that the gateways send through its queues. */
@@ -66,15 +64,12 @@ static void check_exit(struct doctor *d, int number, const struct relay_marks *m
     topology_exit_queue(number, name);
     if (inspect_queue(d->broker, name, &q, &e) != 0 || !q.exists || (ping_ms == 0 && q.consumers > 0))
         return; /* broker.exit has told, or it has just begun */
-    doctor_report(d, FINDING_WARN, "handover.exit",
-                  "nothing comes out of the queue '%s': gateways deliver what is in there from the database, "
-                  "after handover.grace",
-                  name);
-    doctor_remedy(
-        d,
-        "rabbitmqctl list_queues -p '%s' name state leader: bring back its nodes. If it stays 'down' "
-        "with all nodes there, rabbitmqctl delete_queue -p '%s' %s: gateways declare it again",
-        d->target.vhost, d->target.vhost, name);
+    doctor_warn(d, "handover.exit",
+                "nothing comes out of the queue '%s': gateways deliver what is in there from the database, "
+                "after handover.grace" REMEDY
+                "rabbitmqctl list_queues -p '%s' name state leader: bring back its nodes. If it stays 'down' "
+                "with all nodes there, rabbitmqctl delete_queue -p '%s' %s: gateways declare it again",
+                name, d->target.vhost, d->target.vhost, name);
 }
 
 uint32_t doctor_exit_consumers(struct doctor *d, int number)
@@ -88,10 +83,8 @@ void doctor_check_last_hop(struct doctor *d)
 {
     struct relay_marks m;
     struct err e;
-    if (!d->has_status) {
-        doctor_report(d, FINDING_SKIP, "handover.last_hop", "the schema could not be read");
-        return;
-    }
+    if (!d->has_status)
+        return doctor_skip(d, "handover.last_hop", "the schema could not be read");
     if (relay_marks(d->pg, &m, &e) != 0) {
         doctor_error(d, "handover.last_hop", &e);
         return;
@@ -101,6 +94,5 @@ void doctor_check_last_hop(struct doctor *d)
     if (d->config->handover.last_hop == LAST_HOP_RABBITMQ || m.last_hop_queue > 0)
         check_pings(d, &m);
     else
-        doctor_report(d, FINDING_OK, "handover.last_hop",
-                      "a gateway delivers the messages that RabbitMQ held");
+        doctor_ok(d, "handover.last_hop", "a gateway delivers the messages that RabbitMQ held");
 }

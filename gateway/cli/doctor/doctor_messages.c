@@ -5,7 +5,6 @@
 #include "core/base/duration.h"
 #include "core/base/names.h"
 #include "gateway/cli/doctor/doctor.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
 #include "sql/admin/migrate.h"
 #include "sql/pipeline/claim.h"
 
@@ -19,13 +18,12 @@
 static void report_gateways(struct doctor *d)
 {
     const int alive = status_alive(&d->status);
-    if (alive > 0) {
-        doctor_report(d, FINDING_OK, "gateways", "%d alive", alive);
-        return;
-    }
-    doctor_report(d, FINDING_WARN, "gateways", "none is ready: nothing that the gateway holds is delivered");
-    doctor_remedy(d, "systemctl start postdated (or start postdated yourself); one that has just started may "
-                     "wait for RabbitMQ, or have ended: its log says so");
+    if (alive > 0)
+        return doctor_ok(d, "gateways", "%d alive", alive);
+    doctor_warn(d, "gateways",
+                "none is ready: nothing that the gateway holds is delivered" REMEDY
+                "systemctl start postdated (or start postdated yourself); one that has just started may "
+                "wait for RabbitMQ, or have ended: its log says so");
 }
 
 static void report_overdue(struct doctor *d)
@@ -33,35 +31,31 @@ static void report_overdue(struct doctor *d)
     const struct status_report *s = &d->status;
     char span[40];
     int64_t late_ms = s->overdue > 0 && s->oldest_overdue_ms >= 0 ? s->now_ms - s->oldest_overdue_ms : 0;
-    if (late_ms < LATE_MS) {
-        doctor_report(d, FINDING_OK, "messages.overdue", "none for more than 10 s");
-        return;
-    }
-    doctor_report(d, FINDING_WARN, "messages.overdue", "%" PRId64 ", the oldest for %s", s->overdue,
-                  duration_format_human(late_ms, span, sizeof span));
-    doctor_remedy(
-        d, "is a gateway running, and is the broker there? If so, the gateways' log says what they wait for");
+    if (late_ms < LATE_MS)
+        return doctor_ok(d, "messages.overdue", "none for more than 10 s");
+    doctor_warn(
+        d, "messages.overdue",
+        "%" PRId64 ", the oldest for %s" REMEDY
+        "is a gateway running, and is the broker there? If so, the gateways' log says what they wait for",
+        s->overdue, duration_format_human(late_ms, span, sizeof span));
 }
 
 static void report_failed(struct doctor *d)
 {
     int64_t failed = d->status.count[MESSAGE_FAILED];
-    if (failed == 0) {
-        doctor_report(d, FINDING_OK, "messages.failed", "none");
-        return;
-    }
-    doctor_report(d, FINDING_WARN, "messages.failed", "%s%" PRId64 " could not be delivered",
-                  d->status.capped[MESSAGE_FAILED] ? "at least " : "", failed);
-    doctor_remedy(d, "postdate list --state failed; postdate show ID has the reason");
+    if (failed == 0)
+        return doctor_ok(d, "messages.failed", "none");
+    doctor_warn(d, "messages.failed",
+                "%s%" PRId64 " could not be delivered" REMEDY
+                "postdate list --state failed; postdate show ID has the reason",
+                d->status.capped[MESSAGE_FAILED] ? "at least " : "", failed);
 }
 
 void doctor_check_messages(struct doctor *d)
 {
     struct err e;
-    if (lookup_status(d->pg, &d->status, &e) != 0) {
-        doctor_error(d, "messages", &e);
-        return;
-    }
+    if (lookup_status(d->pg, &d->status, &e) != 0)
+        return doctor_error(d, "messages", &e);
     d->has_status = true;
     report_gateways(d);
     report_overdue(d);
@@ -79,25 +73,24 @@ static bool check_vhost(struct doctor *d)
         return false;
     }
     if (o.verdict == OWNER_OTHER) {
-        doctor_report(
-            d, FINDING_FAIL, "broker.vhost",
-            "the names '%s*' of vhost '%s' belong to another database of Postdate (%s; this one is %s)",
+        doctor_fail(
+            d, "broker.vhost",
+            "the names '%s*' of vhost '%s' belong to another database of Postdate (%s; this one is %s)" REMEDY
+            "give each database a vhost of its own: rabbitmqctl add_vhost NAME, set_permissions, "
+            "then NAME in amqp.url, or a name of its own: amqp.prefix (a schema that has belonged "
+            "elsewhere: postdate migrate --rebind); if the other database is gone: stop its "
+            "gateways, postdate migrate "
+            "--rebind",
             broker_names.own, d->target.vhost, o.other[0] != '\0' ? o.other : "unknown", identity);
-        doctor_remedy(d,
-                      "give each database a vhost of its own: rabbitmqctl add_vhost NAME, set_permissions, "
-                      "then NAME in amqp.url, or a name of its own: amqp.prefix (a schema that has belonged "
-                      "elsewhere: postdate migrate --rebind); if the other database is gone: stop its "
-                      "gateways, postdate migrate "
-                      "--rebind");
     } else if (o.verdict == OWNER_UNKNOWN) {
-        doctor_report(d, FINDING_WARN, "broker.vhost",
-                      "the vhost cannot record which database it belongs to: %s", o.why);
-        doctor_remedy(d, "let '%s' configure, read and write what begins with %s: docs/security.md",
-                      d->target.user, broker_names.prefix);
+        doctor_warn(d, "broker.vhost",
+                    "the vhost cannot record which database it belongs to: %s" REMEDY
+                    "let '%s' configure, read and write what begins with %s: docs/security.md",
+                    o.why, d->target.user, broker_names.prefix);
     } else {
-        doctor_report(d, FINDING_OK, "broker.vhost", "vhost '%s' %s", d->target.vhost,
-                      o.verdict == OWNER_OURS ? "belongs to this database"
-                                              : "belongs to no database yet: the first gateway decides");
+        doctor_ok(d, "broker.vhost", "vhost '%s' %s", d->target.vhost,
+                  o.verdict == OWNER_OURS ? "belongs to this database"
+                                          : "belongs to no database yet: the first gateway decides");
     }
     return o.verdict == OWNER_OURS;
 }
@@ -105,47 +98,39 @@ static bool check_vhost(struct doctor *d)
 void doctor_check_owner(struct doctor *d)
 {
     const char *cluster = broker_cluster_name(d->broker);
-    if (!d->has_status) {
-        doctor_report(d, FINDING_SKIP, "broker.owner", "the schema could not be read");
-        return;
-    }
+    if (!d->has_status)
+        return doctor_skip(d, "broker.owner", "the schema could not be read");
     bool ours = check_vhost(d);
-    if (d->status.broker[0] == '\0') {
-        doctor_report(d, FINDING_OK, "broker.owner",
-                      "the schema belongs to no broker yet: the first gateway decides");
-        return;
-    }
+    if (d->status.broker[0] == '\0')
+        return doctor_ok(d, "broker.owner", "the schema belongs to no broker yet: the first gateway decides");
     if (strcmp(d->status.vhost, d->target.vhost) == 0 && strcmp(d->status.prefix, broker_names.prefix) == 0 &&
         (ours || cluster[0] == '\0' || strcmp(d->status.broker, cluster) == 0)) {
-        doctor_report(d, FINDING_OK, "broker.owner",
-                      "the schema belongs to cluster '%s', vhost '%s', prefix '%s'", d->status.broker,
-                      d->status.vhost, d->status.prefix);
+        doctor_ok(d, "broker.owner", "the schema belongs to cluster '%s', vhost '%s', prefix '%s'",
+                  d->status.broker, d->status.vhost, d->status.prefix);
         return;
     }
-    doctor_report(d, FINDING_FAIL, "broker.owner",
-                  "the schema belongs to cluster '%s', vhost '%s', prefix '%s'; the configuration leads to "
-                  "'%s', '%s', '%s'",
-                  d->status.broker, d->status.vhost, d->status.prefix, cluster, d->target.vhost,
-                  broker_names.prefix);
-    doctor_remedy(d, "name the right broker in amqp.url, and amqp.prefix, or use another database; if the "
-                     "messages are to go to "
-                     "the new one: postdate migrate --rebind");
+    doctor_fail(d, "broker.owner",
+                "the schema belongs to cluster '%s', vhost '%s', prefix '%s'; the configuration leads to "
+                "'%s', '%s', '%s'" REMEDY
+                "name the right broker in amqp.url, and amqp.prefix, or use another database; if the "
+                "messages are to go to "
+                "the new one: postdate migrate --rebind",
+                d->status.broker, d->status.vhost, d->status.prefix, cluster, d->target.vhost,
+                broker_names.prefix);
 }
 
 /* --- hand-over */
 
 void doctor_check_delays(struct doctor *d)
 {
-    if (!topology_front_needed(d->broker)) {
-        doctor_report(d, FINDING_OK, "broker.delays", "this broker does not look at x-opt-delivery-time");
-        return;
-    }
-    doctor_report(d, FINDING_WARN, "broker.delays",
-                  "RabbitMQ %s itself delays what has the header x-opt-delivery-time in quorum queues; to "
-                  "Postdate such messages come by '%s" TOPOLOGY_TIMED_SUFFIX "', which has one copy, on one "
-                  "node, until they are stored",
-                  broker_version(d->broker), d->config->intake.queue);
-    doctor_remedy(d, "publish with x-postdate-at instead, which is replicated: docs/publish.md");
+    if (!topology_front_needed(d->broker))
+        return doctor_ok(d, "broker.delays", "this broker does not look at x-opt-delivery-time");
+    doctor_warn(d, "broker.delays",
+                "RabbitMQ %s itself delays what has the header x-opt-delivery-time in quorum queues; to "
+                "Postdate such messages come by '%s" TOPOLOGY_TIMED_SUFFIX "', which has one copy, on one "
+                "node, until they are stored" REMEDY
+                "publish with x-postdate-at instead, which is replicated: docs/publish.md",
+                broker_version(d->broker), d->config->intake.queue);
 }
 
 /* From 4.3 on it is CloudAMQP's fork. */
@@ -153,18 +138,18 @@ static void report_plugin(struct doctor *d)
 {
     const char *picked = d->config->handover.transport == TRANSPORT_AUTO ? "auto picks " : "";
     if (broker_version_number(d->broker) >= NO_PLUGIN_SINCE) {
-        doctor_report(
-            d, FINDING_WARN, "handover.transport",
-            "%splugin: on RabbitMQ %s that is CloudAMQP's fork of rabbitmq_delayed_message_exchange, "
-            "which Postdate was not tested with; it keeps one copy of a message, on one node",
-            picked, broker_version(d->broker));
-        doctor_remedy(d, "handover.transport = ttl, or timer");
+        doctor_warn(d, "handover.transport",
+                    "%splugin: on RabbitMQ %s that is CloudAMQP's fork of rabbitmq_delayed_message_exchange, "
+                    "which Postdate was not tested with; it keeps one copy of a message, on one node" REMEDY
+                    "handover.transport = ttl, or timer",
+                    picked, broker_version(d->broker));
         return;
     }
-    doctor_report(d, FINDING_WARN, "handover.transport",
-                  "%splugin: rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3",
-                  picked);
-    doctor_remedy(d, "handover.transport = ttl, or timer; before an upgrade see docs/migrate.md");
+    doctor_warn(
+        d, "handover.transport",
+        "%splugin: rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3" REMEDY
+        "handover.transport = ttl, or timer; before an upgrade see docs/migrate.md",
+        picked);
 }
 
 /* Is the broker's own delay asked for, or what auto picks? Then it is reported, and nobody asks for a plugin.
@@ -178,12 +163,12 @@ static bool check_native(struct doctor *d, const struct broker_options *o)
     int can = transport_probe_native(o, clock_wall_ms() - d->clock_ahead_ms, &e);
     bool fits = d->config->handover.last_hop == LAST_HOP_GATEWAY;
     if (can > 0 && fits)
-        doctor_report(d, FINDING_OK, "handover.transport", "%s; this broker keeps messages back by itself",
-                      t == TRANSPORT_AUTO ? "auto picks native" : "native");
+        doctor_ok(d, "handover.transport", "%s; this broker keeps messages back by itself",
+                  t == TRANSPORT_AUTO ? "auto picks native" : "native");
     else if (t == TRANSPORT_NATIVE) {
-        doctor_report(d, FINDING_FAIL, "handover.transport", "native, but %s",
-                      !fits ? "it does not go with handover.last_hop = broker" : e.text);
-        doctor_remedy(d, "handover.transport = auto, ttl or timer");
+        doctor_fail(d, "handover.transport",
+                    "native, but %s" REMEDY "handover.transport = auto, ttl or timer",
+                    !fits ? "it does not go with handover.last_hop = broker" : e.text);
     }
     return t == TRANSPORT_NATIVE || (can > 0 && fits);
 }
@@ -196,39 +181,36 @@ void doctor_check_transport(struct doctor *d)
     if (check_native(d, &o))
         return;
     d->has_plugin = transport_probe_plugin(&o, &e);
-    if (d->has_plugin < 0) {
-        doctor_error(d, "handover.transport", &e);
-        return;
-    }
+    if (d->has_plugin < 0)
+        return doctor_error(d, "handover.transport", &e);
     if (t == TRANSPORT_PLUGIN && !d->has_plugin) {
-        doctor_report(d, FINDING_FAIL, "handover.transport",
-                      "plugin, but this broker has no x-delayed-message exchanges");
-        doctor_remedy(
-            d, broker_version_number(d->broker) >= NO_PLUGIN_SINCE
-                   ? "handover.transport = ttl, or timer: on RabbitMQ 4.3 and later only CloudAMQP's fork of "
-                     "the plugin runs"
-                   : "handover.transport = ttl, or timer; or rabbitmq-plugins enable "
-                     "rabbitmq_delayed_message_exchange");
+        doctor_fail(
+            d, "handover.transport", "plugin, but this broker has no x-delayed-message exchanges" REMEDY "%s",
+            broker_version_number(d->broker) >= NO_PLUGIN_SINCE
+                ? "handover.transport = ttl, or timer: on RabbitMQ 4.3 and later only CloudAMQP's fork of "
+                  "the plugin runs"
+                : "handover.transport = ttl, or timer; or rabbitmq-plugins enable "
+                  "rabbitmq_delayed_message_exchange");
     } else if (t == TRANSPORT_PLUGIN || (t == TRANSPORT_AUTO && d->has_plugin)) {
         report_plugin(d);
     } else {
-        doctor_report(d, FINDING_OK, "handover.transport", "%s; this broker has %s",
-                      t == TRANSPORT_TIMER ? "timer, the gateway holds all messages"
-                      : t == TRANSPORT_TTL ? "ttl"
-                                           : "auto picks ttl",
-                      d->has_plugin         ? "the delayed-message plugin (auto would pick it)"
-                      : t == TRANSPORT_AUTO ? "no delayed-message plugin"
-                                            : "no delayed-message plugin (auto would pick ttl)");
+        doctor_ok(d, "handover.transport", "%s; this broker has %s",
+                  t == TRANSPORT_TIMER ? "timer, the gateway holds all messages"
+                  : t == TRANSPORT_TTL ? "ttl"
+                                       : "auto picks ttl",
+                  d->has_plugin         ? "the delayed-message plugin (auto would pick it)"
+                  : t == TRANSPORT_AUTO ? "no delayed-message plugin"
+                                        : "no delayed-message plugin (auto would pick ttl)");
     }
 }
 
 static void report_handed_overdue(struct doctor *d, int64_t count)
 {
-    doctor_report(d, FINDING_WARN, "handover.overdue",
-                  "%" PRId64 " handed messages have not come out %" PRId64
-                  " s after their time and a grace of as much",
-                  count, d->config->handover.grace_ms / 1000);
-    doctor_remedy(d, "a running gateway publishes them; if it does not, see its log");
+    doctor_warn(d, "handover.overdue",
+                "%" PRId64 " handed messages have not come out %" PRId64
+                " s after their time and a grace of as much" REMEDY
+                "a running gateway publishes them; if it does not, see its log",
+                count, d->config->handover.grace_ms / 1000);
 }
 
 /* Held by the broker by our books, and by its own: less there means that it lost some. */
@@ -240,28 +222,25 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
         if (!inspect_is_missing(&e))
             doctor_error(d, "handover.messages", &e);
         else if (h->waiting == 0)
-            doctor_report(d, FINDING_OK, "handover.messages",
-                          "none are handed over, and the ladder is not declared");
+            doctor_ok(d, "handover.messages", "none are handed over, and the ladder is not declared");
         else
-            doctor_report(d, FINDING_OK, "handover.messages",
-                          "%" PRId64 " are handed over; the ladder for this "
-                          "window is not complete, so they wait in the plugin or in another ladder",
-                          h->waiting);
+            doctor_ok(d, "handover.messages",
+                      "%" PRId64 " are handed over; the ladder for this "
+                      "window is not complete, so they wait in the plugin or in another ladder",
+                      h->waiting);
         return;
     }
     bool ttl_ladder_only = d->config->handover.transport == TRANSPORT_TTL || d->has_plugin == 0;
     if (ttl_ladder_only && h->waiting > waiting + waiting / 10 + HANDED_SLACK) {
-        doctor_report(d, FINDING_WARN, "handover.messages",
-                      "%" PRId64 " are handed over, but RabbitMQ's queues hold only %" PRId64, h->waiting,
-                      waiting);
-        doctor_remedy(d,
-                      "the missing ones are published by a gateway when they are overdue; look for who "
-                      "purged or deleted queues %s*",
-                      broker_names.ladder);
+        doctor_warn(d, "handover.messages",
+                    "%" PRId64 " are handed over, but RabbitMQ's queues hold only %" PRId64 REMEDY
+                    "the missing ones are published by a gateway when they are overdue; look for who "
+                    "purged or deleted queues %s*",
+                    h->waiting, waiting, broker_names.ladder);
         return;
     }
-    doctor_report(d, FINDING_OK, "handover.messages",
-                  "%" PRId64 " are handed over; the ladder's queues hold %" PRId64, h->waiting, waiting);
+    doctor_ok(d, "handover.messages", "%" PRId64 " are handed over; the ladder's queues hold %" PRId64,
+              h->waiting, waiting);
 }
 
 void doctor_check_handed(struct doctor *d)
@@ -269,19 +248,17 @@ void doctor_check_handed(struct doctor *d)
     struct health_handed h;
     struct err e;
     const struct config *c = d->config;
-    if (health_handed(d->pg, 2 * c->handover.grace_ms, c->handover.max_messages + 1, &h, &e) != 0) {
-        doctor_error(d, "handover.messages", &e);
-        return;
-    }
+    if (health_handed(d->pg, 2 * c->handover.grace_ms, c->handover.max_messages + 1, &h, &e) != 0)
+        return doctor_error(d, "handover.messages", &e);
     compare_ladder(d, &h);
     if (h.overdue > 0)
         report_handed_overdue(d, h.overdue);
     if (c->handover.transport != TRANSPORT_TIMER && c->handover.feeder == FEEDER_CRON) {
         int64_t fed_ms;
         if (claim_fed_until(d->pg, &fed_ms, &e) == 0 && (!d->has_status || fed_ms < d->status.now_ms)) {
-            doctor_report(d, FINDING_WARN, "handover.feeder",
-                          "handover.feeder is cron, and the window has ended: nothing is handed over");
-            doctor_remedy(d, "postdate feed, and see whether cron runs it (packaging/crontab.example)");
+            doctor_warn(d, "handover.feeder",
+                        "handover.feeder is cron, and the window has ended: nothing is handed over" REMEDY
+                        "postdate feed, and see whether cron runs it (packaging/crontab.example)");
         }
     }
 }

@@ -2,7 +2,7 @@
 #include "amqp/inspect/policy_probe.h"
 
 #include "core/base/clock.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "gateway/cli/doctor/doctor.h"
 
 #define LOOK_MS 1000
 #define ANSWER_MS 5000
@@ -32,10 +32,11 @@ static void report_waiting(struct doctor *d, struct broker *b)
     int rc = watch_policies(b, &p, &e);
     if (policy_found(&p.finding, d->config->handover.last_hop == LAST_HOP_RABBITMQ,
                      d->config->handover.transport == TRANSPORT_NATIVE)) {
-        doctor_report(d, FINDING_WARN, "handover.policies",
-                      "a policy changes RabbitMQ's waiting: %s; the gateway itself waits while it does",
-                      policy_describe(&p.finding, what, sizeof what));
-        doctor_remedy(d, "%s", policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
+        doctor_warn(d, "handover.policies",
+                    "a policy changes RabbitMQ's waiting: %s; the gateway itself waits while it does" REMEDY
+                    "%s",
+                    policy_describe(&p.finding, what, sizeof what),
+                    policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
     } else if (rc != 0) {
         doctor_error(d, "handover.policies", &e);
     } else {
@@ -54,11 +55,11 @@ static int report_overflow(struct doctor *d, struct broker *b, struct err *e)
         return -1;
     if (!drops)
         return 0;
-    doctor_report(
-        d, FINDING_FAIL, "broker.overflow",
-        "a policy sets overflow on quorum queues: with a max-length they drop accepted messages, '%s' too",
-        d->config->intake.queue);
-    doctor_remedy(d, "%s", policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
+    doctor_fail(d, "broker.overflow",
+                "a policy sets overflow on quorum queues: with a max-length they drop accepted messages, "
+                "'%s' too" REMEDY "%s",
+                d->config->intake.queue,
+                policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
     return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #define TEXT_MAX 2000
 
@@ -11,68 +12,66 @@ static const char *const words[] = {"ok", "warn", "FAIL", "skip"};
 static const enum cli_color colors[] = {CLI_GREEN, CLI_YELLOW, CLI_RED, CLI_PLAIN};
 
 /* Names come from servers and files. What programs print has line ends. */
-static void make_shown(char *text, char out[TEXT_MAX])
+static const char *make_shown(char *text, char out[TEXT_MAX])
 {
-    for (char *c = text; *c != '\0'; c++) {
-        if (*c == '\n' || *c == '\r' || *c == '\t')
-            *c = ' ';
-    }
-    text_words(bytes_of_str(text), out, TEXT_MAX);
+    for (char *c = text; (c = strpbrk(c, "\n\r\t")) != NULL;)
+        *c = ' ';
+    return text_words(bytes_of_str(text), out, TEXT_MAX);
+}
+
+static void print_finding(enum finding status, const char *check, const char *detail, const char *remedy)
+{
+    printf("%s%-4s%s  %-22s  %s\n", cli_color(colors[status]), words[status], cli_color(CLI_PLAIN), check,
+           detail);
+    if (remedy != NULL)
+        printf("      -> %s\n", remedy);
+    fflush(stdout);
 }
 
 void doctor_report(struct doctor *d, enum finding status, const char *check, const char *fmt, ...)
 {
-    char text[TEXT_MAX], shown[TEXT_MAX];
+    char text[2 * TEXT_MAX], detail[TEXT_MAX], how[TEXT_MAX];
+    const char *remedy = NULL;
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    make_shown(text, shown);
+    char *mark = strstr(text, REMEDY);
+    if (mark != NULL) {
+        *mark = '\0';
+        remedy = mark[1] != '\0' ? make_shown(mark + 1, how) : NULL;
+    }
+    make_shown(text, detail);
     d->failed += status == FINDING_FAIL;
-    if (d->array == NULL) {
-        printf("%s%-4s%s  %-22s  %s\n", cli_color(colors[status]), words[status], cli_color(CLI_PLAIN), check,
-               shown);
-        fflush(stdout);
-        return;
-    }
-    json_t *o = json_object();
-    json_object_set_new(o, "check", json_string(check));
-    json_object_set_new(o, "status", json_string(status == FINDING_FAIL ? "fail" : words[status]));
-    json_object_set_new(o, "detail", json_string(shown));
-    json_object_set_new(o, "remedy", json_null());
-    json_array_append_new(d->array, o);
-}
-
-void doctor_remedy(struct doctor *d, const char *fmt, ...)
-{
-    char text[TEXT_MAX], shown[TEXT_MAX];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    make_shown(text, shown);
-    if (d->array == NULL) {
-        printf("      -> %s\n", shown);
-        fflush(stdout);
-        return;
-    }
-    size_t n = json_array_size(d->array);
-    if (n > 0)
-        json_object_set_new(json_array_get(d->array, n - 1), "remedy", json_string(shown));
+    if (d->array == NULL)
+        print_finding(status, check, detail, remedy);
+    else
+        json_array_append_new(d->array, json_pack("{s:s, s:s, s:s, s:s?}", "check", check, "status",
+                                                  status == FINDING_FAIL ? "fail" : words[status], "detail",
+                                                  detail, "remedy", remedy));
 }
 
 void doctor_error(struct doctor *d, const char *check, const struct err *e)
 {
-    if (e->kind == ERR_BUSY) {
-        doctor_report(d, FINDING_SKIP, check, "could not be checked: %s", e->text);
-        doctor_remedy(d, "run `postdate doctor` again when the server is less busy");
-        return;
-    }
-    doctor_report(d, FINDING_FAIL, check, "%s", e->text);
-    doctor_remedy(d, e->kind == ERR_AWAY ? "see whether the server runs, and its log"
-                     : e->kind == ERR_NOT_FOUND
-                         ? "start the node that the text names; if it runs, restart it: the process of the "
-                           "queue has ended there"
-                     : e->kind == ERR_PERMISSION ? "give the login the right that the text names"
-                                                 : "see the text, and the server's log");
+    if (e->kind == ERR_BUSY)
+        doctor_skip(d, check,
+                    "could not be checked: %s" REMEDY
+                    "run `postdate doctor` again when the server is less busy",
+                    e->text);
+    else
+        doctor_fail(d, check, "%s" REMEDY "%s", e->text,
+                    e->kind == ERR_AWAY ? "see whether the server runs, and its log"
+                    : e->kind == ERR_NOT_FOUND
+                        ? "start the node that the text names; if it runs, restart it: the process of the "
+                          "queue has ended there"
+                    : e->kind == ERR_PERMISSION ? "give the login the right that the text names"
+                                                : "see the text, and the server's log");
+}
+
+bool doctor_has_name(const json_t *names, const char *name)
+{
+    bool has = false;
+    for (size_t i = 0; i < json_array_size(names); i++)
+        has |= strcmp(json_string_value(json_array_get(names, i)), name) == 0;
+    return has;
 }

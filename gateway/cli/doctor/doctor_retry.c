@@ -1,6 +1,7 @@
 /* Queues that dead-letter to postdate.retry. */
 #include "core/base/names.h"
 #include "gateway/cli/doctor/doctor_admin.h"
+#include "gateway/cli/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +14,7 @@ struct tally {
 
 static bool has_text(const json_t *queue, const char *name, const char *text)
 {
-    const char *value = json_string_value(json_object_get(queue, name));
-    return value != NULL && strcmp(value, text) == 0;
+    return strcmp(text_of(queue, name), text) == 0;
 }
 
 static void add(struct tally *t, const json_t *queue, bool fits)
@@ -39,23 +39,19 @@ static void report_losses(struct doctor *d, const struct tally *classic, const s
 {
     char more[32];
     if (unsure->count > 0) {
-        doctor_report(
-            d, FINDING_WARN, "retries.at_most_once",
-            "queue '%s'%s dead-letters to '%s' at most once: what is refused while RabbitMQ crashes "
-            "may be lost",
-            unsure->first, print_more(unsure, more), broker_names.retry);
-        doctor_remedy(d,
-                      "set dead-letter-strategy to at-least-once and overflow to reject-publish: `postdate "
-                      "retry-policy show '%s'` prints the command",
-                      unsure->first);
+        doctor_warn(d, "retries.at_most_once",
+                    "queue '%s'%s dead-letters to '%s' at most once: what is refused while RabbitMQ crashes "
+                    "may be lost" REMEDY
+                    "set dead-letter-strategy to at-least-once and overflow to reject-publish: `postdate "
+                    "retry-policy show '%s'` prints the command",
+                    unsure->first, print_more(unsure, more), broker_names.retry, unsure->first);
     }
     if (classic->count > 0) {
-        doctor_report(
-            d, FINDING_WARN, "retries.at_most_once",
-            "queue '%s'%s is no quorum queue, so it dead-letters at most once: what is refused while "
-            "RabbitMQ crashes may be lost",
-            classic->first, print_more(classic, more));
-        doctor_remedy(d, "use quorum queues where no message may be lost: docs/retries.md");
+        doctor_warn(d, "retries.at_most_once",
+                    "queue '%s'%s is no quorum queue, so it dead-letters at most once: what is refused while "
+                    "RabbitMQ crashes may be lost" REMEDY
+                    "use quorum queues where no message may be lost: docs/retries.md",
+                    classic->first, print_more(classic, more));
     }
 }
 
@@ -64,13 +60,11 @@ static void report_rights(struct doctor *d, const struct tally *closed)
     char more[32];
     if (closed->count == 0)
         return;
-    doctor_report(d, FINDING_FAIL, "retries.rights",
-                  "'%s' may not write to queue '%s'%s: what is refused there cannot go back", d->target.user,
-                  closed->first, print_more(closed, more));
-    doctor_remedy(
-        d,
+    doctor_fail(
+        d, "retries.rights",
+        "'%s' may not write to queue '%s'%s: what is refused there cannot go back" REMEDY
         "add the names of these queues to the pattern for write: rabbitmqctl set_permissions -p '%s' '%s' …",
-        d->target.vhost, d->target.user);
+        d->target.user, closed->first, print_more(closed, more), d->target.vhost, d->target.user);
 }
 
 /* What is given back with requeue comes to Postdate at the queue's limit of deliveries, if at all: from 4.3
@@ -113,9 +107,9 @@ static void report_uncounted(struct doctor *d, const json_t *answer, size_t look
 {
     json_int_t all = json_integer_value(json_object_get(answer, "retry_queues"));
     if (all > (json_int_t)looked)
-        doctor_report(d, FINDING_WARN, "retries.queues",
-                      "there are %" JSON_INTEGER_FORMAT " queues, of which the first %zu were looked at", all,
-                      looked);
+        doctor_warn(d, "retries.queues",
+                    "there are %" JSON_INTEGER_FORMAT " queues, of which the first %zu were looked at", all,
+                    looked);
 }
 
 void doctor_retry_report(struct doctor *d, const json_t *answer)
@@ -136,8 +130,8 @@ void doctor_retry_report(struct doctor *d, const json_t *answer)
     report_losses(d, &classic, &unsure);
     report_rights(d, &closed);
     if (all.count > 0 && classic.count + unsure.count + closed.count == 0)
-        doctor_report(d, FINDING_OK, "retries.queues", "%d hand%s over what %s consumers refuse", all.count,
-                      all.count == 1 ? "s" : "", all.count == 1 ? "its" : "their");
+        doctor_ok(d, "retries.queues", "%d hand%s over what %s consumers refuse", all.count,
+                  all.count == 1 ? "s" : "", all.count == 1 ? "its" : "their");
     report_traps(d, &traps);
     report_native(d, &native);
     report_uncounted(d, answer, json_array_size(queues));

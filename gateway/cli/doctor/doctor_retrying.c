@@ -10,6 +10,7 @@
 #define GROUPS_MAX 5
 #define LOOK_AT 200 /* messages */
 #define BUDGET_MS 2000
+#define REMEDY_SIZE 800
 
 /* Messages to one address that are refused for one reason. */
 struct group {
@@ -46,38 +47,39 @@ static bool add_record(void *ctx, const struct message_record *r)
     return true;
 }
 
-static void advise(struct doctor *d, const struct group *g)
+static const char *advise(const struct doctor *d, const struct group *g, char out[REMEDY_SIZE])
 {
-    static const char then[] = "they are tried again by themselves; postdate list --retrying has each";
-    const char *exchange = *g->exchange != '\0' ? g->exchange : "amq.default";
+    const char *exchange = *g->exchange != '\0' ? g->exchange : "amq.default", *user = d->target.user;
     if (strstr(g->reason, "ACCESS_REFUSED") != NULL)
-        doctor_remedy(d,
-                      "let '%s' write to exchange '%s': add its name to the second pattern, which "
-                      "rabbitmqctl list_user_permissions %s shows, with rabbitmqctl set_permissions; %s",
-                      d->target.user, exchange, d->target.user, then);
+        snprintf(out, REMEDY_SIZE,
+                 "let '%s' write to exchange '%s': add its name to the second pattern, which "
+                 "rabbitmqctl list_user_permissions %s shows, with rabbitmqctl set_permissions",
+                 user, exchange, user);
     else if (strstr(g->reason, "NO_ROUTE") != NULL && *g->queue != '\0')
-        doctor_remedy(d, "declare queue '%s' again, or cancel them; %s", g->queue, then);
+        snprintf(out, REMEDY_SIZE, "declare queue '%s' again, or cancel them", g->queue);
     else if (strstr(g->reason, "NO_ROUTE") != NULL)
-        doctor_remedy(d, "bind a queue to exchange '%s' with a key that matches '%s'; %s", exchange, g->key,
-                      then);
+        snprintf(out, REMEDY_SIZE, "bind a queue to exchange '%s' with a key that matches '%s'", exchange,
+                 g->key);
     else if (strstr(g->reason, "NOT_FOUND") != NULL)
-        doctor_remedy(d, "declare exchange '%s'; %s", exchange, then);
+        snprintf(out, REMEDY_SIZE, "declare exchange '%s'", exchange);
     else if (strstr(g->reason, "nack") != NULL)
-        doctor_remedy(d, "make room in the queues there: consume, or raise max-length; %s", then);
+        return "make room in the queues there: consume, or raise max-length";
     else
-        doctor_remedy(d, "put right what the reason names; %s", then);
+        return "put right what the reason names";
+    return out;
 }
 
 static void report_group(struct doctor *d, const struct group *g)
 {
-    char address[300];
+    char address[300], remedy[REMEDY_SIZE];
     if (*g->queue != '\0')
         snprintf(address, sizeof address, "queue '%s'", g->queue);
     else
         snprintf(address, sizeof address, "exchange '%s', routing key '%s'", g->exchange, g->key);
-    doctor_report(d, FINDING_WARN, "messages.retrying", "%d refused or in doubt: %s: %s", g->count, address,
-                  g->reason);
-    advise(d, g);
+    doctor_warn(d, "messages.retrying",
+                "%d refused or in doubt: %s: %s" REMEDY
+                "%s; they are tried again by themselves; postdate list --retrying has each",
+                g->count, address, g->reason, advise(d, g, remedy));
 }
 
 void doctor_check_retrying(struct doctor *d)
@@ -89,18 +91,17 @@ void doctor_check_retrying(struct doctor *d)
     int told = 0;
     if (inspect_target(d->config->amqp.url, &d->target, &e) != 0)
         d->target.user[0] = '\0'; /* broker.connection says why */
-    if (lookup_list(d->pg, &filter, &page, add_record, &all, &e) != 0) {
-        doctor_error(d, "messages.retrying", &e);
-        return;
-    }
+    if (lookup_list(d->pg, &filter, &page, add_record, &all, &e) != 0)
+        return doctor_error(d, "messages.retrying", &e);
     for (int i = 0; i < all.count; i++) {
         report_group(d, &all.list[i]);
         told += all.list[i].count;
     }
     if (d->status.retrying > told && (told > 0 || page.given_up)) {
-        doctor_report(d, FINDING_WARN, "messages.retrying", "%" PRId64 " more", d->status.retrying - told);
-        doctor_remedy(d, "postdate list --retrying has each, with its reason");
+        doctor_warn(d, "messages.retrying",
+                    "%" PRId64 " more" REMEDY "postdate list --retrying has each, with its reason",
+                    d->status.retrying - told);
     } else if (told == 0) {
-        doctor_report(d, FINDING_OK, "messages.retrying", "none");
+        doctor_ok(d, "messages.retrying", "none");
     }
 }

@@ -1,7 +1,7 @@
 /* Several intake queues: the plugin that spreads messages over them, and what waits in each. */
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards_hosts.h"
-#include "gateway/cli/doctor/doctor_rabbit.h"
+#include "gateway/cli/doctor/doctor.h"
 #include "sql/admin/shards.h"
 
 #include <inttypes.h>
@@ -16,8 +16,7 @@ static bool check_hosts(struct doctor *d, const struct broker_options *o, const 
     struct err e;
     if (shards_probe_hosts(o, way, NULL, &e) == 0)
         return true;
-    doctor_report(d, FINDING_FAIL, CHECK, "%s", e.text);
-    doctor_remedy(d, "on that node: rabbitmq-plugins enable %s", way->plugin);
+    doctor_fail(d, CHECK, "%s" REMEDY "on that node: rabbitmq-plugins enable %s", e.text, way->plugin);
     return false;
 }
 
@@ -30,9 +29,10 @@ static bool check_plugin(struct doctor *d, const struct shards_way *way)
     if (known < 0) {
         doctor_error(d, CHECK, &e);
     } else if (known == 0) {
-        doctor_report(d, FINDING_FAIL, CHECK,
-                      "RabbitMQ does not know the exchange type %s, which intake.queues needs", way->type);
-        doctor_remedy(d, "on each node: rabbitmq-plugins enable %s", way->plugin);
+        doctor_fail(d, CHECK,
+                    "RabbitMQ does not know the exchange type %s, which intake.queues needs" REMEDY
+                    "on each node: rabbitmq-plugins enable %s",
+                    way->type, way->plugin);
     }
     return known > 0 && check_hosts(d, &o, way);
 }
@@ -47,10 +47,8 @@ static void check_queues(struct doctor *d, const struct shards_record *r)
         struct inspect_queue q;
         struct err e;
         shards_queue_name(d->config->intake.queue, i, name);
-        if (inspect_queue(d->broker, name, &q, &e) != 0) {
-            doctor_error(d, CHECK, &e);
-            return;
-        }
+        if (inspect_queue(d->broker, name, &q, &e) != 0)
+            return doctor_error(d, CHECK, &e);
         missing += !q.exists;
         unread += q.exists && q.consumers == 0 && q.ready > 0;
         if (len < sizeof list)
@@ -58,13 +56,13 @@ static void check_queues(struct doctor *d, const struct shards_record *r)
     }
     bool well = unread == 0 && missing == 0;
     doctor_report(d, well ? FINDING_OK : FINDING_FAIL, CHECK,
-                  "%d intake queues, of which %d get messages, by %s; so many wait in them: %s%s", r->most,
-                  r->queues, r->by, list,
+                  "%d intake queues, of which %d get messages, by %s; so many wait in them: %s%s" REMEDY "%s",
+                  r->most, r->queues, r->by, list,
                   missing > 0  ? "; some are missing"
                   : unread > 0 ? "; nobody reads some of them"
-                               : "");
-    if (!well)
-        doctor_remedy(d, "start a gateway; if one runs, its log says why it does not read or declare them");
+                               : "",
+                  well ? ""
+                       : "start a gateway; if one runs, its log says why it does not read or declare them");
 }
 
 void doctor_check_shards(struct doctor *d)
@@ -73,18 +71,16 @@ void doctor_check_shards(struct doctor *d)
     const char *by = topology_intake_ways[c->intake.queues_by].name;
     struct shards_record r;
     struct err e;
-    if (shards_look(d->pg, "intake", &r, &e) != 0) {
-        doctor_error(d, CHECK, &e);
-        return;
-    }
+    if (shards_look(d->pg, "intake", &r, &e) != 0)
+        return doctor_error(d, CHECK, &e);
     if (c->intake.queues > 1 && !check_plugin(d, &topology_intake_ways[c->intake.queues_by]))
         return;
     if (r.queues != c->intake.queues || (r.queues > 1 && strcmp(r.by, by) != 0)) {
-        doctor_report(d, FINDING_WARN, CHECK,
-                      "intake.queues is %d, by %s, here; the gateway that started last has set %d, by %s, "
-                      "and that counts",
-                      (int)c->intake.queues, by, r.queues, r.by);
-        doctor_remedy(d, "start the gateways with the same intake.queues and intake.queues_by");
+        doctor_warn(d, CHECK,
+                    "intake.queues is %d, by %s, here; the gateway that started last has set %d, by %s, "
+                    "and that counts" REMEDY
+                    "start the gateways with the same intake.queues and intake.queues_by",
+                    (int)c->intake.queues, by, r.queues, r.by);
     }
     if (r.most > 1)
         check_queues(d, &r);

@@ -135,11 +135,9 @@ static int run_plugin(struct cli *cli, void *order)
     struct import_run *run = calloc(1, sizeof *run);
     if (run == NULL)
         return cli_no_memory();
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
     struct err e;
-    FILE *proof = code == 0 && o->proof != NULL ? import_proof_open(o->proof, &e) : NULL;
-    if (code == 0 && o->proof != NULL && proof == NULL)
-        code = cli_fail(&e);
+    FILE *proof = o->proof != NULL ? import_proof_open(o->proof, &e) : NULL;
+    int code = o->proof != NULL && proof == NULL ? cli_fail(&e) : 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     if (code == 0)
@@ -196,6 +194,7 @@ const struct command command_import = {
         "delivered twice. Exit 1: some messages were refused, and stay with the plugin.",
     .options = options,
     .verbs = verbs,
+    .opens = true,
     .choices = "write plugin or verify",
     .order_size = sizeof(struct import_order),
     .initial = &(const struct import_order){.margin_ms = MARGIN_MS, .batch = IMPORT_BATCH_MAX},

@@ -2,7 +2,7 @@
 
 #include "core/base/base64.h"
 #include "core/base/names.h"
-#include "gateway/cli/program.h"
+#include "gateway/cli/rabbitmqctl.h"
 #include "plugin_embedded.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +11,6 @@
 
 #define RUN_MS 300000
 #define OUT_MAX ((size_t)384 * 1024 * 1024) /* a batch, and one message of any size */
-#define WORDS_MAX ((size_t)4096)
-#define PROGRAM_MAX ((size_t)130000)
 #define FIELDS_MAX 8
 
 void import_answer_init(struct import_answer *a)
@@ -20,27 +18,26 @@ void import_answer_init(struct import_answer *a)
     *a = (struct import_answer){0};
     arena_init(&a->arena, OUT_MAX);
     buf_init(&a->out, OUT_MAX);
+    buf_init(&a->entry_list, OUT_MAX);
+    buf_init(&a->survey_list, OUT_MAX);
 }
 
 void import_answer_free(struct import_answer *a)
 {
     arena_free(&a->arena);
     buf_free(&a->out);
-    free(a->entries);
-    free(a->surveys);
+    buf_free(&a->entry_list);
+    buf_free(&a->survey_list);
 }
 
 static void answer_reset(struct import_answer *a)
 {
-    struct import_answer fresh = {.arena = a->arena,
-                                  .out = a->out,
-                                  .entries = a->entries,
-                                  .capacity = a->capacity,
-                                  .surveys = a->surveys,
-                                  .survey_capacity = a->survey_capacity};
-    *a = fresh;
+    *a = (struct import_answer){
+        .arena = a->arena, .out = a->out, .entry_list = a->entry_list, .survey_list = a->survey_list};
     arena_reset(&a->arena);
     buf_reset(&a->out);
+    buf_reset(&a->entry_list);
+    buf_reset(&a->survey_list);
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -55,63 +52,37 @@ bool import_ids_has(const struct import_ids *list, struct message_id id)
 
 /* --- what is asked */
 
-static void put_binary(struct buf *b, const char *name, struct bytes v)
+static void set_flag(struct rabbitmqctl *r, const char *name, bool v)
 {
-    buf_printf(b, "%s = base64:decode(\"", name);
-    base64_encode(v, b);
-    buf_put_str(b, "\"), ");
+    rabbitmqctl_set(r, name, v ? "true" : "false");
 }
 
-static void put_look(struct buf *b, const struct import_call *c)
+/* They have the same names in plugin.erl. */
+static void set_variables(struct rabbitmqctl *r, const struct import_call *c)
 {
-    if (c->look_count == 0) {
-        buf_put_str(b, "Look = none, ");
-        return;
-    }
-    buf_put_str(b, "Look = {base64:decode(\"");
-    base64_encode(bytes_of(c->look, c->look_count * sizeof *c->look), b);
-    buf_printf(b, "\"), %" PRId64 ", %" PRId64 "}, ", c->look_from_ms, c->look_to_ms);
-}
-
-static const char *erlang_bool(bool v)
-{
-    return v ? "true" : "false";
-}
-
-/* What they are bound to in plugin.erl, by the same names. */
-static void put_variables(struct buf *b, const struct import_call *c)
-{
-    char from[40];
-    snprintf(from, sizeof from, c->reading == IMPORT_READ_LOST ? "{lost, %" PRId64 "}" : "%" PRId64,
-             c->from_ms);
-    buf_printf(b, "Owner = <<\"%s\">>, Run = <<\"%s\">>, Begin = %s, Is_dry = %s, Is_end = %s, ", c->owner,
-               c->run, erlang_bool(c->begins), erlang_bool(c->is_dry), erlang_bool(c->ends));
-    buf_printf(b, "Seq = %" PRId64 ", Next_seq = %" PRId64 ", Read = %s, Batch = %" PRId64 ", ", c->seq,
-               c->next_seq, c->reading == IMPORT_READ_NOTHING ? "none" : from, c->batch);
-    buf_printf(b, "Limit = %" PRId64 ", Margin = %" PRId64 ", Bodies = %s, Body_max = %zu, ", c->bytes,
-               c->margin_ms, erlang_bool(c->with_bodies), c->max_body);
-    put_binary(b, "Vhost", bytes_of_str(c->vhost));
-    put_binary(b, "Own", bytes_of_str(broker_names.delayed));
-    put_binary(b, "Take", bytes_of(c->take, c->take_count * sizeof *c->take));
-    put_look(b, c);
-}
-
-/* Debian's rabbitmqctl gives its arguments to a shell, between double quotes: no dollar or backslash may be
- * in them, so plugin.erl is base64. */
-static void put_program(struct buf *b, const struct import_call *c)
-{
-    static const char *const names[] = {"Owner",    "Run",   "Begin", "Is_dry", "Is_end", "Seq",
-                                        "Next_seq", "Read",  "Batch", "Limit",  "Margin", "Bodies",
-                                        "Body_max", "Vhost", "Own",   "Take",   "Look"};
-    put_variables(b, c);
-    buf_put_str(b, "{ok, Tokens, _} = erl_scan:string(binary_to_list(base64:decode(\"");
-    base64_encode(bytes_of_str(plugin_erl), b);
-    buf_put_str(b, "\"))), {ok, Program} = erl_parse:parse_exprs(Tokens), {value, Result, _} = "
-                   "erl_eval:exprs(Program, [");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        buf_printf(b, "%s{'%s', %s}", i > 0 ? ", " : "", names[i], names[i]);
-    buf_put_str(b, "]), Result.");
-    buf_put_u8(b, '\0');
+    rabbitmqctl_set(r, "Owner", "<<\"%s\">>", c->owner);
+    rabbitmqctl_set(r, "Run", "<<\"%s\">>", c->run);
+    set_flag(r, "Begin", c->begins);
+    set_flag(r, "Is_dry", c->is_dry);
+    set_flag(r, "Is_end", c->ends);
+    rabbitmqctl_set(r, "Seq", "%" PRId64, c->seq);
+    rabbitmqctl_set(r, "Next_seq", "%" PRId64, c->next_seq);
+    if (c->reading == IMPORT_READ_NOTHING)
+        rabbitmqctl_set(r, "Read", "none");
+    else
+        rabbitmqctl_set(r, "Read", c->reading == IMPORT_READ_LOST ? "{lost, %" PRId64 "}" : "%" PRId64,
+                        c->from_ms);
+    rabbitmqctl_set(r, "Batch", "%" PRId64, c->batch);
+    rabbitmqctl_set(r, "Limit", "%" PRId64, c->bytes);
+    rabbitmqctl_set(r, "Margin", "%" PRId64, c->margin_ms);
+    set_flag(r, "Bodies", c->with_bodies);
+    rabbitmqctl_set(r, "Body_max", "%zu", c->max_body);
+    rabbitmqctl_set_bytes(r, "Vhost", bytes_of_str(c->vhost));
+    rabbitmqctl_set_bytes(r, "Own", bytes_of_str(broker_names.delayed));
+    rabbitmqctl_set_bytes(r, "Take", bytes_of(c->take, c->take_count * sizeof *c->take));
+    rabbitmqctl_set_bytes(r, "Look", bytes_of(c->look, c->look_count * sizeof *c->look));
+    rabbitmqctl_set(r, "Look_from", "%" PRId64, c->look_from_ms);
+    rabbitmqctl_set(r, "Look_to", "%" PRId64, c->look_to_ms);
 }
 
 /* --- what is answered */
@@ -161,34 +132,26 @@ static bool take_ids(struct import_answer *a, struct bytes word, struct import_i
     return true;
 }
 
-static bool grow(void **list, size_t count, size_t *capacity, size_t size)
+/* One more at the end of a list, without anything in it; NULL: out of memory. */
+static void *put_one(struct buf *list, size_t size)
 {
-    if (count < *capacity)
-        return true;
-    size_t more = *capacity == 0 ? 1024 : *capacity * 2;
-    void *grown = realloc(*list, more * size);
-    if (grown == NULL)
-        return false;
-    *list = grown;
-    *capacity = more;
-    return true;
+    static const uint8_t nothing[sizeof(struct import_entry) + sizeof(struct import_survey)];
+    buf_put(list, nothing, size);
+    return list->failed ? NULL : list->data + list->len - size;
 }
 
 static bool take_entry(struct import_answer *a, const struct line *l)
 {
     struct bytes id, why;
-    void *list = a->entries;
     bool is_known = l->word[0].data[0] == 'M';
-    if (l->count != (is_known ? 8 : 5) || !grow(&list, a->count, &a->capacity, sizeof *a->entries))
+    struct import_entry *m = l->count == (is_known ? 8 : 5) ? put_one(&a->entry_list, sizeof *m) : NULL;
+    if (m == NULL)
         return false;
-    a->entries = list;
-    struct import_entry *m = &a->entries[a->count];
-    *m = (struct import_entry){.due_ms = number_of(l->word[2])};
+    m->due_ms = number_of(l->word[2]);
     if (!take_bytes(&a->arena, l->word[1], &id) || id.len != sizeof m->id ||
         !take_bytes(&a->arena, l->word[3], &m->exchange))
         return false;
     memcpy(&m->id, id.data, sizeof m->id);
-    a->count++;
     if (!is_known) {
         if (!take_bytes(&a->arena, l->word[4], &why))
             return false;
@@ -204,11 +167,9 @@ static bool take_entry(struct import_answer *a, const struct line *l)
 
 static bool take_survey(struct import_answer *a, const struct line *l)
 {
-    void *list = a->surveys;
-    if (l->count != 6 || !grow(&list, a->survey_count, &a->survey_capacity, sizeof *a->surveys))
+    struct import_survey *s = l->count == 6 ? put_one(&a->survey_list, sizeof *s) : NULL;
+    if (s == NULL)
         return false;
-    a->surveys = list;
-    struct import_survey *s = &a->surveys[a->survey_count++];
     *s = (struct import_survey){.hour = number_of(l->word[3]),
                                 .soon = bytes_equal_str(l->word[4], "1"),
                                 .count = number_of(l->word[5])};
@@ -320,39 +281,27 @@ static int answer_fail(const struct import_call *c, const struct import_answer *
                    bytes_printable(bytes_of(a->out.data, shown), first, sizeof first));
 }
 
-static int run_program(const struct import_call *c, const char *program, struct import_answer *a,
-                       struct err *e)
+int import_call_run(const struct import_call *call, struct import_answer *a, struct err *e)
 {
-    struct buf words;
-    const char *const there[] = {"-n", c->node, "eval", program, NULL}, *const here[] = {"eval", program,
-                                                                                         NULL};
-    const struct program p = {.path = program_rabbitmqctl(c->rabbitmqctl),
-                              .arguments = c->node != NULL ? there : here,
-                              .timeout_ms = RUN_MS};
-    buf_init(&words, WORDS_MAX);
-    int code = program_run(&p, &a->out, &words, e);
-    if (code > 0)
-        code = err_set(e, ERR_AWAY, "%.100s: %.300s", p.path, program_rabbitmqctl_reason(&a->out, &words));
-    else if (code == 0 && !read_answer(a))
-        code = answer_fail(c, a, e);
-    if (code == 0 && a->is_down)
-        code = err_set(
+    struct rabbitmqctl r;
+    answer_reset(a);
+    rabbitmqctl_init(&r);
+    r.path = call->rabbitmqctl;
+    r.node = call->node;
+    r.timeout_ms = RUN_MS;
+    set_variables(&r, call);
+    int rc = rabbitmqctl_eval(&r, plugin_erl, &a->out, e);
+    rabbitmqctl_free(&r);
+    if (rc == 0 && !read_answer(a))
+        rc = answer_fail(call, a, e);
+    a->entries = (void *)a->entry_list.data;
+    a->count = a->entry_list.len / sizeof *a->entries;
+    a->surveys = (void *)a->survey_list.data;
+    a->survey_count = a->survey_list.len / sizeof *a->surveys;
+    if (rc == 0 && a->is_down)
+        rc = err_set(
             e, ERR_AWAY,
             "node %s is starting or stopped, or Mnesia does not run there: run this again when it is up",
             a->node);
-    buf_free(&words);
-    return code;
-}
-
-int import_call_run(const struct import_call *call, struct import_answer *a, struct err *e)
-{
-    struct buf program;
-    answer_reset(a);
-    buf_init(&program, PROGRAM_MAX);
-    put_program(&program, call);
-    int rc = program.failed
-                 ? err_set(e, ERR_BUG, "the program for rabbitmqctl has more than %zu bytes", PROGRAM_MAX)
-                 : run_program(call, (const char *)program.data, a, e);
-    buf_free(&program);
     return rc;
 }

@@ -66,7 +66,7 @@ struct import_survey {
 
 struct import_answer {
     struct arena arena;
-    struct buf out;
+    struct buf out, entry_list, survey_list;
     char node[IMPORT_NODE_SIZE];
     char before[IMPORT_RUNS_SIZE]; /* the runs that came to no end on the table as it is now */
     int64_t now_ms;
@@ -77,11 +77,11 @@ struct import_answer {
     bool fenced; /* another run has begun */
     struct import_ids taken, marks, present;
     struct import_entry *entries;
-    size_t count, capacity;
+    size_t count;
     enum import_reading next; /* what is to be read next; from next_ms on */
     int64_t next_ms;
     struct import_survey *surveys;
-    size_t survey_count, survey_capacity;
+    size_t survey_count;
     char nodes[IMPORT_NODES_MAX][IMPORT_NODE_SIZE];
     size_t node_count;
 };

@@ -51,7 +51,8 @@ struct import_run {
     char owner[IMPORT_OWNER_SIZE], run[IMPORT_RUN_SIZE];
     const char *node_asked; /* NULL: the one that rabbitmqctl reaches */
     char node[IMPORT_NODE_SIZE], before[IMPORT_RUNS_SIZE];
-    char vhost[256]; /* the plugin's */
+    char vhost[256];           /* the plugin's */
+    struct import_place place; /* whose rows this run changes, once it has begun */
     struct import_count counts[IMPORT_EXCHANGES_MAX];
     size_t count_count;
     struct import_reason reasons[IMPORT_REASONS_MAX];
@@ -92,8 +93,6 @@ void import_count_print_reasons(const struct import_run *run);
 int import_wake_all(struct import_run *run, struct import_row *rows, size_t count, struct err *e);
 /* What an earlier run has left behind, asleep or taken. `a` is the answer to the call that began this run. */
 int import_resume(struct import_run *run, struct import_answer *a, struct err *e);
-/* Whose rows this run changes. */
-struct import_place import_place_of(const struct import_run *run);
 /* import_drop of this run's. */
 int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count, struct err *e);
 /* The call that this run makes, with all that does not change in it. */

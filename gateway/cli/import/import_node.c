@@ -154,8 +154,7 @@ static int step(struct import_run *run, struct batch *asleep, struct batch *next
     }
     if (next->count == 0)
         return 0;
-    const struct import_place place = import_place_of(run);
-    return import_stage(run->cli->pg, &place, next->rows, next->count, e);
+    return import_stage(run->cli->pg, &run->place, next->rows, next->count, e);
 }
 
 static int end_run(struct import_run *run, struct batch *b, struct err *e)
@@ -228,6 +227,7 @@ static int begin_run(struct import_run *run, struct import_answer *a, FILE *proo
     if (import_call_run(&call, a, e) != 0)
         return -1;
     snprintf(run->node, sizeof run->node, "%s", a->node);
+    run->place = (struct import_place){.node = bytes_of_str(run->node), .run = bytes_of_str(run->run)};
     name_others(run, a);
     if (import_count_survey(run, a, e) != 0 || check_mappings(run, e) != 0)
         return -1;
@@ -235,14 +235,14 @@ static int begin_run(struct import_run *run, struct import_answer *a, FILE *proo
         import_count_print_hours(run, a);
         return 0;
     }
-    const struct import_place place = import_place_of(run);
-    int alone = import_be_alone(run->cli->pg, &place, e);
+    int alone = import_be_alone(run->cli->pg, &run->place, e);
     if (alone <= 0)
         return alone < 0 ? -1 : err_set(e, ERR_BUSY, "another import from node %s is at work", run->node);
     call.is_dry = false;
     if (import_proof_settle(run, proof, e) != 0 || import_call_run(&call, a, e) != 0)
         return -1;
     snprintf(run->before, sizeof run->before, "%s", a->before);
+    run->place.before = bytes_of_str(run->before);
     return import_resume(run, a, e);
 }
 

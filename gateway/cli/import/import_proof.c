@@ -154,8 +154,7 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
 {
     char line[LINE_SIZE];
     struct message_id ids[ROWS];
-    const struct import_place place = import_place_of(run);
-    int any = file != NULL ? import_has_proof(run->cli->pg, place.node, e) : 0;
+    int any = file != NULL ? import_has_proof(run->cli->pg, run->place.node, e) : 0;
     size_t count = 0;
     bool more = any > 0;
     if (any <= 0)
@@ -166,7 +165,7 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
         count += more && read_entry(run, line, &ids[count]);
         if (count < ROWS && more)
             continue;
-        if (import_forget(run->cli->pg, &place, true, ids, count, e) < 0)
+        if (import_forget(run->cli->pg, &run->place, true, ids, count, e) < 0)
             return -1;
         count = 0;
     }
@@ -178,7 +177,6 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
 int import_proof_write(struct import_run *run, FILE *file, struct err *e)
 {
     int64_t stored[IMPORT_EXCHANGES_MAX] = {0};
-    const struct import_place place = import_place_of(run);
     int rc = write_rows(run, file, stored, e);
     if (rc == 0)
         rc = compare_counts(run, stored, e);
@@ -189,7 +187,7 @@ int import_proof_write(struct import_run *run, FILE *file, struct err *e)
     if (rc == 0 && file != NULL && (fflush(file) != 0 || (fsync(fileno(file)) != 0 && errno != EINVAL)))
         rc = err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno));
     run->proof_failed = file != NULL && rc != 0;
-    return rc == 0 && import_forget(run->cli->pg, &place, true, NULL, 0, e) < 0 ? -1 : rc;
+    return rc == 0 && import_forget(run->cli->pg, &run->place, true, NULL, 0, e) < 0 ? -1 : rc;
 }
 
 /* --- verify */
@@ -202,8 +200,9 @@ struct claim {
 
 struct verifying {
     struct cli *cli;
-    struct claim *claims; /* all that the file has, for a message may be in it twice */
-    size_t claim_count, capacity;
+    struct buf claim_list; /* all that the file has, for a message may be in it twice */
+    struct claim *claims;  /* it, once it is read */
+    size_t claim_count;
     struct import_row rows[ROWS];
     size_t count;
     int64_t lines, ended;      /* ended: the last line that says so */
@@ -233,20 +232,6 @@ static int ask_rows(struct verifying *v, struct err *e)
     return n < 0 ? -1 : 0;
 }
 
-static int add_claim(struct verifying *v, const struct claim *claim, struct err *e)
-{
-    if (v->claim_count == v->capacity) {
-        size_t capacity = v->capacity == 0 ? ROWS : v->capacity * 2;
-        struct claim *grown = realloc(v->claims, capacity * sizeof *grown);
-        if (grown == NULL)
-            return err_set(e, ERR_BUG, "out of memory for %zu messages of the proof", v->claim_count);
-        v->claims = grown;
-        v->capacity = capacity;
-    }
-    v->claims[v->claim_count++] = *claim;
-    return 0;
-}
-
 static int take_line(struct verifying *v, const char *text, struct err *e)
 {
     struct claim claim;
@@ -262,7 +247,9 @@ static int take_line(struct verifying *v, const char *text, struct err *e)
         v->claimed += json_integer_value(json_object_get(count, "stored"));
     } else if (message != NULL && due != NULL && message_id_parse(bytes_of_str(message), &claim.id) &&
                timestamp_parse(due, &claim.due_ms, e) == 0) {
-        rc = add_claim(v, &claim, e);
+        buf_put(&v->claim_list, &claim, sizeof claim);
+        if (v->claim_list.failed)
+            rc = err_set(e, ERR_BUG, "out of memory for %zu bytes of the proof", v->claim_list.len);
     } else {
         rc = err_set(e, ERR_REJECT, "line %" PRId64 " is none of the proof of an import", v->lines);
     }
@@ -279,6 +266,8 @@ static int compare_claims(const void *a, const void *b)
 /* What the plugin had again, from a copy of its disk, may have come along twice: it is one message. */
 static int ask_all(struct verifying *v, struct err *e)
 {
+    v->claims = (void *)v->claim_list.data;
+    v->claim_count = v->claim_list.len / sizeof *v->claims;
     if (v->claim_count > 0)
         qsort(v->claims, v->claim_count, sizeof *v->claims, compare_claims);
     for (size_t i = 0; i < v->claim_count; i++) {
@@ -319,7 +308,7 @@ int import_proof_verify(struct cli *cli, const char *path)
     struct err e;
     struct verifying *v = calloc(1, sizeof *v);
     FILE *file = v != NULL ? fopen(path, "re") : NULL;
-    int rc = 0, code;
+    int rc = 0;
     if (v == NULL)
         return cli_no_memory();
     if (file == NULL) {
@@ -328,15 +317,14 @@ int import_proof_verify(struct cli *cli, const char *path)
         return cli_fail(&e);
     }
     v->cli = cli;
-    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) == 0) {
-        while (rc == 0 && fgets(line, sizeof line, file) != NULL)
-            rc = take_line(v, line, &e);
-        if (rc == 0)
-            rc = ask_all(v, &e);
-        code = rc != 0 ? cli_fail(&e) : print_standings(v);
-    }
+    buf_init(&v->claim_list, SIZE_MAX);
+    while (rc == 0 && fgets(line, sizeof line, file) != NULL)
+        rc = take_line(v, line, &e);
+    if (rc == 0)
+        rc = ask_all(v, &e);
+    int code = rc != 0 ? cli_fail(&e) : print_standings(v);
     fclose(file);
-    free(v->claims);
+    buf_free(&v->claim_list);
     free(v);
     return code;
 }

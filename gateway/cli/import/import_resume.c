@@ -30,15 +30,9 @@ struct import_call import_call_of(const struct import_run *run)
     };
 }
 
-struct import_place import_place_of(const struct import_run *run)
-{
-    return (struct import_place){bytes_of_str(run->node), bytes_of_str(run->run), bytes_of_str(run->before)};
-}
-
 int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count, struct err *e)
 {
-    const struct import_place place = import_place_of(run);
-    return count > 0 && import_forget(run->cli->pg, &place, false, ids, count, e) < 0 ? -1 : 0;
+    return count > 0 && import_forget(run->cli->pg, &run->place, false, ids, count, e) < 0 ? -1 : 0;
 }
 
 int import_ask(const struct import_run *run, const struct import_call *call, struct import_answer *a,
@@ -142,12 +136,11 @@ static int resolve(struct import_run *run, struct import_row *rows, size_t count
 
 int import_resume(struct import_run *run, struct import_answer *a, struct err *e)
 {
-    const struct import_place place = import_place_of(run);
     struct import_row *rows = calloc(IMPORT_BATCH_MAX, sizeof *rows);
     if (rows == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     int n, rc = wake_ids(run, a->marks.ids, a->marks.count, e);
-    while (rc == 0 && (n = import_asleep(run->cli->pg, &place, rows, IMPORT_BATCH_MAX, e)) != 0)
+    while (rc == 0 && (n = import_asleep(run->cli->pg, &run->place, rows, IMPORT_BATCH_MAX, e)) != 0)
         rc = n > 0 ? resolve(run, rows, (size_t)n, a, e) : -1;
     free(rows);
     if (rc == 0 && run->found > 0)

@@ -171,9 +171,9 @@ Survey = fun() ->
     Say([Line(["S", Bytes(V), Bytes(N), Number(Hour), case Soon andalso Has_timer of true -> "1"; false -> "0" end, Number(Count)])
          || {{Hour, {resource, V, _, N} = X, Soon}, Count} <- maps:to_list(Counts), Is_named(X)]) end,
 %% Which of these ids the plugin still has.
-Find = fun({Ids, From, To}) ->
-    Wanted = maps:from_list([{X, []} || <<X:16/binary>> <= Ids]),
-    Found = Select([{{delay_entry, {delay_key, '$1', '_'}, '_', '_'}, [{is_integer, '$1'}, {'>=', '$1', From}, {'=<', '$1', To}],
+Find = fun() ->
+    Wanted = maps:from_list([{X, []} || <<X:16/binary>> <= Look]),
+    Found = Select([{{delay_entry, {delay_key, '$1', '_'}, '_', '_'}, [{is_integer, '$1'}, {'>=', '$1', Look_from}, {'=<', '$1', Look_to}],
                      ['$_']}],
         fun(Rows, Acc) -> [Y || Y <- [Id_of(E) || E <- Rows], maps:is_key(Y, Wanted)] ++ Acc end, []),
     Say(Line(["P", Bytes(iolist_to_binary(lists:sort(Found)))])) end,
@@ -212,7 +212,7 @@ case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables)
             gone -> Say("G\n"), false;
             fenced -> Say("F\n"), false
         end,
-        case Look of none -> ok; _ -> Find(Look) end,
+        case Look of <<>> -> ok; _ -> Find() end,
         case Goes_on andalso Read of
             false -> ok;
             none -> ok;

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define LIST_MAX ((size_t)64 * 1024 * 1024)
 #define SHOWN_MAX 1100
 
 struct order {
@@ -19,17 +18,31 @@ struct order {
 };
 static const struct order initial = {{(const uint8_t *)RATE_ANY_KEY, sizeof RATE_ANY_KEY - 1}, 0};
 
-/* The exchange and the routing key that were named; 0 or the exit code. */
-static int take_names(struct cli *cli, const struct order *o, struct rate *out)
+static int check_rate(const struct cli *cli)
 {
-    *out = (struct rate){
+    struct err e;
+    double ignored;
+    return rate_parse(bytes_of_str(cli->words[1]), &ignored, &e) == 0 ? 0 : cli_usage(cli, "set: %s", e.text);
+}
+
+/* The exchange and the routing key that were named. */
+static struct rate named(const struct cli *cli, const struct order *o)
+{
+    return (struct rate){
         .exchange = bytes_of_str(cli->words[0]), .routing_key = o->routing_key, .burst = (int)o->burst};
-    if (out->exchange.len > MESSAGE_NAME_MAX || !bytes_is_text(out->exchange))
+}
+
+static int check(struct cli *cli, void *order)
+{
+    if (cli->word_count == 0)
+        return 0;
+    const struct rate r = named(cli, order);
+    if (r.exchange.len > MESSAGE_NAME_MAX || !bytes_is_text(r.exchange))
         return cli_usage(cli, "%s: give the name of an exchange (allowed: up to %d bytes of UTF-8)",
                          cli->verb->name, MESSAGE_NAME_MAX);
-    if (out->routing_key.len > MESSAGE_NAME_MAX || !bytes_is_text(out->routing_key))
+    if (r.routing_key.len > MESSAGE_NAME_MAX || !bytes_is_text(r.routing_key))
         return cli_usage(cli, "--routing-key: allowed are up to %d bytes of UTF-8", MESSAGE_NAME_MAX);
-    return 0;
+    return cli->word_count == 2 ? check_rate(cli) : 0;
 }
 
 /* "exchange "orders"", and the routing key if there is one */
@@ -45,18 +58,11 @@ static const char *describe(const struct rate *r, char out[SHOWN_MAX])
 
 static int set(struct cli *cli, void *order)
 {
-    struct rate r;
+    struct rate r = named(cli, order);
     struct err e;
     char what[SHOWN_MAX], rate[RATE_TEXT_SIZE];
-    int code = take_names(cli, order, &r);
-    if (code != 0)
-        return code;
-    if (rate_parse(bytes_of_str(cli->words[1]), &r.per_second, &e) != 0)
-        return cli_usage(cli, "set: %s", e.text);
-    if ((code = cli_open(cli, CLI_SCHEMA_CURRENT)) != 0)
-        return code;
     cli_changed(cli, 1);
-    if (rate_set(cli->pg, &r, &e) != 0)
+    if (rate_parse(bytes_of_str(cli->words[1]), &r.per_second, &e) != 0 || rate_set(cli->pg, &r, &e) != 0)
         return cli_fail(&e);
     if (r.per_second > 0)
         cli_say("%s gets at most %s from now on", describe(&r, what), rate_format(r.per_second, rate));
@@ -70,14 +76,9 @@ static int change(struct cli *cli, void *order,
                   int (*run)(struct pg *c, struct bytes exchange, struct bytes routing_key, struct err *e),
                   const char *done)
 {
-    struct rate r;
+    const struct rate r = named(cli, order);
     struct err e;
     char what[SHOWN_MAX];
-    int code = take_names(cli, order, &r);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code != 0)
-        return code;
     cli_changed(cli, 1);
     if (run(cli->pg, r.exchange, r.routing_key, &e) != 0)
         return cli_fail(&e);
@@ -121,79 +122,49 @@ static int list(struct cli *cli, void *order)
     bool json = cli_gave(cli, "json");
     struct rate *rates;
     size_t count = 0;
-    struct arena arena;
     struct err e;
-    int64_t now_ms = 0;
+    int code = 0;
     (void)order;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
-    if (code != 0)
-        return code;
-    arena_init(&arena, LIST_MAX);
-    if (rate_list(cli->pg, &arena, &rates, &count, &e) != 0)
-        code = cli_fail(&e);
-    if (code == 0 && !json)
+    if (rate_list(cli->pg, &cli->arena, &rates, &count, &e) != 0)
+        return cli_fail(&e);
+    if (!json)
         printf("%-10s %7s %-7s %8s %-15s %-24s %s\n", "RATE", "BURST", "STATE", "WAITING", "DRAINED",
                "EXCHANGE", "ROUTING-KEY");
     for (size_t i = 0; i < count && code == 0 && cli_output_error() == 0; i++) {
-        json_auto_t *value = json ? json_rate_value(&rates[i]) : NULL;
         if (json)
-            code = cli_print_json(value, JSON_COMPACT);
+            code = cli_print_json(json_rate_value(&rates[i]), JSON_COMPACT);
         else
-            print_row(&rates[i], now_ms);
+            print_row(&rates[i], cli->now_ms);
     }
-    arena_free(&arena);
     return code;
-}
-
-static void print_time(const char *name, int64_t at_ms, int64_t now_ms, const char *about)
-{
-    char when[CLI_WHEN_SIZE], text[40];
-    printf("%-12s %s%s (%s)", name, about, timestamp_format(at_ms, text, sizeof text),
-           cli_format_when(at_ms, now_ms, when));
 }
 
 static void print_rate(const struct rate *r, int64_t now_ms)
 {
-    char rate[RATE_TEXT_SIZE], shown[SHOWN_MAX];
-    printf("%-12s %s\n", "exchange", show_name(r->exchange, shown));
-    printf("%-12s %s\n", "routing key", show_name(r->routing_key, shown));
+    char rate[RATE_TEXT_SIZE], when[CLI_WHEN_SIZE], at[40], shown[SHOWN_MAX];
+    text_print_name("exchange", r->exchange);
+    text_print_name("routing key", r->routing_key);
     printf("%-12s %s%s\n", "rate", rate_format(r->per_second, rate), r->paused ? " (paused)" : "");
     printf("%-12s %d\n", "burst", r->burst);
     printf("%-12s %" PRId64 "%s\n", "waiting", r->waiting, r->waiting >= RATE_WAITING_MAX ? " or more" : "");
-    if (r->drained_ms >= 0) {
-        print_time("drained", r->drained_ms, now_ms, "about ");
-        putchar('\n');
-    }
-    print_time("changed", r->changed_ms, now_ms, "");
-    printf(" by %s\n", show_name(r->changed_by, shown));
+    if (r->drained_ms >= 0)
+        printf("%-12s about %s (%s)\n", "drained", timestamp_format(r->drained_ms, at, sizeof at),
+               cli_format_when(r->drained_ms, now_ms, when));
+    printf("%-12s %s (%s) by %s\n", "changed", timestamp_format(r->changed_ms, at, sizeof at),
+           cli_format_when(r->changed_ms, now_ms, when), show_name(r->changed_by, shown));
 }
 
 static int show(struct cli *cli, void *order)
 {
-    struct rate names, r;
-    struct arena arena;
+    const struct rate names = named(cli, order);
+    struct rate r;
     struct err e;
-    int64_t now_ms = 0;
-    int code = take_names(cli, order, &names);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
-    if (code != 0)
-        return code;
-    arena_init(&arena, LIST_MAX);
-    if (rate_match(cli->pg, names.exchange, names.routing_key, &arena, &r, &e) != 0) {
-        code = cli_fail(&e);
-    } else if (cli_gave(cli, "json")) {
-        json_auto_t *value = json_rate_value(&r);
-        code = cli_print_json(value, JSON_INDENT(2));
-    } else {
-        print_rate(&r, now_ms);
-    }
-    arena_free(&arena);
-    return code;
+    if (rate_match(cli->pg, names.exchange, names.routing_key, &cli->arena, &r, &e) != 0)
+        return cli_fail(&e);
+    if (cli_gave(cli, "json"))
+        return cli_print_json(json_rate_value(&r), JSON_INDENT(2));
+    print_rate(&r, cli->now_ms);
+    return 0;
 }
 
 #define ALL_BUT_LIST "set, show, pause, resume and remove"
@@ -231,6 +202,8 @@ const struct command command_rate = {
              "EXCHANGE and PATTERN match names, * any run of characters; the longest match counts.",
     .options = options,
     .verbs = verbs,
+    .check = check,
+    .opens = true,
     .choices = "say set, list, show, pause, resume or remove",
     .order_size = sizeof(struct order),
     .initial = &initial,

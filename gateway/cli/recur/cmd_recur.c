@@ -1,22 +1,34 @@
 /* Recurring schedules. What they are is SQL; this makes a JSON object of options and prints JSON answers. */
-#include "core/base/arena.h"
-#include "core/base/base64.h"
 #include "gateway/cli/fields.h"
-#include "gateway/cli/recur/recur_apply.h"
 #include "gateway/cli/recur/recur_print.h"
+#include "gateway/cli/recur/yaml_json.h"
+#include "gateway/json/json_message_internal.h"
 #include "sql/operate/recur.h"
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PAGE 500 /* schedules of a list at a time */
+#define FILE_BYTES_MAX ((size_t)32 * 1024 * 1024)
+#define WHO_SIZE 80
 #define ONE_NAME "give the name of one schedule"
 
 struct order {
     struct cli_fields f;
-    struct recur_apply_options apply;
-    bool history;
+    const char *prefix;
+    bool history, dry_run, json;
+    struct buf converted; /* of apply: the file as JSON, where it is YAML; and what is in it */
+    struct bytes definitions;
 };
+
+static void close_order(void *order)
+{
+    struct order *w = order;
+    buf_free(&w->converted);
+    cli_fields_close(order);
+}
 
 static int take_number(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
@@ -25,41 +37,106 @@ static int take_number(struct cli *cli, const struct cli_option *o, void *at, co
     return code != 0 ? code : json_object_set_new(cli_object_at(at), "n", json_integer(n));
 }
 
-/* The definition of `set` is complete; its body becomes part of it. 0 or the exit code. */
-static int finish_definition(struct cli *cli, struct order *w, struct arena *a)
+static bool begins_as_json(struct bytes text)
+{
+    size_t i = 0;
+    while (i < text.len && strchr(" \t\r\n", text.data[i]) != NULL && text.data[i] != '\0')
+        i++;
+    return i < text.len && text.data[i] == '{';
+}
+
+/* The text of a file as JSON: YAML is turned into it, JSON stays as it is. json is where to put the former.
+ */
+static int read_definitions(struct bytes text, struct buf *json, struct bytes *out, struct err *e)
+{
+    json_error_t where;
+    *out = text;
+    if (!begins_as_json(text)) {
+        if (yaml_to_json(text, json, e) != 0)
+            return -1;
+        *out = buf_bytes(json);
+    }
+    /* Of a number only that it is one: Postgres says of a header's which are too large, and keeps a body. */
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL;
+    json_t *checked = json_loadb((const char *)out->data, out->len, flags, &where);
+    if (checked == NULL)
+        return out->data == text.data ? err_set(e, ERR_REJECT, "line %d: %s", where.line, where.text)
+                                      : err_set(e, ERR_REJECT, "%s", where.text);
+    json_decref(checked);
+    return 0;
+}
+
+static int read_file(struct cli *cli, struct order *w)
+{
+    const char *path = cli->words[0];
+    struct bytes text;
+    struct err e = {0};
+    buf_init(&w->converted, FILE_BYTES_MAX * 4);
+    int code = cli_read_file(path, FILE_BYTES_MAX, "a file of schedules may have", &cli->arena, &text);
+    if (code == 0 && read_definitions(text, &w->converted, &w->definitions, &e) != 0) {
+        err_wrap(&e, "%s", path);
+        code = cli_fail(&e);
+    }
+    return code;
+}
+
+/* The definition is complete; its body becomes part of it. 0 or the exit code. */
+static int check_set(struct cli *cli, struct order *w)
 {
     struct bytes body = bytes_of_str(w->f.body != NULL ? w->f.body : "");
+    if (cli->word_count == 2 && strcmp(cli->words[1], "-") == 0 && w->f.file == NULL)
+        w->f.file = "-";
+    else if (cli->word_count != 1)
+        return cli_usage(cli, "set: " ONE_NAME);
     if (json_object_get(w->f.object, "cron") == NULL || json_object_get(w->f.object, "routing_key") == NULL)
         return cli_usage(cli, "set: give --cron and -k ROUTING_KEY");
     if ((w->f.body != NULL) == (w->f.file != NULL))
         return cli_usage(cli, "set: give one of --body TEXT and --file FILE (- for stdin)");
     int code = cli_load_config(cli);
     if (code == 0 && w->f.file != NULL)
-        code = cli_read_body(w->f.file, (size_t)cli->config.intake.max_body, a, &body);
+        code = cli_read_body(w->f.file, (size_t)cli->config.intake.max_body, &cli->arena, &body);
     if (code != 0)
         return code;
     cli_fields_join(&w->f);
-    if (bytes_is_text(body)) {
-        json_object_set_new(w->f.object, "body", json_stringn((const char *)body.data, body.len));
-    } else {
-        struct buf encoded;
-        buf_init(&encoded, body.len * 2 + 8);
-        base64_encode(body, &encoded);
-        json_object_set_new(w->f.object, "body_base64",
-                            json_stringn((const char *)encoded.data, encoded.len));
-        buf_free(&encoded);
-    }
+    json_body_set(w->f.object, body);
     return 0;
 }
 
+/* Of a schedule that is there, its definition says what else counts. */
+static int check_preview(struct cli *cli)
+{
+    if (cli_gave(cli, "cron") == (cli->word_count == 1))
+        return cli_usage(cli, "preview: give the name of a schedule, or --cron");
+    if (cli->word_count == 1 && cli_gave(cli, "dialect zone dst from"))
+        return cli_usage(cli, "preview: --dialect, --zone, --dst and --from belong to --cron, not to a name");
+    return 0;
+}
+
+static int check(struct cli *cli, void *order)
+{
+    const char *verb = cli->verb->name;
+    return strcmp(verb, "set") == 0       ? check_set(cli, order)
+           : strcmp(verb, "preview") == 0 ? check_preview(cli)
+           : strcmp(verb, "apply") == 0   ? read_file(cli, order)
+                                          : 0;
+}
+
+/* For whom this program acts, as the history says it: "postdate recur (anna)". */
+static const char *name_user(char out[WHO_SIZE])
+{
+    const struct passwd *user = getpwuid(getuid());
+    snprintf(out, WHO_SIZE, "postdate recur (%.50s)", user != NULL ? user->pw_name : "nobody known");
+    return out;
+}
+
 /* *out: the answer, to be released with json_decref. 0 or the exit code. */
-static int ask(struct cli *cli, struct recur_request *q, struct arena *a, json_t **out, char *tag)
+static int ask(struct cli *cli, struct recur_request *q, json_t **out, char *tag)
 {
     struct recur_answer answer;
     struct err e = {0};
-    char who[RECUR_WHO_SIZE];
-    q->via = recur_who(who);
-    if (recur_operate(cli->pg, q, a, &answer, &e) != 0)
+    char who[WHO_SIZE];
+    q->via = name_user(who);
+    if (recur_operate(cli->pg, q, &cli->arena, &answer, &e) != 0)
         return cli_fail(&e);
     if (tag != NULL)
         memcpy(tag, answer.tag, RECUR_TAG_SIZE);
@@ -67,44 +144,43 @@ static int ask(struct cli *cli, struct recur_request *q, struct arena *a, json_t
     return *out != NULL ? 0 : cli_no_memory();
 }
 
-static int list(struct cli *cli, const struct order *w, int64_t now_ms)
+static int list(struct cli *cli, void *order)
 {
+    const struct order *w = order;
     char last[RECUR_TAG_SIZE] = "", argument[RECUR_TAG_SIZE + 64];
     size_t total = 0;
     int code = 0;
     do {
-        struct arena a;
         json_t *page = NULL, *one;
         size_t i;
         snprintf(argument, sizeof argument, "{\"after\":\"%s\",\"limit\":%d}", last, PAGE);
         struct recur_request q = {.operation = RECUR_LIST, .argument = bytes_of_str(argument)};
-        arena_init(&a, (size_t)1 << 30);
-        code = ask(cli, &q, &a, &page, last);
-        arena_free(&a);
-        if (total == 0 && json_array_size(page) > 0 && !w->apply.json)
+        arena_reset(&cli->arena);
+        code = ask(cli, &q, &page, last);
+        if (total == 0 && json_array_size(page) > 0 && !w->json)
             recur_print_heading();
         json_array_foreach(page, i, one)
         {
-            if (w->apply.json)
-                cli_print_json(one, JSON_COMPACT);
+            if (w->json)
+                cli_print_json(json_incref(one), JSON_COMPACT);
             else
-                recur_print_row(one, now_ms);
+                recur_print_row(one, cli->now_ms);
         }
         total += json_array_size(page);
         json_decref(page);
     } while (code == 0 && *last != '\0' && cli_output_error() == 0);
-    if (code == 0 && total == 0 && !w->apply.json)
+    if (code == 0 && total == 0 && !w->json)
         cli_say("there are no schedules");
     return code;
 }
 
 /* Notes in `schedule` the next time in its own zone, as PostgreSQL has it. 0 or the exit code. */
-static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule, struct arena *a)
+static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule)
 {
     struct recur_request q = {
         .operation = RECUR_PREVIEW, .name = name, .argument = bytes_of_str("{\"n\":1}")};
     json_t *times = NULL;
-    int code = ask(cli, &q, a, &times, NULL);
+    int code = ask(cli, &q, &times, NULL);
     const json_t *next = json_array_get(times, 0), *at = json_object_get(schedule, "next_at");
     if (code == 0 && at != NULL && json_equal(json_object_get(next, "at"), at))
         json_object_set(schedule, "next_local", json_object_get(next, "local"));
@@ -112,12 +188,12 @@ static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule, 
     return code;
 }
 
-static int print_answer(const struct order *w, const struct recur_request *q, const json_t *answer,
-                        int64_t now_ms)
+static int print_answer(const struct order *w, const struct recur_request *q, json_t *answer, int64_t now_ms)
 {
     const char *next = json_string_value(json_object_get(answer, "next_at"));
-    if (w->apply.json)
-        return cli_print_json(answer, q->operation == RECUR_PREVIEW ? JSON_COMPACT : JSON_INDENT(2));
+    if (w->json)
+        return cli_print_json(json_incref(answer),
+                              q->operation == RECUR_PREVIEW ? JSON_COMPACT : JSON_INDENT(2));
     switch (q->operation) {
     case RECUR_SHOW:
         recur_print_all(answer, now_ms);
@@ -145,76 +221,72 @@ static int print_answer(const struct order *w, const struct recur_request *q, co
     return 0;
 }
 
-static int perform(struct cli *cli, struct order *w, struct arena *a)
+static int run(struct cli *cli, void *order)
 {
+    struct order *w = order;
     const enum recur_operation operation = (enum recur_operation)cli->verb->kind;
-    struct recur_request q = {.operation = operation};
-    json_t *answer = NULL;
-    int64_t now_ms = 0;
-    int code = operation == RECUR_SET ? finish_definition(cli, w, a) : 0;
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
-    if (code != 0)
-        return code;
-    if (operation == RECUR_LIST)
-        return list(cli, w, now_ms);
-    if (w->history)
-        q.operation = RECUR_HISTORY;
-    if (cli->word_count > 0)
-        q.name = bytes_of_str(cli->words[0]);
+    struct recur_request q = {.operation = w->history ? RECUR_HISTORY : operation};
     char *text = json_dumps(cli_object_at(&w->f.object), JSON_COMPACT);
+    json_t *answer = NULL;
     if (text == NULL)
         return cli_no_memory();
+    if (cli->word_count > 0)
+        q.name = bytes_of_str(cli->words[0]);
     q.argument = bytes_of_str(text);
-    code = ask(cli, &q, a, &answer, NULL);
+    int code = ask(cli, &q, &answer, NULL);
     if (operation != RECUR_SHOW && operation != RECUR_PREVIEW)
         cli_changed(cli, code == 0);
-    if (code == 0 && q.operation == RECUR_SHOW && !w->apply.json)
-        code = add_local_time(cli, q.name, answer, a);
+    if (code == 0 && q.operation == RECUR_SHOW && !w->json)
+        code = add_local_time(cli, q.name, answer);
     if (code == 0)
-        code = print_answer(w, &q, answer, now_ms);
+        code = print_answer(w, &q, answer, cli->now_ms);
     json_decref(answer);
     free(text);
     return code;
 }
 
-static int run(struct cli *cli, void *order)
+static void print_changes(const json_t *changes, const struct order *o)
 {
-    struct arena a;
-    arena_init(&a, (size_t)1 << 30);
-    int code = perform(cli, order, &a);
-    arena_free(&a);
-    return code;
+    int count[3] = {0};
+    size_t i;
+    json_t *one;
+    json_array_foreach(changes, i, one)
+    {
+        const char *change = json_string_value(json_object_get(one, "change"));
+        count[*change == '+' ? 0 : *change == '~' ? 1 : 2]++;
+        printf("%s %s\n", change, json_string_value(json_object_get(one, "name")));
+        recur_print_difference(json_object_get(one, "old"), json_object_get(one, "new"));
+    }
+    if (json_array_size(changes) == 0)
+        cli_say("nothing differs");
+    else
+        cli_say("%d added, %d changed, %d removed%s", count[0], count[1], count[2],
+                o->dry_run ? " (a dry run: nothing was done)" : "");
 }
 
-/* Of a schedule that is there, its definition says what else counts. */
-static int preview(struct cli *cli, void *order)
-{
-    if (cli_gave(cli, "cron") == (cli->word_count == 1))
-        return cli_usage(cli, "preview: give the name of a schedule, or --cron");
-    if (cli->word_count == 1 && cli_gave(cli, "dialect zone dst from"))
-        return cli_usage(cli, "preview: --dialect, --zone, --dst and --from belong to --cron, not to a name");
-    return run(cli, order);
-}
-
-static int set(struct cli *cli, void *order)
-{
-    struct order *w = order;
-    if (cli->word_count == 2 && strcmp(cli->words[1], "-") == 0 && w->f.file == NULL)
-        w->f.file = "-";
-    else if (cli->word_count != 1)
-        return cli_usage(cli, "set: " ONE_NAME);
-    cli->word_count = 1;
-    return run(cli, order);
-}
-
+/* The schedules in the database become those of the file. */
 static int apply(struct cli *cli, void *order)
 {
-    struct order *w = order;
-    w->apply.file = cli->words[0];
-    return recur_apply_file(cli, &w->apply);
+    const struct order *w = order;
+    char who[WHO_SIZE];
+    struct bytes answer;
+    struct err e = {0};
+    const struct recur_apply q = {.schedules = w->definitions,
+                                  .prefix = w->prefix != NULL ? w->prefix : "",
+                                  .via = name_user(who),
+                                  .dry_run = w->dry_run};
+    if (recur_apply(cli->pg, &q, &cli->arena, &answer, &e) != 0)
+        return cli_fail(&e);
+    json_t *changes = json_loadb((const char *)answer.data, answer.len, 0, NULL);
+    if (!w->dry_run)
+        cli_changed(cli, (int64_t)json_array_size(changes));
+    if (changes == NULL)
+        return cli_no_memory();
+    if (w->json)
+        return cli_print_json(changes, JSON_INDENT(2));
+    print_changes(changes, w);
+    json_decref(changes);
+    return 0;
 }
 
 #define FIELD CLI_TAKE(field, order, f.object)
@@ -239,23 +311,23 @@ static const struct cli_option options[] = {
     {"number", "N", "of preview: how many times (default: 10)", take_number,
      .offset = offsetof(struct order, f.object), .letter = 'n', .max = 1000, .of = "preview"},
     {"history", NULL, "of show: who changed what, and when", CLI_TAKE(flag, order, history), .of = "show"},
-    {"prefix", "P", "of apply: only names that begin with this", CLI_TAKE(text, order, apply.prefix),
+    {"prefix", "P", "of apply: only names that begin with this", CLI_TAKE(text, order, prefix),
      .of = "apply"},
-    {"dry-run", NULL, "of apply: only say what differs", CLI_TAKE(flag, order, apply.dry_run), .of = "apply"},
-    {"json", NULL, "of list, show, preview and apply", CLI_TAKE(flag, order, apply.json),
+    {"dry-run", NULL, "of apply: only say what differs", CLI_TAKE(flag, order, dry_run), .of = "apply"},
+    {"json", NULL, "of list, show, preview and apply", CLI_TAKE(flag, order, json),
      .of = "list, show, preview and apply"},
     {0},
 };
 
 static const struct cli_verb verbs[] = {
-    {"set", .run = set, 1, 2, ONE_NAME, RECUR_SET},
-    {"list", .run = run, 0, 0, "it takes no name", RECUR_LIST, .cells = CLI_CELLS_EACH},
+    {"set", .run = run, 1, 2, ONE_NAME, RECUR_SET},
+    {"list", .run = list, 0, 0, "it takes no name", RECUR_LIST, .cells = CLI_CELLS_EACH},
     {"show", .run = run, 1, 1, ONE_NAME, RECUR_SHOW},
     {"pause", .run = run, 1, 1, ONE_NAME, RECUR_PAUSE},
     {"resume", .run = run, 1, 1, ONE_NAME, RECUR_RESUME},
     {"remove", .run = run, 1, 1, ONE_NAME, RECUR_REMOVE},
     {"run", .run = run, 1, 1, ONE_NAME, RECUR_RUN},
-    {"preview", .run = preview, 0, 1, "give the name of a schedule, or --cron", RECUR_PREVIEW},
+    {"preview", .run = run, 0, 1, "give the name of a schedule, or --cron", RECUR_PREVIEW},
     {"apply", .run = apply, 1, 1, "give one file, or - for stdin"},
     {0},
 };
@@ -270,8 +342,10 @@ const struct command command_recur = {
     .summary = "Schedules that recur: set, list, pause, preview them",
     .options = options,
     .verbs = verbs,
+    .check = check,
+    .opens = true,
     .choices = "say set, list, show, pause, resume, remove, run, preview or apply first",
     .order_size = sizeof(struct order),
-    .close = cli_fields_close,
+    .close = close_order,
     .has_content = true,
 };

@@ -2,16 +2,8 @@
 
 #include "core/base/timestamp.h"
 #include "gateway/cli/text.h"
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-static const char *text_of(const json_t *o, const char *field)
-{
-    const char *text = json_string_value(json_object_get(o, field));
-    return text != NULL ? text : "";
-}
 
 /* "in 14 min"; "" where the field is null. */
 static const char *when_of(const json_t *o, const char *field, int64_t now_ms, char out[CLI_WHEN_SIZE])
@@ -61,17 +53,14 @@ void recur_print_row(const json_t *o, int64_t now_ms)
 
 static void print_line(const char *label, const char *text)
 {
-    char shown[1100];
     if (*text != '\0')
-        printf("%-12s %s\n", label, text_show(bytes_of_str(text), TEXT_ANY_WIDTH, shown, sizeof shown));
+        text_print(label, bytes_of_str(text));
 }
 
-static void print_json_line(const char *label, const json_t *value)
+static void print_object(const char *label, json_t *value)
 {
-    char *text = json_object_size(value) > 0 ? json_dumps(value, JSON_COMPACT) : NULL;
-    if (text != NULL)
-        print_line(label, text);
-    free(text);
+    if (json_object_size(value) > 0)
+        text_print_json(label, json_incref(value));
 }
 
 void recur_print_all(const json_t *o, int64_t now_ms)
@@ -82,7 +71,7 @@ void recur_print_all(const json_t *o, int64_t now_ms)
     char when[CLI_WHEN_SIZE], last[120];
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         print_line(fields[i], text_of(o, fields[i]));
-    print_line("exchange", *text_of(o, "exchange") != '\0' ? text_of(o, "exchange") : "\"\"");
+    text_print_name("exchange", bytes_of_str(text_of(o, "exchange")));
     const char *next = next_of(o, now_ms, when);
     bool has_next = *text_of(o, "next_at") != '\0', has_local = *text_of(o, "next_local") != '\0';
     printf("%-12s %s%s%s%s%s%s\n", "next", text_of(o, "next_local"), has_local ? "  " : "",
@@ -91,8 +80,8 @@ void recur_print_all(const json_t *o, int64_t now_ms)
     printf("%-12s %s\n", "last", last_of(o, now_ms, last, sizeof last));
     print_line("last id", text_of(o, "last_id"));
     printf("%-12s %s by %s\n", "changed", when_of(o, "changed_at", now_ms, when), text_of(o, "changed_by"));
-    print_json_line("headers", json_object_get(o, "headers"));
-    print_json_line("properties", json_object_get(o, "properties"));
+    print_object("headers", json_object_get(o, "headers"));
+    print_object("properties", json_object_get(o, "properties"));
     print_line("body", text_of(o, "body"));
     print_line("body_base64", text_of(o, "body_base64"));
 }
@@ -156,11 +145,4 @@ void recur_print_history(const json_t *changes, int64_t now_ms)
                *text_of(one, "id") != '\0' ? ": " : "", text_of(one, "id"));
         recur_print_difference(old, json_object_get(one, "new"));
     }
-}
-
-const char *recur_who(char out[RECUR_WHO_SIZE])
-{
-    const struct passwd *user = getpwuid(getuid());
-    snprintf(out, RECUR_WHO_SIZE, "postdate recur (%.50s)", user != NULL ? user->pw_name : "nobody known");
-    return out;
 }

@@ -17,8 +17,4 @@ void recur_print_history(const json_t *changes, int64_t now_ms);
 /* The next times, an array. */
 void recur_print_times(const json_t *times);
 
-/* For whom this program acts, as the history says it: "postdate recur (anna)". */
-#define RECUR_WHO_SIZE 80
-const char *recur_who(char out[RECUR_WHO_SIZE]);
-
 #endif

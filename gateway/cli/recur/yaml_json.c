@@ -1,5 +1,7 @@
 #include "gateway/cli/recur/yaml_json.h"
 
+#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -39,55 +41,27 @@ static int next_event(struct reader *r, yaml_event_t *event)
                    quotes ? QUOTES_HINT : "");
 }
 
-static void put_string(struct buf *out, struct bytes text)
-{
-    buf_put_str(out, "\"");
-    for (size_t i = 0; i < text.len; i++) {
-        uint8_t c = text.data[i];
-        if (c == '"' || c == '\\')
-            buf_put_u8(out, '\\');
-        if (c < ' ')
-            buf_printf(out, "\\u%04x", c);
-        else
-            buf_put_u8(out, c);
-    }
-    buf_put_str(out, "\"");
-}
-
+/* A text, as JSON has it. */
 static int put_text(struct reader *r, const yaml_event_t *event)
 {
-    struct bytes text = bytes_of(event->data.scalar.value, event->data.scalar.length);
-    if (text.len > 0 && memchr(text.data, '\0', text.len) != NULL)
+    json_auto_t *text = json_stringn((const char *)event->data.scalar.value, event->data.scalar.length);
+    if (memchr(event->data.scalar.value, '\0', event->data.scalar.length) != NULL)
         return refuse_event(r, event, "a text has a zero byte (\\0) in it");
-    put_string(r->out, text);
-    return 0;
+    char *written = json_dumps(text, JSON_ENCODE_ANY);
+    buf_put_str(r->out, written != NULL ? written : "");
+    bool failed = written == NULL;
+    free(written);
+    return failed ? err_set(r->e, ERR_BUG, "out of memory") : 0;
 }
 
-static size_t count_digits(struct bytes text, size_t from)
+/* null, true, a number: plain words that JSON has, too. */
+static bool is_json(struct bytes text)
 {
-    size_t n = from;
-    while (n < text.len && text.data[n] >= '0' && text.data[n] <= '9')
-        n++;
-    return n - from;
-}
-
-/* -1, 0, 1.5, 2e9: as JSON writes them. */
-static bool is_number(struct bytes t)
-{
-    size_t at = t.len > 0 && t.data[0] == '-', digits = count_digits(t, at);
-    if (digits == 0 || (digits > 1 && t.data[at] == '0'))
-        return false;
-    at += digits;
-    if (at < t.len && t.data[at] == '.') {
-        digits = count_digits(t, at + 1);
-        at += digits > 0 ? 1 + digits : 0;
-    }
-    if (at < t.len && (t.data[at] == 'e' || t.data[at] == 'E')) {
-        size_t sign = at + 1 < t.len && (t.data[at + 1] == '-' || t.data[at + 1] == '+');
-        digits = count_digits(t, at + 1 + sign);
-        at += digits > 0 ? 1 + sign + digits : 0;
-    }
-    return at == t.len;
+    json_error_t why;
+    json_auto_t *v =
+        json_loadb((const char *)text.data, text.len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &why);
+    return v != NULL ? !json_is_string(v) && !json_is_array(v) && !json_is_object(v)
+                     : json_error_code(&why) == json_error_numeric_overflow;
 }
 
 static bool has_foreign_tag(const yaml_char_t *tag)
@@ -102,9 +76,9 @@ static int put_scalar(struct reader *r, const yaml_event_t *event)
     bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && event->data.scalar.tag == NULL;
     if (has_foreign_tag(event->data.scalar.tag))
         return refuse_event(r, event, "tags are not understood here");
-    if (plain && (text.len == 0 || bytes_equal_str(text, "~") || bytes_equal_str(text, "null")))
+    if (plain && (text.len == 0 || bytes_equal_str(text, "~")))
         buf_put_str(r->out, "null");
-    else if (plain && (bytes_equal_str(text, "true") || bytes_equal_str(text, "false") || is_number(text)))
+    else if (plain && is_json(text))
         buf_put_bytes(r->out, text);
     else
         return put_text(r, event);

@@ -1,16 +1,105 @@
 /* Messages that consumers refused until no attempt was left. */
 #include "core/base/duration.h"
+#include "core/base/timestamp.h"
 #include "core/message/retry_policy.h"
+#include "gateway/cli/cli.h"
 #include "gateway/cli/command.h"
-#include "gateway/cli/retry/dead_print.h"
+#include "gateway/cli/text.h"
 #include "gateway/json/json_dead.h"
-
+#include "gateway/json/json_message_internal.h"
+#include "sql/operate/dead.h"
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#define SHOW_MAX ((size_t)300 * 1024 * 1024) /* one message, its printed form */
-#define LIST_MAX ((size_t)64 * 1024 * 1024)
+#define WHEN_WIDTH 15 /* "23 h 59 min ago" */
+#define REASON_WIDTH 14
+#define SHOWN_MAX 1100 /* a name of 255 bytes, all of them escaped */
 #define LIMIT_MAX 1000000000
+
+static void print_row(const struct dead_letter_record *r, int64_t now_ms, bool first)
+{
+    char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], queue[SHOWN_MAX];
+    if (first)
+        printf("%-36s %-*s %-*s %s\n", "ID", WHEN_WIDTH, "DIED", REASON_WIDTH, "REASON", "QUEUE");
+    printf("%s %-*s %-*s %s\n", message_id_format(r->id, id), WHEN_WIDTH,
+           cli_format_when(r->died_us / 1000, now_ms, when), REASON_WIDTH, r->reason,
+           text_show(r->queue, TEXT_ANY_WIDTH, queue, sizeof queue));
+}
+
+static void print_group(const struct dead_group *g, int64_t now_ms)
+{
+    char oldest[CLI_WHEN_SIZE], newest[CLI_WHEN_SIZE], reason[SHOWN_MAX], shown[SHOWN_MAX];
+    printf("%7lld %-*s %-*s %-*s", (long long)g->count, WHEN_WIDTH,
+           cli_format_when(g->oldest_ms, now_ms, oldest), WHEN_WIDTH,
+           cli_format_when(g->newest_ms, now_ms, newest), REASON_WIDTH,
+           text_show(g->reason, REASON_WIDTH, reason, sizeof reason));
+    printf(" %s", text_show(g->queue, TEXT_ANY_WIDTH, shown, sizeof shown));
+    printf(" \"%s\"", text_show(g->exchange, TEXT_ANY_WIDTH, shown, sizeof shown));
+    printf(" \"%s\"\n", text_show(g->routing_key, TEXT_ANY_WIDTH, shown, sizeof shown));
+}
+
+static void print_groups(const struct dead_groups *g, int64_t now_ms)
+{
+    if (g->count > 0)
+        printf("%7s %-*s %-*s %-*s %s\n", "COUNT", WHEN_WIDTH, "OLDEST", WHEN_WIDTH, "NEWEST", REASON_WIDTH,
+               "REASON", "QUEUE, EXCHANGE, ROUTING KEY");
+    for (size_t i = 0; i < g->count && cli_output_error() == 0; i++)
+        print_group(&g->groups[i], now_ms);
+}
+
+static void print_state(const struct dead_letter_record *r, int64_t now_ms)
+{
+    char id[MESSAGE_ID_TEXT_SIZE];
+    if (r->state == DEAD_DEAD) {
+        printf("%-12s dead: %s\n", "state", r->reason);
+        text_print_time("died", (r->died_us + 999) / 1000, now_ms);
+        text_print_time("kept until", r->expires_ms, now_ms);
+    } else if (r->state == DEAD_WAITING) {
+        printf("%-12s waiting: goes back to its queue\n", "state");
+        text_print_time("next", r->next_ms, now_ms);
+    } else {
+        printf("%-12s returned: was not refused since\n", "state");
+    }
+    if (r->error.len > 0)
+        text_print("error", r->error);
+    if (r->has_message)
+        printf("%-12s %s\n", "message", message_id_format(r->message, id));
+}
+
+static int print_headers(const struct dead_letter_record *r, struct err *e)
+{
+    struct wire_properties w = {0};
+    if (r->properties.len == 0)
+        return 0;
+    if (wire_properties_read(r->properties, &w, e) != 0)
+        return err_wrap(e, "the stored properties can't be read");
+    text_print_json("properties", json_properties_value(&w));
+    text_print_json("headers", json_table_value(w.headers));
+    return 0;
+}
+
+static int print_whole(const struct dead_letter_record *r, int64_t now_ms, struct err *e)
+{
+    char id[MESSAGE_ID_TEXT_SIZE], when[CLI_WHEN_SIZE], text[40];
+    printf("%-12s %s\n", "id", message_id_format(r->id, id));
+    text_print("queue", r->queue);
+    print_state(r, now_ms);
+    if (r->exchange.len > 0)
+        text_print("exchange", r->exchange);
+    else
+        printf("%-12s \"\" (the default exchange)\n", "exchange");
+    text_print("routing key", r->routing_key);
+    printf("%-12s %d deliveries\n", "failed", r->failed);
+    for (size_t i = 0; i < r->attempt_count; i++)
+        printf("  %s %-*s (%s)\n", timestamp_format(r->attempts[i].at_ms, text, sizeof text), REASON_WIDTH,
+               r->attempts[i].reason, cli_format_when(r->attempts[i].at_ms, now_ms, when));
+    if (r->state != DEAD_DEAD)
+        return 0;
+    int rc = print_headers(r, e);
+    text_print_body(r->body);
+    return rc;
+}
 
 struct order {
     struct dead_filter filter;
@@ -29,17 +118,16 @@ static bool print_record(void *ctx, const struct dead_letter_record *r)
     struct listing *l = ctx;
     l->rows++;
     if (!l->json) {
-        dead_print_row(r, l->now_ms, l->rows == 1);
+        print_row(r, l->now_ms, l->rows == 1);
         return cli_output_error() == 0;
     }
-    json_auto_t *value = json_dead_value(r, JSON_STYLE_NO_BODY, NULL);
-    l->code = cli_print_json(value, JSON_COMPACT);
+    l->code = cli_print_json(json_dead_value(r, JSON_STYLE_NO_BODY, NULL), JSON_COMPACT);
     return l->code == 0 && cli_output_error() == 0;
 }
 
-static int list(struct cli *cli, const struct order *o, int64_t now_ms)
+static int list(struct cli *cli, const struct order *o)
 {
-    struct listing l = {.json = o->json, .now_ms = now_ms};
+    struct listing l = {.json = o->json, .now_ms = cli->now_ms};
     const struct dead_list what = {.filter = &o->filter, .limit = o->limit, .each = print_record, .ctx = &l};
     struct err e;
     int code = 0;
@@ -55,50 +143,29 @@ static int list(struct cli *cli, const struct order *o, int64_t now_ms)
     return code;
 }
 
-static int print_groups_json(const struct dead_groups *g)
-{
-    int code = 0;
-    for (size_t i = 0; i < g->count && code == 0 && cli_output_error() == 0; i++) {
-        json_auto_t *value = json_dead_group_value(&g->groups[i]);
-        code = cli_print_json(value, JSON_COMPACT);
-    }
-    return code;
-}
-
-static int group(struct cli *cli, const struct order *o, int64_t now_ms)
+static int group(struct cli *cli, const struct order *o)
 {
     struct dead_groups g;
-    struct arena arena;
     struct err e;
     int code = 0;
-    arena_init(&arena, LIST_MAX);
-    if (dead_groups(cli->pg, NULL, &o->filter, &arena, &g, &e) != 0)
-        code = cli_fail(&e);
-    else if (o->json)
-        code = print_groups_json(&g);
-    else
-        dead_print_groups(&g, now_ms);
+    if (dead_groups(cli->pg, NULL, &o->filter, &cli->arena, &g, &e) != 0)
+        return cli_fail(&e);
+    if (!o->json)
+        print_groups(&g, cli->now_ms);
+    for (size_t i = 0; o->json && i < g.count && code == 0 && cli_output_error() == 0; i++)
+        code = cli_print_json(json_dead_group_value(&g.groups[i]), JSON_COMPACT);
     if (code == 0 && !g.complete)
         fprintf(stderr, "postdate: there are more: counted are the %d that died last, shown %d groups\n",
                 DEAD_LOOKED_MAX, DEAD_GROUPS_MAX);
     else if (code == 0 && g.count == 0 && !o->json)
         fputs("postdate: no dead letter matches\n", stderr);
-    arena_free(&arena);
     return code;
 }
 
 static int run_list(struct cli *cli, void *order)
 {
     const struct order *o = order;
-    int64_t now_ms = 0;
-    if (o->group && cli_gave(cli, "limit"))
-        return cli_usage(cli, "--limit is for lists, without --group");
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
-    if (code != 0)
-        return code;
-    return o->group ? group(cli, o, now_ms) : list(cli, o, now_ms);
+    return o->group ? group(cli, o) : list(cli, o);
 }
 
 /* Not only ids of ours: a message that came straight from a publisher got one when it was refused. */
@@ -111,37 +178,21 @@ static int parse_id(const struct cli *cli, const char *text, struct message_id *
                      bytes_printable(bytes_of_str(text), shown, sizeof shown));
 }
 
-static int print_whole(const struct dead_letter_record *r, bool json, int64_t now_ms)
-{
-    struct err e = {0};
-    if (!json)
-        return dead_print_whole(r, now_ms, &e) != 0 ? cli_fail(&e) : 0;
-    json_auto_t *value = json_dead_value(r, JSON_STYLE_LINE, &e);
-    return e.kind != ERR_NONE ? cli_fail(&e) : cli_print_json(value, JSON_INDENT(2));
-}
-
 static int run_show(struct cli *cli, void *order)
 {
     const struct order *o = order;
     struct dead_name name = {.queue = o->filter.queue};
     struct dead_letter_record record;
-    struct arena arena;
-    struct err e;
-    int64_t now_ms = 0;
+    struct err e = {0};
     int code = parse_id(cli, cli->words[0], &name.id);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = cli_now(cli, &now_ms);
     if (code != 0)
         return code;
-    arena_init(&arena, SHOW_MAX);
-    if (dead_show(cli->pg, NULL, &name, &arena, &record, &e) != 0)
-        code = cli_fail(&e);
-    else
-        code = print_whole(&record, o->json, now_ms);
-    arena_free(&arena);
-    return code;
+    if (dead_show(cli->pg, NULL, &name, &cli->arena, &record, &e) != 0)
+        return cli_fail(&e);
+    if (!o->json)
+        return print_whole(&record, cli->now_ms, &e) != 0 ? cli_fail(&e) : 0;
+    json_t *value = json_dead_value(&record, JSON_STYLE_LINE, &e);
+    return e.kind != ERR_NONE ? cli_fail(&e) : cli_print_json(value, JSON_INDENT(2));
 }
 
 /* By filters: a count at the end. */
@@ -206,12 +257,14 @@ static int operate_ids(struct cli *cli, const struct order *o, enum dead_kind ki
 
 static int run_operation(struct cli *cli, void *order)
 {
-    struct order *o = order;
     enum dead_kind kind = (enum dead_kind)cli->verb->kind;
+    return cli->word_count > 0 ? operate_ids(cli, order, kind) : operate_filtered(cli, order, kind);
+}
+
+static int check_operation(struct cli *cli, struct order *o)
+{
     bool by_ids = cli->word_count > 0, filtered = cli_gave(cli, "reason exchange routing-key"),
          queue = o->filter.queue.data != NULL;
-    struct message_id ignored;
-    int code = 0;
     if (o->all && (filtered || queue))
         return cli_usage(cli, "--all goes without filters");
     if (by_ids ? filtered || o->all : !filtered && !queue && !o->all)
@@ -220,13 +273,21 @@ static int run_operation(struct cli *cli, void *order)
         return cli_usage(cli, "--rate belongs to requeue with filters");
     if (o->all)
         o->filter.queue = bytes_of_str("*");
+    return 0;
+}
+
+static int check(struct cli *cli, void *order)
+{
+    struct order *o = order;
+    struct message_id ignored;
+    int code = 0;
+    if (o->group && cli_gave(cli, "limit"))
+        return cli_usage(cli, "--limit is for lists, without --group");
+    if (cli->verb->run == run_operation)
+        code = check_operation(cli, o);
     for (int i = 0; i < cli->word_count && code == 0; i++)
         code = parse_id(cli, cli->words[i], &ignored);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code != 0)
-        return code;
-    return by_ids ? operate_ids(cli, o, kind) : operate_filtered(cli, o, kind);
+    return code;
 }
 
 static int take_reason(struct cli *cli, const struct cli_option *o, void *at, const char *text)
@@ -283,6 +344,8 @@ const struct command command_dead = {
     .summary = "List, show, requeue and drop what consumers refused until no attempt was left",
     .options = options,
     .verbs = verbs,
+    .check = check,
+    .opens = true,
     .choices = "say list, show, requeue or drop",
     .order_size = sizeof(struct order),
     .initial = &(const struct order){.limit = 100},

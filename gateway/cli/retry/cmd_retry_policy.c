@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_MAX ((size_t)64 * 1024 * 1024)
 #define SHOWN_MAX 1100
 #define WAITS_SHOWN 12
 
@@ -29,37 +28,39 @@ static const char *format_reasons(unsigned on, char out[64])
     return out;
 }
 
+static int check(struct cli *cli, void *order)
+{
+    const char *word = cli->word_count > 0 ? cli->words[0] : "";
+    struct retry_policy *p = order;
+    struct err e;
+    p->pattern = bytes_of_str(word);
+    if (strcmp(cli->verb->name, "set") == 0 && retry_policy_check(p, &e) != 0)
+        return cli_usage(cli, "set: %s", e.text);
+    if (strcmp(cli->verb->name, "show") == 0 &&
+        (strlen(word) > 255 || *word == '\0' || !bytes_is_text(p->pattern)))
+        return cli_usage(cli, "show: give the name of a queue (allowed: 1 to 255 bytes of UTF-8)");
+    return 0;
+}
+
 static int set(struct cli *cli, void *order)
 {
-    const char *pattern = cli->words[0];
-    struct retry_policy p = *(const struct retry_policy *)order;
     struct err e;
-    p.pattern = bytes_of_str(pattern);
-    if (retry_policy_check(&p, &e) != 0)
-        return cli_usage(cli, "set: %s", e.text);
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        cli_changed(cli, 1);
-    if (code == 0 && retry_set(cli->pg, &p, &e) != 0)
-        code = cli_fail(&e);
-    if (code == 0)
-        cli_say("retry policy \"%s\" is set; it counts for what is refused from now on", pattern);
-    return code;
+    cli_changed(cli, 1);
+    if (retry_set(cli->pg, order, &e) != 0)
+        return cli_fail(&e);
+    cli_say("retry policy \"%s\" is set; it counts for what is refused from now on", cli->words[0]);
+    return 0;
 }
 
 static int remove_policy(struct cli *cli, void *order)
 {
-    const char *pattern = cli->words[0];
+    const struct retry_policy *p = order;
     struct err e;
-    (void)order;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        cli_changed(cli, 1);
-    if (code == 0 && retry_remove(cli->pg, bytes_of_str(pattern), &e) != 0)
-        code = cli_fail(&e);
-    if (code == 0)
-        cli_say("retry policy \"%s\" is removed", pattern);
-    return code;
+    cli_changed(cli, 1);
+    if (retry_remove(cli->pg, p->pattern, &e) != 0)
+        return cli_fail(&e);
+    cli_say("retry policy \"%s\" is removed", cli->words[0]);
+    return 0;
 }
 
 static void print_row(const struct retry_policy *p)
@@ -74,24 +75,19 @@ static void print_row(const struct retry_policy *p)
 static int list(struct cli *cli, void *order)
 {
     bool json = cli_gave(cli, "json");
-    (void)order;
     struct retry_policy *policies;
     size_t count = 0;
-    struct arena arena;
     struct err e;
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code != 0)
-        return code;
-    arena_init(&arena, LIST_MAX);
-    if (lineage_policies(cli->pg, &arena, &policies, &count, &e) != 0)
-        code = cli_fail(&e);
-    if (code == 0 && !json)
+    int code = 0;
+    (void)order;
+    if (lineage_policies(cli->pg, &cli->arena, &policies, &count, &e) != 0)
+        return cli_fail(&e);
+    if (!json)
         printf("%8s %-7s %-7s %6s %6s %-7s %-24s %s\n", "ATTEMPTS", "FIRST", "MAX", "FACTOR", "JITTER",
                "KEPT", "ON", "PATTERN");
     for (size_t i = 0; i < count && code == 0 && cli_output_error() == 0; i++) {
-        json_auto_t *value = json ? json_policy_value(&policies[i]) : NULL;
         if (json)
-            code = cli_print_json(value, JSON_COMPACT);
+            code = cli_print_json(json_policy_value(&policies[i]), JSON_COMPACT);
         else
             print_row(&policies[i]);
     }
@@ -99,7 +95,6 @@ static int list(struct cli *cli, void *order)
         print_row(&retry_policy_default);
         fputs("postdate: the last one is built in: it counts where none that was set matches\n", stderr);
     }
-    arena_free(&arena);
     return code;
 }
 
@@ -161,7 +156,7 @@ static void print_commands(const struct inspect_target *target, const char *queu
 static void print_match(const struct retry_match *m, const char *queue)
 {
     char shown[SHOWN_MAX], text[64];
-    printf("%-12s %s\n", "queue", text_show(bytes_of_str(queue), TEXT_ANY_WIDTH, shown, sizeof shown));
+    text_print("queue", bytes_of_str(queue));
     printf("%-12s %s%s\n", "policy", text_show(m->policy.pattern, TEXT_ANY_WIDTH, shown, sizeof shown),
            m->is_default ? " (the built-in one: none that was set matches)" : "");
     printf("%-12s %d deliveries in all, then it is dead\n", "attempts", m->policy.attempts);
@@ -175,28 +170,16 @@ static int show(struct cli *cli, void *order)
     const char *queue = cli->words[0];
     struct inspect_target target;
     struct retry_match m;
-    struct arena arena;
     struct err e;
     (void)order;
-    if (strlen(queue) > 255 || *queue == '\0' || !bytes_is_text(bytes_of_str(queue)))
-        return cli_usage(cli, "show: give the name of a queue (allowed: 1 to 255 bytes of UTF-8)");
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code != 0)
-        return code;
-    if (inspect_target(cli->config.amqp.url, &target, &e) != 0)
+    if (inspect_target(cli->config.amqp.url, &target, &e) != 0 ||
+        retry_match(cli->pg, bytes_of_str(queue), &cli->arena, &m, &e) != 0)
         return cli_fail(&e);
-    arena_init(&arena, LIST_MAX);
-    if (retry_match(cli->pg, bytes_of_str(queue), &arena, &m, &e) != 0) {
-        code = cli_fail(&e);
-    } else if (cli_gave(cli, "json")) {
-        json_auto_t *value = json_match_value(&m, bytes_of_str(queue));
-        code = cli_print_json(value, JSON_INDENT(2));
-    } else {
-        print_match(&m, queue);
-        print_commands(&target, queue);
-    }
-    arena_free(&arena);
-    return code;
+    if (cli_gave(cli, "json"))
+        return cli_print_json(json_match_value(&m, bytes_of_str(queue)), JSON_INDENT(2));
+    print_match(&m, queue);
+    print_commands(&target, queue);
+    return 0;
 }
 
 static int take_number(struct cli *cli, const struct cli_option *o, void *at, const char *text)
@@ -263,6 +246,8 @@ const struct command command_retry_policy = {
              "Setting a policy again replaces it: what is not given gets its default.",
     .options = options,
     .verbs = verbs,
+    .check = check,
+    .opens = true,
     .choices = "say set, list, show or remove",
     .order_size = sizeof(struct retry_policy),
     .initial = &retry_policy_default,

@@ -1,4 +1,4 @@
-#include "core/base/arena.h"
+#include "core/base/bytes.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/fields.h"
@@ -10,9 +10,11 @@
 #include <string.h>
 
 #define PAST_MS 1000 /* later than that is no network, and is said */
+#define PATIENCE 6   /* waits of 0.1 s, 0.2 s … 3.2 s */
 
 struct wanted {
     struct cli_fields f; /* the message object, as the batch form would have it */
+    struct bytes body;
     const char *batch;
 };
 
@@ -78,10 +80,10 @@ static int report_result(const struct store_item *item)
     return item->result == STORE_WAITS ? 75 : 1;
 }
 
-static int store_message(struct cli *cli, struct store_item *item, int64_t now_ms)
+static int store_message(struct cli *cli, struct store_item *item)
 {
     struct err e;
-    bool soon = item->message.due_ms <= now_ms + SCHEDULE_WAKE_MS;
+    bool soon = item->message.due_ms <= cli->now_ms + SCHEDULE_WAKE_MS;
     item->message.id = message_id_new(item->message.due_ms);
     if (schedule_store(cli, item, 1, &e) != 0)
         return cli_fail(&e);
@@ -98,43 +100,36 @@ static void warn_of_past(const struct wanted *w, int64_t due_ms, int64_t now_ms)
         cli_say("--at is %s: the message is delivered at once", cli_format_when(due_ms, now_ms, when));
 }
 
-static int schedule_one(struct cli *cli, const struct wanted *w, struct arena *a)
+static int schedule_one(struct cli *cli, const struct wanted *w)
 {
-    struct accept_rules rules = config_accept_rules(&cli->config);
+    struct accept_rules rules;
     struct store_item item = {0};
     struct json_parser parser;
     struct err e;
+    int code = schedule_rules(cli, &rules);
+    if (code != 0)
+        return code;
     cli_fields_join(&w->f);
     char *text = json_dumps(w->f.object, JSON_COMPACT);
-    json_parser_init(&parser, &rules);
-    int code = 0;
     if (text == NULL)
-        code = cli_no_memory();
-    if (code == 0 && w->f.file != NULL)
-        code = cli_read_body(w->f.file, rules.max_body, a, &parser.outside_body);
-    else if (w->f.body != NULL)
-        parser.outside_body = bytes_of_str(w->f.body);
-    if (code == 0)
-        code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = schedule_rules(cli, &parser.rules);
-    if (code == 0)
-        code = cli_now(cli, &parser.now_ms);
-    if (code == 0 && json_message_parse(&parser, bytes_of_str(text), a, &item.message, &e) != 0)
+        return cli_no_memory();
+    json_parser_init(&parser, &rules);
+    parser.outside_body = w->body;
+    parser.now_ms = cli->now_ms;
+    if (json_message_parse(&parser, bytes_of_str(text), &cli->arena, &item.message, &e) != 0) {
         code = cli_fail(&e);
-    if (code == 0)
-        warn_of_past(w, item.message.due_ms, parser.now_ms);
-    if (code == 0)
-        code = store_message(cli, &item, parser.now_ms);
+    } else {
+        warn_of_past(w, item.message.due_ms, cli->now_ms);
+        code = store_message(cli, &item);
+    }
     json_parser_free(&parser);
     free(text);
     return code;
 }
 
-static int run_schedule(struct cli *cli, void *order)
+static int check(struct cli *cli, void *order)
 {
     struct wanted *w = order;
-    struct arena arena;
     /* A lone "-" is the body from stdin. */
     bool stdin_body = cli->word_count > 0 && strcmp(cli->words[0], "-") == 0 && w->f.file == NULL;
     if (stdin_body)
@@ -144,14 +139,17 @@ static int run_schedule(struct cli *cli, void *order)
     int code = check_options(cli, w);
     if (code == 0)
         code = cli_load_config(cli);
-    if (code != 0)
-        return code;
-    if (w->batch != NULL)
-        return schedule_batch(cli, w->batch);
-    arena_init(&arena, (size_t)cli->config.intake.max_body * 2 + ((size_t)1 << 20));
-    code = schedule_one(cli, w, &arena);
-    arena_free(&arena);
+    if (code == 0 && w->f.file != NULL)
+        code = cli_read_body(w->f.file, (size_t)cli->config.intake.max_body, &cli->arena, &w->body);
+    else if (w->f.body != NULL)
+        w->body = bytes_of_str(w->f.body);
     return code;
+}
+
+static int run_schedule(struct cli *cli, void *order)
+{
+    const struct wanted *w = order;
+    return w->batch != NULL ? schedule_batch(cli, w->batch) : schedule_one(cli, w);
 }
 
 static const struct cli_option options[] = {
@@ -186,6 +184,8 @@ const struct command command_schedule = {
                 "       postdate schedule --batch FILE|-",
     .summary = "Schedule a message and print its id, or many from a file",
     .options = options,
+    .check = check,
+    .opens = true,
     .run = run_schedule,
     .takes_words = true,
     .order_size = sizeof(struct wanted),

@@ -3,12 +3,16 @@
  *
  * What was said to be stored is stored: a chunk counts after its commit. Whatever stops the run, the last
  * words name the line up to which everything is stored or was reported as refused. */
+#include "core/base/arena.h"
+#include "core/base/clock.h"
 #include "gateway/cli/fields.h"
 #include "gateway/cli/progress.h"
 #include "gateway/cli/schedule/line_reader.h"
-#include "gateway/cli/schedule/schedule_chunk.h"
+#include "gateway/cli/schedule/schedule.h"
 #include "gateway/json/json_message.h"
+#include "sql/admin/settings.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +20,182 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define CHUNK_LINES 5000
+#define CHUNK_BYTES ((size_t)4 * 1024 * 1024)
 #define CHUNK_MEMORY (CHUNK_BYTES + 2 * JSON_MESSAGE_MAX) /* the last line may be a long one */
 #define ERRORS_SHOWN 10
+#define PATIENCE 6 /* waits of 0.1 s, 0.2 s … 3.2 s */
+
+/* What is stored in one transaction, by a thread of its own while the next one is read. */
+struct chunk {
+    struct arena arena;
+    struct store_item *items; /* CHUNK_LINES of each */
+    int64_t *lines;           /* the line each item came from */
+    const char **refusals;    /* why Postgres refused it, or NULL */
+    size_t count;
+    int64_t last_line, bytes; /* of the input, with this chunk */
+    bool wake;                /* something is due soon */
+
+    size_t done;   /* so many of the first ones are stored, or refused */
+    bool in_doubt; /* the connection died under the next ones: neither known to be stored nor not */
+    int result;
+    struct err e; /* result is not 0 */
+    struct cli *cli;
+    pthread_t thread;
+    bool has_thread;
+};
+
+/* --- storing, as for one message */
+
+static int store_patiently(struct cli *cli, struct store_item *items, size_t count, struct err *e)
+{
+    const struct store_options options = {.key_memory_ms = cli->config.keys.key_memory_ms};
+    int result = -1;
+    for (int i = 0; i <= PATIENCE; i++) {
+        result = store_accept(cli->pg, &options, items, count, e);
+        if (result == 0 || e->kind != ERR_BUSY || pg_is_broken(cli->pg))
+            break;
+        if (i < PATIENCE)
+            clock_nap_ms(100L << i);
+    }
+    return result;
+}
+
+/* Somebody's open transaction holds the key: their commit or rollback decides, and mostly comes soon. */
+static int store_waiting(struct cli *cli, struct store_item *items, size_t count, struct err *e)
+{
+    int patience = PATIENCE; /* for all of them together */
+    for (size_t i = 0; i < count; i++) {
+        while (items[i].result == STORE_WAITS && patience > 0) {
+            clock_nap_ms(100L << (PATIENCE - patience--));
+            if (store_patiently(cli, &items[i], 1, e) != 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+int schedule_store(struct cli *cli, struct store_item *items, size_t count, struct err *e)
+{
+    if (store_patiently(cli, items, count, e) != 0)
+        return -1;
+    return store_waiting(cli, items, count, e);
+}
+
+int schedule_rules(struct cli *cli, struct accept_rules *out)
+{
+    struct err e;
+    *out = config_accept_rules(&cli->config);
+    return settings_hold_policy(cli->pg, &out->hold, &e) == 0 ? 0 : cli_fail(&e);
+}
+
+const char *schedule_refusal(const struct store_item *item, char *out, size_t size)
+{
+    char key[300], id[MESSAGE_ID_TEXT_SIZE];
+    bytes_printable(item->message.key, key, sizeof key);
+    if (item->day_locked)
+        snprintf(out, size,
+                 "somebody has locked the table of the day on which it is due: try again later (postdate "
+                 "doctor says who)");
+    else if (item->result == STORE_WAITS)
+        snprintf(out, size, "key \"%s\" is held by somebody's open transaction: try again when it has ended",
+                 key);
+    else if (item->message.on_conflict == ON_CONFLICT_REPLACE)
+        snprintf(out, size,
+                 "key \"%s\" names message %s, which can't be replaced any more (it is being delivered)", key,
+                 message_id_format(item->existing_id, id));
+    else
+        snprintf(out, size, "key \"%s\" already names message %s", key,
+                 message_id_format(item->existing_id, id));
+    return out;
+}
+
+/* --- chunks */
+
+/* memory: how much the lines may take, parsed. -1: out of memory; chunk_free also then. */
+static int chunk_init(struct chunk *c, struct cli *cli, size_t memory)
+{
+    *c = (struct chunk){.cli = cli};
+    arena_init(&c->arena, memory);
+    c->items = calloc(CHUNK_LINES, sizeof *c->items);
+    c->lines = calloc(CHUNK_LINES, sizeof *c->lines);
+    c->refusals = calloc(CHUNK_LINES, sizeof *c->refusals);
+    return c->items && c->lines && c->refusals ? 0 : -1;
+}
+
+static void chunk_free(struct chunk *c)
+{
+    arena_free(&c->arena);
+    free(c->items);
+    free(c->lines);
+    free(c->refusals);
+}
+
+static void chunk_reset(struct chunk *c)
+{
+    arena_reset(&c->arena);
+    c->count = c->done = 0;
+    c->wake = c->in_doubt = false;
+}
+
+static const char *keep_text(struct chunk *c, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *kept = arena_alloc(&c->arena, size);
+    return kept ? memcpy(kept, text, size) : "PostgreSQL refused it";
+}
+
+/* When Postgres refuses something in a chunk, halving finds it: everything else is stored. */
+static int store_range(struct chunk *c, size_t first, size_t count)
+{
+    memset(c->refusals + first, 0, count * sizeof *c->refusals);
+    if (schedule_store(c->cli, c->items + first, count, &c->e) == 0) {
+        c->done = first + count;
+        return 0;
+    }
+    if (c->e.kind != ERR_REJECT)
+        return -1;
+    if (count == 1) {
+        c->refusals[first] = keep_text(c, c->e.text);
+        c->done = first + 1;
+        return 0;
+    }
+    if (store_range(c, first, count / 2) != 0)
+        return -1;
+    return store_range(c, first + count / 2, count - count / 2);
+}
+
+static void *store_thread(void *arg)
+{
+    struct chunk *c = arg;
+    c->result = c->count > 0 ? store_range(c, 0, c->count) : 0;
+    c->in_doubt = c->result != 0 && (c->e.kind == ERR_AWAY || pg_is_broken(c->cli->pg));
+    if (c->result == 0 && c->wake)
+        c->result = store_wake(c->cli->pg, &c->e);
+    return NULL;
+}
+
+/* Until chunk_wait nobody else touches c or the connection of the command line. No signal comes to the
+ * thread. */
+static void chunk_store(struct chunk *c)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    c->has_thread = pthread_create(&c->thread, NULL, store_thread, c) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!c->has_thread)
+        store_thread(c);
+}
+
+/* 0; -1 and c->e. Items up to c->done have a result either way. */
+static int chunk_wait(struct chunk *c)
+{
+    if (c->has_thread)
+        pthread_join(c->thread, NULL);
+    c->has_thread = false;
+    return c->result;
+}
 
 static volatile int
     interrupted; /* int, not sig_atomic_t, which is the same here: line_reader takes a pointer */
@@ -257,9 +435,7 @@ int schedule_batch(struct cli *cli, const char *path)
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return cli_cannot_read(path);
-    int code = cli_open(cli, CLI_SCHEMA_CURRENT);
-    if (code == 0)
-        code = run_batch(cli, fd);
+    int code = run_batch(cli, fd);
     if (!is_stdin)
         close(fd);
     return code;

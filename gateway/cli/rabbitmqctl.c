@@ -1,11 +1,14 @@
-#include "gateway/cli/program.h"
+#include "gateway/cli/rabbitmqctl.h"
 
+#include "core/base/base64.h"
 #include "core/base/clock.h"
 #include "gateway/config/secrets.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -13,6 +16,8 @@
 #include <unistd.h>
 
 #define NOT_FOUND_CODE 127
+#define PROGRAM_MAX ((size_t)130000) /* an argument of a program has at most 128 KiB */
+#define WORDS_MAX ((size_t)4096)
 #define END_POLLS 200 /* of 10 ms */
 
 /* Erlang does not start without a folder of its own; a service's user often has none. */
@@ -23,12 +28,12 @@ static void set_home(void)
         setenv("HOME", "/tmp", 1);
 }
 
-static void exec_program(const struct program *p, int out, int words)
+static void exec_program(const struct rabbitmqctl *r, const char *program, int out, int words)
 {
     int nothing = open("/dev/null", O_RDONLY);
-    const char *argv[PROGRAM_ARGUMENTS_MAX + 2] = {p->path};
-    for (int i = 0; i < PROGRAM_ARGUMENTS_MAX && p->arguments[i] != NULL; i++)
-        argv[i + 1] = p->arguments[i];
+    const char *const there[] = {r->path, "-n", r->node, "eval", program, NULL}, *const here[] = {
+                                                                                     r->path, "eval", program,
+                                                                                     NULL};
     setpgid(0, 0); /* it starts others: they are killed with it */
     if (nothing < 0 || dup2(nothing, 0) < 0 || dup2(out, 1) < 0 || dup2(words, 2) < 0)
         _exit(NOT_FOUND_CODE);
@@ -36,7 +41,7 @@ static void exec_program(const struct program *p, int out, int words)
     secrets_leave_environment();
     set_home();
     /* execvp takes its list without const, and does not write to it. */
-    execvp(p->path, (char *const *)(uintptr_t)argv);
+    execvp(r->path, (char *const *)(uintptr_t)(r->node != NULL ? there : here));
     _exit(NOT_FOUND_CODE);
 }
 
@@ -81,7 +86,9 @@ static void wait_end(pid_t pid, int *status)
     }
 }
 
-int program_run(const struct program *p, struct buf *out, struct buf *words, struct err *e)
+/* Its exit code, or -1. */
+static int run_program(const struct rabbitmqctl *r, const char *program, struct buf *out, struct buf *words,
+                       struct err *e)
 {
     int out_pipe[2], words_pipe[2], status = 0;
     if (pipe2(out_pipe, O_CLOEXEC) != 0)
@@ -93,7 +100,7 @@ int program_run(const struct program *p, struct buf *out, struct buf *words, str
     }
     pid_t pid = fork();
     if (pid == 0)
-        exec_program(p, out_pipe[1], words_pipe[1]);
+        exec_program(r, program, out_pipe[1], words_pipe[1]);
     close(out_pipe[1]);
     close(words_pipe[1]);
     int rc = -1;
@@ -101,11 +108,11 @@ int program_run(const struct program *p, struct buf *out, struct buf *words, str
         err_set(e, ERR_BUG, "fork: %s", strerror(errno));
     } else {
         rc = collect_output(out_pipe[0], words_pipe[0],
-                            clock_monotonic_ns() + p->timeout_ms * INT64_C(1000000), out, words);
+                            clock_monotonic_ns() + r->timeout_ms * INT64_C(1000000), out, words);
         if (rc != 0) {
             kill(-pid, SIGKILL);
             kill(pid, SIGKILL); /* in case it has not come to setpgid yet */
-            err_set(e, ERR_AWAY, "no answer within %d s", p->timeout_ms / 1000);
+            err_set(e, ERR_AWAY, "%.100s: no answer within %d s", r->path, r->timeout_ms / 1000);
         }
         wait_end(pid, &status);
     }
@@ -114,15 +121,7 @@ int program_run(const struct program *p, struct buf *out, struct buf *words, str
     if (rc != 0)
         return -1;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-    return code == NOT_FOUND_CODE ? err_set(e, ERR_NOT_FOUND, "%s cannot be run here", p->path) : code;
-}
-
-const char *program_rabbitmqctl(const char *asked)
-{
-    const char *from_environment = getenv("RABBITMQCTL");
-    return asked != NULL                                           ? asked
-           : from_environment != NULL && *from_environment != '\0' ? from_environment
-                                                                   : "rabbitmqctl";
+    return code == NOT_FOUND_CODE ? err_set(e, ERR_NOT_FOUND, "%s cannot be run here", r->path) : code;
 }
 
 static char *trim_start(struct buf *b)
@@ -135,7 +134,7 @@ static char *trim_start(struct buf *b)
 
 /* rabbitmqctl begins with "Error:" and then prints a screen of diagnostics,
  * which end with the hash of a secret. Debian's says on its output, after its usage, who may run it. */
-const char *program_rabbitmqctl_reason(struct buf *out, struct buf *words)
+static const char *find_reason(struct buf *out, struct buf *words)
 {
     static const char only[] = "Only root or rabbitmq";
     char *text = trim_start(words), *found = strstr(trim_start(out), only);
@@ -149,4 +148,78 @@ const char *program_rabbitmqctl_reason(struct buf *out, struct buf *words)
         return "no reason given";
     found[strcspn(found, "\r\n")] = '\0';
     return found;
+}
+
+void rabbitmqctl_init(struct rabbitmqctl *r)
+{
+    *r = (struct rabbitmqctl){0};
+    buf_init(&r->values, PROGRAM_MAX);
+    buf_init(&r->names, PROGRAM_MAX);
+}
+
+void rabbitmqctl_free(struct rabbitmqctl *r)
+{
+    buf_free(&r->values);
+    buf_free(&r->names);
+}
+
+static void begin_value(struct rabbitmqctl *r, const char *name)
+{
+    buf_printf(&r->names, "%s{'%s', %s}", r->names.len > 0 ? ", " : "", name, name);
+    buf_printf(&r->values, "%s = ", name);
+}
+
+void rabbitmqctl_set(struct rabbitmqctl *r, const char *name, const char *fmt, ...)
+{
+    char value[200];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(value, sizeof value, fmt, args);
+    va_end(args);
+    begin_value(r, name);
+    buf_printf(&r->values, "%s, ", value);
+}
+
+void rabbitmqctl_set_bytes(struct rabbitmqctl *r, const char *name, struct bytes value)
+{
+    begin_value(r, name);
+    buf_put_str(&r->values, "base64:decode(\"");
+    base64_encode(value, &r->values);
+    buf_put_str(&r->values, "\"), ");
+}
+
+/* Debian's rabbitmqctl gives its arguments to a shell, between double quotes: no dollar or backslash may be
+ * in them, so the program is base64. */
+static void put_program(const struct rabbitmqctl *r, const char *program, struct buf *out)
+{
+    buf_put_bytes(out, buf_bytes(&r->values));
+    buf_put_str(out, "{ok, Tokens, _} = erl_scan:string(binary_to_list(base64:decode(\"");
+    base64_encode(bytes_of_str(program), out);
+    buf_put_str(out, "\"))), {ok, Program} = erl_parse:parse_exprs(Tokens), {value, Result, _} = "
+                     "erl_eval:exprs(Program, [");
+    buf_put_bytes(out, buf_bytes(&r->names));
+    buf_put_str(out, "]), Result.");
+    buf_put_u8(out, '\0');
+    out->failed |= r->values.failed || r->names.failed;
+}
+
+int rabbitmqctl_eval(struct rabbitmqctl *r, const char *program, struct buf *out, struct err *e)
+{
+    const char *from_environment = getenv("RABBITMQCTL");
+    struct buf text, words;
+    int code;
+    if (r->path == NULL)
+        r->path = from_environment != NULL && *from_environment != '\0' ? from_environment : "rabbitmqctl";
+    buf_init(&text, PROGRAM_MAX);
+    buf_init(&words, WORDS_MAX);
+    put_program(r, program, &text);
+    if (text.failed)
+        code = err_set(e, ERR_BUG, "the program for rabbitmqctl has more than %zu bytes", PROGRAM_MAX);
+    else
+        code = run_program(r, (const char *)text.data, out, &words, e);
+    if (code > 0)
+        code = err_set(e, ERR_AWAY, "%.100s: %.300s", r->path, find_reason(out, &words));
+    buf_free(&text);
+    buf_free(&words);
+    return code;
 }
