@@ -148,7 +148,7 @@ static int read_entries(struct api_scheduler *s, const json_t *root, struct api_
 int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out)
 {
     *out = (struct api_schedule){.request = r, .first_item = s->count};
-    if (!api_takes_nothing(r))
+    if (!api_admits(r))
         return -1;
     json_t *root = api_parse_body(r->body, &r->answer);
     if (root == NULL)

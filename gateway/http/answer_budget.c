@@ -1,8 +1,6 @@
 /* How much of answers may wait in memory for clients that do not take them. All by libmicrohttpd's thread. */
 #include "gateway/http/http_internal.h"
 
-#include "gateway/api/api_operation.h"
-
 #include <string.h>
 
 #define ANSWERS_MAX ((size_t)96 * 1024 * 1024) /* all together */
@@ -54,7 +52,7 @@ void http_answers_count(struct http_request *r)
         atomic_fetch_add(&h->unsent_bytes, size);
         return;
     }
-    bool reads = r->route == NULL || r->route->handler != HTTP_API || r->api.op->effect == API_READS;
+    bool reads = r->api.op == NULL || r->api.op->effect == API_READS;
     buf_free(&a->body);
     api_fail(a, reads ? API_OVERLOADED : API_UNKNOWN_OUTCOME,
              "there is no room for an answer of %zu bytes: %zu wait for this caller to take them, %zu in all",

@@ -2,6 +2,7 @@
 #ifndef POSTDATE_GATEWAY_HTTP_HTTP_INTERNAL_H
 #define POSTDATE_GATEWAY_HTTP_HTTP_INTERNAL_H
 
+#include "gateway/api/api_operation.h"
 #include "gateway/api/tokens.h"
 #include "gateway/http/framing.h"
 #include "gateway/http/http.h"
@@ -31,7 +32,6 @@ struct http_connection {
     struct http_request *request; /* NULL between two */
 };
 
-struct http_route;
 struct console_file;
 
 /* Belongs to its connection and, while it is with the executor, to that, too. */
@@ -41,8 +41,7 @@ struct http_request {
     struct tokens_grant grant; /* where api.scope comes from */
     struct MHD_Connection *connection;
     struct http_connection *from;
-    const struct http_route *route; /* NULL: none */
-    char *target;                   /* as sent; cut up in place; NULL: no memory, or none */
+    char *target; /* as sent; cut up in place; NULL: no memory, or none */
     enum framing_refusal refusal;
     char key[HTTP_KEY_MAX + 1];
     char conditions[2][HTTP_CONDITION_MAX + 1];
@@ -71,7 +70,8 @@ struct http {
     struct tokens *tokens;
     struct MHD_Daemon *daemon;
     char address[80];
-    pthread_mutex_t lock; /* guards connections and the requests' phases */
+    struct buf description; /* /openapi.json */
+    pthread_mutex_t lock;   /* guards connections and the requests' phases */
     struct http_connection *connections;
     atomic_size_t body_bytes, unsent_bytes; /* of requests; of answers that clients have not taken yet */
     atomic_bool draining, ending;
@@ -85,22 +85,20 @@ int http_front_start(struct http *h, int listening, unsigned max, struct err *e)
 void http_front_join(struct http *h);
 
 /* route.c */
-enum http_handler { HTTP_API, HTTP_LIVE, HTTP_READY, HTTP_METRICS, HTTP_OPENAPI, HTTP_CONSOLE };
-struct http_route {
-    const char *method, *path; /* "{id}" and "{name}" match a segment, or what is before a colon;
-                               "{pattern}" a segment; of a name and a pattern percent-encoding is undone;
-                               "{path}" the rest */
-    enum http_handler handler;
-    enum api_op op;
-};
+/* In paths, "{id}" and "{name}" match a segment, or what is before a colon; "{pattern}" a segment;
+ * "{exchange}" what is before a slash; "{path}" the rest. */
+/* All calls by number, from 0 on; the last one has no name. */
+const struct api_operation *http_route_call(int number);
 /* For metrics: the number of its path; that of what is no route. */
-int http_route_number(const struct http_route *route);
+int http_route_number(const struct api_operation *op);
 #define HTTP_ROUTE_OTHER (METRICS_ROUTES - 1)
 /* NULL: no route has this number. */
 const char *http_route_name(int number);
 /* Fills id. NULL: none; for a path with other methods, allow says which. */
-const struct http_route *http_route_find(const char *method, const char *path, struct bytes *id,
-                                         char allow[HTTP_ALLOW_SIZE]);
+const struct api_operation *http_route_find(const char *method, const char *path, struct bytes *id,
+                                            char allow[HTTP_ALLOW_SIZE]);
+/* It is HTTP's own, and not one of the table of operations. */
+bool http_route_is_own(const struct api_operation *op);
 
 /* target.c: cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why. */
 int http_target_parse(char *target, struct api_request *r, struct err *e);
@@ -120,7 +118,10 @@ void http_request_know_answer(struct http_request *r);
 void http_request_end(struct http_request *r);
 
 /* health.c: what is answered without the executor. */
-void http_health_answer(struct http_request *r);
+void http_own_answer(struct http_request *r);
+
+/* openapi.c: the description, as JSON. -1: out of memory. */
+int http_openapi_print(struct buf *out, struct err *e);
 
 /* console.c: finds the file; its response when it is found, without what all answers have. */
 void http_console_answer(struct http_request *r);

@@ -2,7 +2,6 @@
 #include "gateway/http/http_internal.h"
 
 #include "gateway/api/api_guard.h"
-#include "gateway/api/api_operation.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -209,8 +208,7 @@ static bool has_body(const struct headers *h)
 
 static int check_headers(struct http_request *r, const struct headers *h, const char *method)
 {
-    bool wants_body =
-        strcmp(method, "POST") == 0 || strcmp(method, "PATCH") == 0 || strcmp(method, "PUT") == 0;
+    bool wants_body = api_operation_has_body(r->api.op);
     if (wants_body && !is_json(h->type)) {
         api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE, "write Content-Type: application/json");
         return -1;
@@ -221,7 +219,7 @@ static int check_headers(struct http_request *r, const struct headers *h, const 
     }
     if (h->key != NULL && strcmp(method, "POST") == 0 && take_key(r, h->key) != 0)
         return -1;
-    if (r->route->handler == HTTP_API && take_conditions(r, h) != 0)
+    if (take_conditions(r, h) != 0)
         return -1;
     if (h->length != NULL && strtoull(h->length, NULL, 10) > r->body_limit) {
         api_fail(&r->api.answer, API_TOO_LARGE, "Content-Length is %.20s: allowed are up to %zu bytes",
@@ -238,12 +236,11 @@ static int find_route(struct http_request *r, const char *method)
         api_fail(&r->api.answer, API_INVALID_REQUEST, "%s", e.text);
         return -1;
     }
-    r->route = http_route_find(method, r->target, &r->api.id, r->allow);
-    if (r->route != NULL) {
-        r->api.op = api_operation_of(r->route->op);
-        if (r->route->handler == HTTP_API && api_guard_wants_small(r->api.op))
+    r->api.op = http_route_find(method, r->target, &r->api.id, r->allow);
+    if (r->api.op != NULL) {
+        if (!r->api.op->large)
             r->body.limit = r->body_limit = API_SMALL_BODY;
-        if (r->api.op->id == NULL || http_target_decode(&r->api.id))
+        if (http_target_decode(&r->api.id))
             return 0;
         api_fail(&r->api.answer, API_INVALID_REQUEST,
                  "the address is not percent-encoded text (a %% needs two hexadecimal digits, and NUL is not "
@@ -295,7 +292,7 @@ static int check_request(struct http_request *r, const struct headers *h, const 
     }
     if (find_route(r, method) != 0 || check_headers(r, h, method) != 0 || check_host(r, h) != 0)
         return -1;
-    if (r->route->handler != HTTP_API)
+    if (http_route_is_own(r->api.op))
         return 0;
     if (authorize_request(r) != 0)
         return -1;

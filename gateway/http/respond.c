@@ -61,7 +61,7 @@ enum MHD_Result http_respond(struct http_request *r)
         add_headers(m, r, status);
     }
     metrics_http(&r->http->runtime->metrics,
-                 r->route != NULL ? http_route_number(r->route) : HTTP_ROUTE_OTHER, status,
+                 r->api.op != NULL ? http_route_number(r->api.op) : HTTP_ROUTE_OTHER, status,
                  (clock_monotonic_ns() - r->began_ns) / 1000);
     /* From here on the client has as long again to take the answer. */
     http_connection_renew(r->from, r->http, r);

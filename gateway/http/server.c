@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define BACKLOG 1024
+#define DESCRIPTION_MAX ((size_t)1 << 20)
 #define OTHER_DESCRIPTORS 128 /* of the program beside HTTP's */
 #define DESCRIPTORS_EACH 3    /* the client's, and a pair between the front and libmicrohttpd */
 #define CONNECTIONS_ENDING 64 /* those that the front has left and libmicrohttpd not yet */
@@ -90,12 +91,12 @@ static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const ch
     http_request_end(r);
     switch (http_request_phase(r)) {
     case HTTP_READING:
-        if (r->route->handler == HTTP_API && http_answers_admit(r)) {
+        if (http_route_is_own(r->api.op)) {
+            http_own_answer(r);
+        } else if (http_answers_admit(r)) {
             submit_request(r);
             return MHD_YES;
         }
-        if (r->route->handler != HTTP_API)
-            http_health_answer(r);
         http_request_know_answer(r);
         return http_respond(r);
     case HTTP_WORKING:
@@ -201,6 +202,13 @@ static int start_server(struct http *h, int fd, struct err *e)
     return -1;
 }
 
+static void free_server(struct http *h)
+{
+    buf_free(&h->description);
+    pthread_mutex_destroy(&h->lock);
+    free(h);
+}
+
 struct http *http_open(struct runtime *rt, struct executor *executor, struct tokens *tokens, struct err *e)
 {
     struct http *h = calloc(1, sizeof *h);
@@ -212,15 +220,15 @@ struct http *http_open(struct runtime *rt, struct executor *executor, struct tok
     h->executor = executor;
     h->tokens = tokens;
     pthread_mutex_init(&h->lock, NULL);
-    int fd = open_socket(rt->config, e);
+    buf_init(&h->description, DESCRIPTION_MAX);
+    int fd = http_openapi_print(&h->description, e) == 0 ? open_socket(rt->config, e) : -1;
     if (fd >= 0)
         name_address(fd, h);
     if (fd >= 0 && start_server(h, fd, e) == 0)
         return h;
     if (fd >= 0)
         close(fd);
-    pthread_mutex_destroy(&h->lock);
-    free(h);
+    free_server(h);
     return NULL;
 }
 
@@ -241,6 +249,5 @@ void http_close(struct http *h)
         return;
     atomic_store(&h->ending, true);
     http_front_join(h);
-    pthread_mutex_destroy(&h->lock);
-    free(h);
+    free_server(h);
 }

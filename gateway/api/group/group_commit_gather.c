@@ -14,8 +14,6 @@
 
 #define IDLE_MS 500
 
-static const uint8_t body_keys[2][SIPHASH_KEY_SIZE] = {"postdate body 1", "postdate body 2"};
-
 static uint64_t hash_two(const char *a, struct bytes b)
 {
     static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate member";
@@ -76,7 +74,7 @@ bool group_commit_add(struct group_commit *s, struct api_request *r)
         m->idempotency.principal = bytes_of_str(api_principal(r));
         m->idempotency.key = r->idempotency_key;
         r->names[1] = hash_two(api_principal(r), r->idempotency_key);
-        api_once_hash(r->body, body_keys, 0, m->idempotency.body_hash);
+        api_once_hash(r, m->idempotency.body_hash);
     }
     if (!fits_group(s, r)) {
         api_schedule_undo(s->scheduler, &m->schedule);
