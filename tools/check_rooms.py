@@ -81,8 +81,8 @@ SHORT = {
     'sql/operate/slo.c', 'amqp/topology/transport_plugin.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
-    # a format: JSON values as texts, an HTTP answer, a progress line, one subject of the doctor
-    'gateway/json/json_text.c', 'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
+    # a format: a progress line, one subject of the doctor
+    'gateway/cli/progress.c', 'gateway/cli/doctor/doctor_config.c',
     # a structure that several threads or stages share
     'gateway/runtime/notifier.c',
 }

@@ -131,42 +131,7 @@ const char *api_principal(const struct api_request *r);
 /* True when the scope has this delivery exchange. */
 bool api_scope_has(const struct api_scope *s, struct bytes exchange);
 
-/* --- scheduling: parsed and answered here, stored by the caller, several requests to one transaction -------
- */
-
-/* One thread's; the items of one transaction. */
-struct api_scheduler;
-
-struct api_entry; /* one message of a request */
-struct api_schedule {
-    struct api_request *request;
-    bool batch;
-    struct api_entry *entries; /* in the scheduler's arena */
-    size_t count;
-    size_t first_item, item_count; /* those to be stored */
-};
-
-struct api_scheduler *api_scheduler_open(const struct accept_rules *rules);
-void api_scheduler_close(struct api_scheduler *s);
-/* Forgets all items. now_ms: the database's clock; hold: what the broker may wait with by now. */
-void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_policy hold);
-/* 0: its items are added; -1: it is answered already. Room for API_BATCH_MAX items must be left. */
-int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out);
-/* Takes the items of the request that was parsed last out again. */
-void api_schedule_undo(struct api_scheduler *s, const struct api_schedule *q);
-struct store_item *api_scheduler_items(struct api_scheduler *s, size_t *count, size_t *bytes);
-struct arena *api_scheduler_arena(struct api_scheduler *s);
-/* Room is left for one more request. */
-bool api_scheduler_has_room(const struct api_scheduler *s);
-/* After storing (inside the transaction): makes the answer. created_ms: as the rows have it. 1: an item
- * waits for somebody's lock, offer the request again later (a single message only; no answer is made). -1:
- * error of the database. */
-int api_schedule_answer(struct api_scheduler *s, struct api_schedule *q, struct pg *pg, int64_t created_ms,
-                        struct err *e);
-
-/* --- everything else
- * ---------------------------------------------------------------------------------------- */
-/* One thread's. */
+/* What operations run with. One thread's. */
 struct api_context {
     struct pg *pg;
     struct arena arena; /* of one request */

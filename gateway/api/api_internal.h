@@ -73,6 +73,41 @@ void api_once_hash(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZ
 void api_once_replay(struct api_answer *a, const struct idempotency_request *q, enum idempotency_found found);
 int api_once_run(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e);
 
+/* --- api_schedule.c: scheduling is parsed and answered there, and stored by the caller, several requests in
+ * one transaction */
+
+#define API_ITEMS_MAX ((size_t)2 * API_BATCH_MAX)
+/* The items of one transaction. One thread's. */
+struct api_scheduler {
+    struct json_parser parser;
+    struct arena arena;
+    struct store_item items[API_ITEMS_MAX];
+    size_t count, bytes;
+};
+
+struct api_entry; /* one message of a request */
+struct api_schedule {
+    struct api_request *request;
+    bool batch;
+    struct api_entry *entries; /* in the scheduler's arena */
+    size_t count;
+    size_t first_item, item_count; /* those to be stored */
+};
+
+void api_scheduler_open(struct api_scheduler *s, const struct accept_rules *rules);
+void api_scheduler_close(struct api_scheduler *s);
+/* Forgets all items. now_ms: the database's clock; hold: what the broker may wait with by now. */
+void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_policy hold);
+/* Room is left for one more request. */
+bool api_scheduler_has_room(const struct api_scheduler *s);
+/* 0: its items are added; -1: it is answered already. Room for API_BATCH_MAX items must be left. */
+int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out);
+/* After storing (inside the transaction): makes the answer. created_ms: as the rows have it. 1: an item
+ * waits for somebody's lock, offer the request again later (a single message only; no answer is made). -1:
+ * error of the database. */
+int api_schedule_answer(struct api_scheduler *s, struct api_schedule *q, struct pg *pg, int64_t created_ms,
+                        struct err *e);
+
 /* --- api_scope.c */
 
 /* May this message be scheduled? -1: no, and text says why. */

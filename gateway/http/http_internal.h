@@ -53,8 +53,7 @@ struct http_request {
     bool closing;               /* the answer is the last of its connection */
     bool refuse_now;            /* with discard: answer without reading the body, and close */
     bool gone;                  /* no answer */
-    bool head_only;
-    const char *content_type;        /* of the answer; NULL: JSON */
+    const char *content_type;   /* of the answer; NULL: JSON */
     char allow[HTTP_ALLOW_SIZE];     /* of the answer; "": none */
     const char *if_none_match;       /* the connection's; NULL: not given */
     const struct console_file *file; /* the answer; NULL: it is api.answer's body */

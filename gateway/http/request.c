@@ -67,31 +67,10 @@ void http_request_know_answer(struct http_request *r)
     pthread_mutex_unlock(&r->http->lock);
 }
 
-/* Those that framing.h lets through; NULL: not given. */
-struct headers {
-    const char *host, *length, *encoding, *type, *key, *expect, *target, *refusal, *match, *none_match;
-};
-
-static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
+/* One of those that framing.h lets through; NULL: not given. */
+static const char *header_of(const struct http_request *r, const char *name)
 {
-    struct headers *h = ctx;
-    const struct {
-        const char *name, **to;
-    } known[] = {{"Host", &h->host},
-                 {"Content-Length", &h->length},
-                 {"Transfer-Encoding", &h->encoding},
-                 {"Content-Type", &h->type},
-                 {"Idempotency-Key", &h->key},
-                 {"Expect", &h->expect},
-                 {FRAMING_TARGET, &h->target},
-                 {FRAMING_REFUSAL, &h->refusal},
-                 {"If-Match", &h->match},
-                 {"If-None-Match", &h->none_match}};
-    (void)kind;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcasecmp(name, known[i].name) == 0)
-            *known[i].to = value;
-    return MHD_YES;
+    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
 
 /* What the front found out makes the answer. */
@@ -143,20 +122,21 @@ static int take_key(struct http_request *r, const char *value)
 }
 
 /* If-Match and If-None-Match, of what looks at them. */
-static int take_conditions(struct http_request *r, const struct headers *h)
+static int take_conditions(struct http_request *r)
 {
-    const char *const values[] = {h->match, h->none_match};
+    static const char *const names[] = {"If-Match", "If-None-Match"};
     struct bytes *const to[] = {&r->api.if_match, &r->api.if_none_match};
     for (size_t i = 0; i < 2 && r->api.op->conditional; i++) {
-        if (values[i] == NULL)
-            continue;
-        size_t len = strlen(values[i]);
+        const char *value = header_of(r, names[i]);
+        size_t len = value != NULL ? strlen(value) : 0;
         if (len > HTTP_CONDITION_MAX) {
-            api_fail(&r->api.answer, API_INVALID_REQUEST, "%s: allowed are up to %d bytes",
-                     i == 0 ? "If-Match" : "If-None-Match", HTTP_CONDITION_MAX);
+            api_fail(&r->api.answer, API_INVALID_REQUEST, "%s: allowed are up to %d bytes", names[i],
+                     HTTP_CONDITION_MAX);
             return -1;
         }
-        memcpy(r->conditions[i], values[i], len + 1);
+        if (value == NULL)
+            continue;
+        memcpy(r->conditions[i], value, len + 1);
         *to[i] = bytes_of(r->conditions[i], len);
     }
     return 0;
@@ -188,42 +168,38 @@ static bool is_this_machine(const char *host)
 
 /* Without tokens whoever reaches the port may do everything, and a page in a browser on this machine reaches
  * it by a name of its own that leads to 127.0.0.1 (DNS rebinding). */
-static int check_host(struct http_request *r, const struct headers *h)
+static int check_host(struct http_request *r)
 {
     const struct config *c = r->http->runtime->config;
-    if (c->http.tokens || c->http.insecure_listen || h->host == NULL || is_this_machine(h->host))
+    const char *host = header_of(r, "Host");
+    if (c->http.tokens || c->http.insecure_listen || host == NULL || is_this_machine(host))
         return 0;
     char shown[120];
     api_fail(&r->api.answer, API_INVALID_REQUEST,
              "Host: \"%s\" is not this machine: without tokens, allowed are localhost and addresses (or "
              "http.tokens = on, or http.insecure_listen = on)",
-             bytes_printable(bytes_of_str(h->host), shown, sizeof shown));
+             bytes_printable(bytes_of_str(host), shown, sizeof shown));
     return -1;
 }
 
-static bool has_body(const struct headers *h)
-{
-    return h->encoding != NULL || (h->length != NULL && strcmp(h->length, "0") != 0);
-}
-
-static int check_headers(struct http_request *r, const struct headers *h, const char *method)
+static int check_headers(struct http_request *r, const char *method)
 {
     bool wants_body = api_operation_has_body(r->api.op);
-    if (wants_body && !is_json(h->type)) {
+    const char *length = header_of(r, "Content-Length"), *key = header_of(r, "Idempotency-Key");
+    if (wants_body && !is_json(header_of(r, "Content-Type"))) {
         api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE, "write Content-Type: application/json");
         return -1;
     }
-    if (!wants_body && has_body(h)) {
+    if (!wants_body &&
+        (header_of(r, "Transfer-Encoding") != NULL || (length != NULL && strcmp(length, "0") != 0))) {
         api_fail(&r->api.answer, API_INVALID_REQUEST, "%s takes no body", method);
         return -1;
     }
-    if (h->key != NULL && strcmp(method, "POST") == 0 && take_key(r, h->key) != 0)
+    if ((key != NULL && strcmp(method, "POST") == 0 && take_key(r, key) != 0) || take_conditions(r) != 0)
         return -1;
-    if (take_conditions(r, h) != 0)
-        return -1;
-    if (h->length != NULL && strtoull(h->length, NULL, 10) > r->body_limit) {
+    if (length != NULL && strtoull(length, NULL, 10) > r->body_limit) {
         api_fail(&r->api.answer, API_TOO_LARGE, "Content-Length is %.20s: allowed are up to %zu bytes",
-                 h->length, r->body_limit);
+                 length, r->body_limit);
         return -1;
     }
     return 0;
@@ -267,9 +243,9 @@ static struct bytes bearer_token(const char *header)
 /* Who may do what: the one place where a request over HTTP gets its scope. */
 static int authorize_request(struct http_request *r)
 {
-    const char *header = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Authorization");
+    struct bytes token = bearer_token(header_of(r, "Authorization"));
     r->api.scope = NULL; /* everything, where no tokens are asked for */
-    if (tokens_admit(r->http->tokens, bearer_token(header), &r->grant, &r->api.answer) != 0)
+    if (tokens_admit(r->http->tokens, token, &r->grant, &r->api.answer) != 0)
         return -1;
     r->api.scope = r->grant.scope;
     if (api_guard_admit(&r->api) == 0)
@@ -279,18 +255,19 @@ static int authorize_request(struct http_request *r)
 }
 
 /* -1: the answer is made. */
-static int check_request(struct http_request *r, const struct headers *h, const char *method)
+static int check_request(struct http_request *r, const char *method)
 {
-    if (check_framing(r, h->refusal) != 0)
+    const char *target = header_of(r, FRAMING_TARGET);
+    if (check_framing(r, header_of(r, FRAMING_REFUSAL)) != 0)
         return -1;
-    if (h->target != NULL)
-        r->target = strdup(h->target);
-    r->if_none_match = h->none_match; /* libmicrohttpd keeps it as long as the connection's request */
+    if (target != NULL)
+        r->target = strdup(target);
+    r->if_none_match = header_of(r, "If-None-Match"); /* libmicrohttpd keeps it as long as the request */
     if (r->target == NULL || r->from == NULL) {
         api_fail(&r->api.answer, API_OVERLOADED, "out of memory");
         return -1;
     }
-    if (find_route(r, method) != 0 || check_headers(r, h, method) != 0 || check_host(r, h) != 0)
+    if (find_route(r, method) != 0 || check_headers(r, method) != 0 || check_host(r) != 0)
         return -1;
     if (http_route_is_own(r->api.op))
         return 0;
@@ -304,28 +281,25 @@ static int check_request(struct http_request *r, const struct headers *h, const 
 
 void http_request_headers(struct http_request *r, const char *method)
 {
-    struct headers h = {0};
     r->headers_seen = true;
-    r->head_only = strcmp(method, "HEAD") == 0;
     http_connection_renew(r->from, r->http, r);
-    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, on_header, &h);
-    if (check_request(r, &h, method) == 0)
+    if (check_request(r, method) == 0)
         return;
     http_request_know_answer(r);
     /* A short rest of the request is read, so that the client is ready for the answer and the connection can
      * be kept; a long one, or one whose length nobody knows, is not. */
-    bool small = h.encoding == NULL && (h.length == NULL || strtoull(h.length, NULL, 10) <= HTTP_SMALL_BODY);
-    r->refuse_now = h.expect != NULL || !small;
+    const char *length = header_of(r, "Content-Length");
+    r->refuse_now = header_of(r, "Expect") != NULL || header_of(r, "Transfer-Encoding") != NULL ||
+                    (length != NULL && strtoull(length, NULL, 10) > HTTP_SMALL_BODY);
 }
 
 void http_request_end(struct http_request *r)
 {
-    struct headers h = {0};
-    MHD_get_connection_values(r->connection, MHD_FOOTER_KIND, on_header, &h);
-    if (h.refusal == NULL)
+    const char *refusal = MHD_lookup_connection_value(r->connection, MHD_FOOTER_KIND, FRAMING_REFUSAL);
+    if (refusal == NULL)
         return;
     r->closing = true;
-    if (http_request_phase(r) == HTTP_READING && check_framing(r, h.refusal) != 0)
+    if (http_request_phase(r) == HTTP_READING && check_framing(r, refusal) != 0)
         http_request_know_answer(r);
 }
 
