@@ -37,8 +37,6 @@ ours='^[[:space:]]*#[[:space:]]*include[[:space:]]+'
     rule "JSON belongs in gateway/json/, gateway/api/, gateway/cli/, to the description of HTTP, and in their tests" "${ours}[<\"]jansson" \
         $(files core sql amqp gateway tests ! 'gateway/json/*' 'gateway/api/*' 'gateway/cli/*' gateway/http/openapi.c 'tests/unit/*json*' tests/unit/test_openapi.c 'tests/fuzz/*')
     rule "core/ does no I/O" "${ours}<(sys/socket|netdb|poll|sys/epoll|pthread|fcntl|sys/stat|ini|arpa/.*)\.?h?>" $(files core)
-    rule "Only gateway/http/ may include <microhttpd.h>" "${ours}<microhttpd" \
-        $(files core sql amqp gateway tests ! 'gateway/http/*')
     rule "Only gateway/cli/recur/yaml_json.c may include <yaml.h>" "${ours}<yaml" \
         $(files core sql amqp gateway tests ! gateway/cli/recur/yaml_json.c)
     rule "Includes are written from the top of the tree" "${ours}\"\\.\\.?/" $(files core sql amqp gateway tests)

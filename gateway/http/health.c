@@ -81,7 +81,7 @@ static void print_rest(struct http *h, struct buf *out)
     print_gauge(out, "postdate_held_bytes", "Memory used by claimed messages, in bytes.",
                 (double)atomic_load(rt->metrics.held_bytes));
     print_gauge(out, "postdate_http_body_bytes", "Memory used by request bodies, in bytes.",
-                (double)atomic_load(&h->body_bytes));
+                (double)h->body_bytes);
     if (rt->transport != NULL)
         print_gauge(
             out, "postdate_policy_in_the_way",

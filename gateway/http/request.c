@@ -4,24 +4,30 @@
 #include "gateway/api/api_guard.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define HTTP_SMALL_BODY (64 * 1024) /* what is read to its end although the answer is known */
 
-struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
+void http_name_address(const struct sockaddr *a, socklen_t len, char *out, size_t size)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    char host[INET6_ADDRSTRLEN] = "?", port[8] = "?";
+    getnameinfo(a, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(out, size, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+struct http_request *http_request_open(struct http *h, struct http_link *l)
+{
     struct http_request *r = calloc(1, sizeof *r);
     if (r == NULL)
         return NULL;
     r->http = h;
-    r->connection = c;
-    r->from = info != NULL ? info->socket_context : NULL;
-    if (r->from != NULL)
-        memcpy(r->peer, r->from->peer, sizeof r->peer);
+    r->link = l;
+    memcpy(r->peer, l->peer, sizeof r->peer);
     r->api.from = r->peer;
-    r->references = 1;
     r->began_ns = clock_monotonic_ns();
     api_answer_open(&r->api.answer);
     r->body_limit = (size_t)h->runtime->config->intake.max_body / 3 * 4 + HTTP_BODY_EXTRA;
@@ -31,18 +37,12 @@ struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
 
 void http_request_drop_body(struct http_request *r)
 {
-    atomic_fetch_sub(&r->http->body_bytes, r->body.capacity);
+    r->http->body_bytes -= r->body.capacity;
     buf_free(&r->body);
 }
 
-void http_request_unref(struct http_request *r)
+void http_request_close(struct http_request *r)
 {
-    struct http *h = r->http;
-    pthread_mutex_lock(&h->lock);
-    int left = --r->references;
-    pthread_mutex_unlock(&h->lock);
-    if (left > 0)
-        return;
     http_request_drop_body(r);
     http_answers_forget(r);
     tokens_release(&r->grant);
@@ -51,93 +51,61 @@ void http_request_unref(struct http_request *r)
     free(r);
 }
 
-enum http_phase http_request_phase(struct http_request *r)
-{
-    pthread_mutex_lock(&r->http->lock);
-    enum http_phase phase = r->phase;
-    pthread_mutex_unlock(&r->http->lock);
-    return phase;
-}
-
-void http_request_know_answer(struct http_request *r)
-{
-    r->discard = true;
-    pthread_mutex_lock(&r->http->lock);
-    r->phase = HTTP_ANSWERED;
-    pthread_mutex_unlock(&r->http->lock);
-}
-
-/* One of those that framing.h lets through; NULL: not given. */
-static const char *header_of(const struct http_request *r, const char *name)
-{
-    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
-}
-
-/* What the front found out makes the answer. */
-static int check_framing(struct http_request *r, const char *refusal)
+void http_request_refuse(struct http_request *r, enum framing_refusal why)
 {
     char text[160];
-    if (refusal == NULL)
-        return 0;
-    long number = strtol(refusal, NULL, 10);
-    enum framing_refusal why =
-        number > 0 && number < FRAMING_REFUSALS ? (enum framing_refusal)number : FRAMING_REFUSALS;
     enum api_problem p = API_INVALID_REQUEST;
-    r->gone = why == FRAMING_GONE;
     if (why == FRAMING_TIMEOUT)
         p = API_REQUEST_TIMEOUT;
     else if (why == FRAMING_TARGET_TOO_LONG)
         p = API_TARGET_TOO_LONG;
     else if (why == FRAMING_HEAD_TOO_LARGE || (why >= FRAMING_VALUE_TOO_LONG && why < FRAMING_TWICE))
         p = API_HEAD_TOO_LARGE;
-    api_fail(&r->api.answer, p, "%s", framing_refusal_text(why, text));
-    r->closing = true;
-    return -1;
+    if (!r->answered)
+        api_fail(&r->api.answer, p, "%s", framing_refusal_text(why, text));
+    r->answered = r->closing = true;
 }
 
-static bool is_json(const char *type)
+static bool is_json(struct bytes type)
 {
     static const char json[] = "application/json";
     size_t n = sizeof json - 1;
-    if (type == NULL || strncasecmp(type, json, n) != 0)
-        return false;
-    return type[n] == '\0' || type[n] == ';' || type[n] == ' ' || type[n] == '\t';
+    return type.len >= n && framing_is_word(bytes_of(type.data, n), json) &&
+           (type.len == n || memchr("; \t", type.data[n], 3) != NULL);
 }
 
-static int take_key(struct http_request *r, const char *value)
+static int take_key(struct http_request *r, struct bytes value)
 {
-    size_t len = strlen(value);
-    bool fine = len >= 1 && len <= HTTP_KEY_MAX;
-    for (size_t i = 0; i < len && fine; i++)
-        fine = value[i] > ' ' && value[i] <= '~';
+    bool fine = value.len >= 1 && value.len <= HTTP_KEY_MAX;
+    for (size_t i = 0; i < value.len && fine; i++)
+        fine = value.data[i] > ' ' && value.data[i] <= '~';
     if (!fine) {
         api_fail(&r->api.answer, API_INVALID_REQUEST,
                  "Idempotency-Key: allowed are 1 to %d printable ASCII characters without blanks",
                  HTTP_KEY_MAX);
         return -1;
     }
-    memcpy(r->key, value, len + 1);
-    r->api.idempotency_key = bytes_of(r->key, len);
+    memcpy(r->key, value.data, value.len);
+    r->api.idempotency_key = bytes_of(r->key, value.len);
     return 0;
 }
 
-/* If-Match and If-None-Match, of what looks at them. */
-static int take_conditions(struct http_request *r)
+/* If-Match and If-None-Match; too long a one is wrong only where it counts. */
+static int take_conditions(struct http_request *r, const struct framing_head *head)
 {
-    static const char *const names[] = {"If-Match", "If-None-Match"};
+    static const enum framing_header headers[] = {FRAMING_IF_MATCH, FRAMING_IF_NONE_MATCH};
     struct bytes *const to[] = {&r->api.if_match, &r->api.if_none_match};
-    for (size_t i = 0; i < 2 && r->api.op->conditional; i++) {
-        const char *value = header_of(r, names[i]);
-        size_t len = value != NULL ? strlen(value) : 0;
-        if (len > HTTP_CONDITION_MAX) {
-            api_fail(&r->api.answer, API_INVALID_REQUEST, "%s: allowed are up to %d bytes", names[i],
-                     HTTP_CONDITION_MAX);
+    for (size_t i = 0; i < 2; i++) {
+        struct bytes value = head->value[headers[i]];
+        if (value.len > HTTP_CONDITION_MAX && r->api.op->conditional) {
+            api_fail(&r->api.answer, API_INVALID_REQUEST, "%s: allowed are up to %d bytes",
+                     framing_header_names[headers[i]], HTTP_CONDITION_MAX);
             return -1;
         }
-        if (value == NULL)
+        if (value.data == NULL || value.len > HTTP_CONDITION_MAX)
             continue;
-        memcpy(r->conditions[i], value, len + 1);
-        *to[i] = bytes_of(r->conditions[i], len);
+        memcpy(r->conditions[i], value.data, value.len);
+        *to[i] = bytes_of(r->conditions[i], value.len);
     }
     return 0;
 }
@@ -168,38 +136,40 @@ static bool is_this_machine(const char *host)
 
 /* Without tokens whoever reaches the port may do everything, and a page in a browser on this machine reaches
  * it by a name of its own that leads to 127.0.0.1 (DNS rebinding). */
-static int check_host(struct http_request *r)
+static int check_host(struct http_request *r, struct bytes value)
 {
     const struct config *c = r->http->runtime->config;
-    const char *host = header_of(r, "Host");
-    if (c->http.tokens || c->http.insecure_listen || host == NULL || is_this_machine(host))
+    char shown[120], host[80];
+    snprintf(host, sizeof host, "%.*s", (int)value.len, (const char *)value.data);
+    if (c->http.tokens || c->http.insecure_listen || value.data == NULL ||
+        (value.len < sizeof host && is_this_machine(host)))
         return 0;
-    char shown[120];
     api_fail(&r->api.answer, API_INVALID_REQUEST,
              "Host: \"%s\" is not this machine: without tokens, allowed are localhost and addresses (or "
              "http.tokens = on, or http.insecure_listen = on)",
-             bytes_printable(bytes_of_str(host), shown, sizeof shown));
+             bytes_printable(value, shown, sizeof shown));
     return -1;
 }
 
-static int check_headers(struct http_request *r, const char *method)
+static int check_headers(struct http_request *r, const struct framing_head *head)
 {
     bool wants_body = api_operation_has_body(r->api.op);
-    const char *length = header_of(r, "Content-Length"), *key = header_of(r, "Idempotency-Key");
-    if (wants_body && !is_json(header_of(r, "Content-Type"))) {
+    struct bytes key = head->value[FRAMING_IDEMPOTENCY_KEY];
+    if (wants_body && !is_json(head->value[FRAMING_CONTENT_TYPE])) {
         api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE, "write Content-Type: application/json");
         return -1;
     }
-    if (!wants_body &&
-        (header_of(r, "Transfer-Encoding") != NULL || (length != NULL && strcmp(length, "0") != 0))) {
-        api_fail(&r->api.answer, API_INVALID_REQUEST, "%s takes no body", method);
+    if (!wants_body && (head->chunked || head->length > 0)) {
+        api_fail(&r->api.answer, API_INVALID_REQUEST, "%.*s takes no body", (int)head->method.len,
+                 (const char *)head->method.data);
         return -1;
     }
-    if ((key != NULL && strcmp(method, "POST") == 0 && take_key(r, key) != 0) || take_conditions(r) != 0)
+    if ((key.data != NULL && bytes_equal_str(head->method, "POST") && take_key(r, key) != 0) ||
+        take_conditions(r, head) != 0)
         return -1;
-    if (length != NULL && strtoull(length, NULL, 10) > r->body_limit) {
-        api_fail(&r->api.answer, API_TOO_LARGE, "Content-Length is %.20s: allowed are up to %zu bytes",
-                 length, r->body_limit);
+    if (head->length > r->body_limit) {
+        api_fail(&r->api.answer, API_TOO_LARGE, "Content-Length is %" PRIu64 ": allowed are up to %zu bytes",
+                 head->length, r->body_limit);
         return -1;
     }
     return 0;
@@ -231,21 +201,22 @@ static int find_route(struct http_request *r, const char *method)
 }
 
 /* "Bearer" and the token (RFC 6750); len 0: none. */
-static struct bytes bearer_token(const char *header)
+static struct bytes bearer_token(struct bytes value)
 {
     static const char scheme[] = "Bearer ";
     size_t n = sizeof scheme - 1;
-    if (header == NULL || strncasecmp(header, scheme, n) != 0)
+    if (value.len < n || !framing_is_word(bytes_of(value.data, n), scheme))
         return (struct bytes){0};
-    return bytes_of_str(header + n + strspn(header + n, " "));
+    while (n < value.len && value.data[n] == ' ')
+        n++;
+    return bytes_of(value.data + n, value.len - n);
 }
 
 /* Who may do what: the one place where a request over HTTP gets its scope. */
-static int authorize_request(struct http_request *r)
+static int authorize_request(struct http_request *r, struct bytes authorization)
 {
-    struct bytes token = bearer_token(header_of(r, "Authorization"));
     r->api.scope = NULL; /* everything, where no tokens are asked for */
-    if (tokens_admit(r->http->tokens, token, &r->grant, &r->api.answer) != 0)
+    if (tokens_admit(r->http->tokens, bearer_token(authorization), &r->grant, &r->api.answer) != 0)
         return -1;
     r->api.scope = r->grant.scope;
     if (api_guard_admit(&r->api) == 0)
@@ -255,23 +226,21 @@ static int authorize_request(struct http_request *r)
 }
 
 /* -1: the answer is made. */
-static int check_request(struct http_request *r, const char *method)
+static int check_request(struct http_request *r, const struct framing_head *head)
 {
-    const char *target = header_of(r, FRAMING_TARGET);
-    if (check_framing(r, header_of(r, FRAMING_REFUSAL)) != 0)
-        return -1;
-    if (target != NULL)
-        r->target = strdup(target);
-    r->if_none_match = header_of(r, "If-None-Match"); /* libmicrohttpd keeps it as long as the request */
-    if (r->target == NULL || r->from == NULL) {
+    char method[FRAMING_METHOD_MAX + 1];
+    snprintf(method, sizeof method, "%.*s", (int)head->method.len, (const char *)head->method.data);
+    r->target = strndup((const char *)head->target.data, head->target.len);
+    if (r->target == NULL) {
         api_fail(&r->api.answer, API_OVERLOADED, "out of memory");
         return -1;
     }
-    if (find_route(r, method) != 0 || check_headers(r, method) != 0 || check_host(r) != 0)
+    if (find_route(r, method) != 0 || check_headers(r, head) != 0 ||
+        check_host(r, head->value[FRAMING_HOST]) != 0)
         return -1;
     if (http_route_is_own(r->api.op))
         return 0;
-    if (authorize_request(r) != 0)
+    if (authorize_request(r, head->value[FRAMING_AUTHORIZATION]) != 0)
         return -1;
     if (!atomic_load(&r->http->draining))
         return 0;
@@ -279,45 +248,32 @@ static int check_request(struct http_request *r, const char *method)
     return -1;
 }
 
-void http_request_headers(struct http_request *r, const char *method)
+void http_request_headers(struct http_request *r, const struct framing_head *head)
 {
-    r->headers_seen = true;
-    http_connection_renew(r->from, r->http, r);
-    if (check_request(r, method) == 0)
-        return;
-    http_request_know_answer(r);
+    r->old = head->old;
+    r->head_only = bytes_equal_str(head->method, "HEAD");
+    r->answered = check_request(r, head) != 0;
     /* A short rest of the request is read, so that the client is ready for the answer and the connection can
      * be kept; a long one, or one whose length nobody knows, is not. */
-    const char *length = header_of(r, "Content-Length");
-    r->refuse_now = header_of(r, "Expect") != NULL || header_of(r, "Transfer-Encoding") != NULL ||
-                    (length != NULL && strtoull(length, NULL, 10) > HTTP_SMALL_BODY);
+    r->refuse_now = r->answered && (head->value[FRAMING_EXPECT].data != NULL || head->chunked ||
+                                    head->length > HTTP_SMALL_BODY);
 }
 
-void http_request_end(struct http_request *r)
-{
-    const char *refusal = MHD_lookup_connection_value(r->connection, MHD_FOOTER_KIND, FRAMING_REFUSAL);
-    if (refusal == NULL)
-        return;
-    r->closing = true;
-    if (http_request_phase(r) == HTTP_READING && check_framing(r, refusal) != 0)
-        http_request_know_answer(r);
-}
-
-void http_request_body(struct http_request *r, const char *data, size_t len)
+void http_request_body(struct http_request *r, struct bytes part)
 {
     struct http *h = r->http;
-    if (r->discard)
+    if (r->answered)
         return;
     size_t had = r->body.capacity;
-    buf_put(&r->body, data, len);
+    buf_put_bytes(&r->body, part);
     size_t more = r->body.capacity - had;
-    size_t all = atomic_fetch_add(&h->body_bytes, more) + more;
+    h->body_bytes += more;
     if (r->body.failed)
         api_fail(&r->api.answer, API_TOO_LARGE, "the body is larger than %zu bytes", r->body_limit);
-    else if (all > HTTP_BODIES_MAX && more > 0 && r->body.capacity > 4096)
+    else if (h->body_bytes > HTTP_BODIES_MAX && more > 0 && r->body.capacity > 4096)
         api_fail(&r->api.answer, API_OVERLOADED, "the gateway holds as many request bodies as it may");
     else
         return;
-    http_request_know_answer(r);
+    r->answered = true;
     http_request_drop_body(r);
 }

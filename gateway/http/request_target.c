@@ -1,5 +1,4 @@
-/* The request target. libmicrohttpd's own decoding ends at a NUL and keeps what it can't decode; here both
- * are refused. */
+/* The request target. What can't be decoded, and a NUL, are refused. */
 #include "gateway/http/http_internal.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A request of the HTTP interface behind libmicrohttpd: method, target with its query, body. First byte: the
+/* A request of the HTTP interface, once it is framed: method, target with its query, body. First byte: the
  * caller's scope; first line: what the database will answer; second: "METHOD target"; then the body. */
 #include "gateway/api/api_operation.h"
 #include "gateway/http/http_internal.h"
