@@ -68,7 +68,8 @@ void framing_close(struct framing *f)
 
 bool framing_is_in_head(const struct framing *f)
 {
-    return f->state == FRAMING_IN_HEAD && f->line.len > 0;
+    /* What may yet be an empty line is not one: by such lines a connection would be kept for ever. */
+    return f->state == FRAMING_IN_HEAD && f->line.len > 0 && f->line.data[0] != '\r';
 }
 
 /* Most connections are idle most of the time. */
