@@ -60,7 +60,7 @@ $(Q)$(CC) $(LINK) -o $@ $(1)
 endef
 
 $(BUILD)/postdated: $(DAEMON) $(LIBRARIES)
-	$(call link,$^ $(LINK_ALL) $(LINK_HTTP))
+	$(call link,$^ $(LINK_ALL))
 $(BUILD)/postdate: $(CLI) $(LIBRARIES)
 	$(call link,$^ $(LINK_ALL) $(LINK_CLI))
 

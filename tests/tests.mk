@@ -25,7 +25,7 @@ $(NEXT)/sql_embedded.o: $(NEXT)/sql_embedded.c $(BUILD)/flags
 $(NEXT)/postdate: $(CLI) $(NEXT)/sql_embedded.o $(LIBRARIES)
 	$(call link,$^ $(LINK_ALL) $(LINK_CLI))
 $(NEXT)/postdated: $(DAEMON) $(NEXT)/sql_embedded.o $(LIBRARIES)
-	$(call link,$^ $(LINK_ALL) $(LINK_HTTP))
+	$(call link,$^ $(LINK_ALL))
 
 # For LD_PRELOAD, with the plain programs only: the shim makes them die or fail where a test wants it, the clocks are wrong
 # on purpose, of Postgres, too. Never installed or linked.
@@ -45,7 +45,7 @@ $(GEN)/shim_queries.inc: $(GEN)/sql_embedded.h
 	$(Q)sed -n 's/^extern const char sql_query_\(.*\)\[\];/    {"\1", sql_query_\1},/p' $< >$@
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(LIBRARIES)
-	$(call link,$^ $(UNIT_LINK) $(LINK_ALL) $(LINK_HTTP) $(LINK_TEST))
+	$(call link,$^ $(UNIT_LINK) $(LINK_ALL) $(LINK_TEST))
 
 $(BUILD)/tests/tools/load: $(call object,$(LOAD_SRC))
 $(BUILD)/tests/tools/%: $(BUILD)/tests/tools/%.o $(call LIB,amqp) $(call LIB,core)

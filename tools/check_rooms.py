@@ -81,14 +81,14 @@ SHORT = {
     'sql/operate/slo.c', 'amqp/topology/transport_plugin.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
-    # a format: JSON values as texts, an HTTP answer, a progress line
-    'gateway/json/json_text.c', 'gateway/cli/progress.c',
+    # a format: a progress line
+    'gateway/cli/progress.c',
     # a structure that several threads or stages share
     'gateway/runtime/notifier.c',
 }
 LONG = set()
-# Functions with more parameters, and with how many: a callback of libmicrohttpd's.
-WIDE = {'on_request': 8}
+# Functions with more parameters, and with how many.
+WIDE = {}
 
 found = []
 

@@ -5,17 +5,17 @@
 # Exit: 0 all there, 69 something is missing and could not be installed.
 set -u
 
-packages=(gcc make pkg-config librabbitmq-dev libssl-dev libpq-dev libjansson-dev libmicrohttpd-dev libyaml-dev libcmocka-dev
+packages=(gcc make pkg-config librabbitmq-dev libssl-dev libpq-dev libjansson-dev libyaml-dev libcmocka-dev
     postgresql rabbitmq-server openssl python3 python3-pika)
 if [[ ${1:-} == --only ]]; then packages=("${@:2}"); else packages+=("$@"); fi
 
 if ! command -v dpkg-query >/dev/null; then
-    pkg-config --exists librabbitmq libssl libpq jansson libmicrohttpd yaml-0.1 cmocka 2>/dev/null && command -v rabbitmq-server >/dev/null &&
+    pkg-config --exists librabbitmq libssl libpq jansson yaml-0.1 cmocka 2>/dev/null && command -v rabbitmq-server >/dev/null &&
         command -v initdb >/dev/null && exit 0
     cat >&2 <<'TEXT'
 Packages can be installed automatically on Debian and Ubuntu only. Please install:
   gcc (or clang), GNU make, pkg-config
-  development files of librabbitmq (rabbitmq-c), OpenSSL, libpq, jansson, libmicrohttpd, libyaml, cmocka
+  development files of librabbitmq (rabbitmq-c), OpenSSL, libpq, jansson, libyaml, cmocka
   PostgreSQL 14 or newer and RabbitMQ 3.10 or newer (the programs; no running service is needed)
   Python 3 with pika, for the demo and the tests
 TEXT

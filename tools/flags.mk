@@ -1,6 +1,6 @@
 # How C is compiled and linked here, included by the Makefile.
 
-LIBS := librabbitmq libssl libpq jansson libmicrohttpd yaml-0.1
+LIBS := librabbitmq libssl libpq jansson yaml-0.1
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes \
 	-Wpointer-arith -Wcast-qual -Wwrite-strings -Wformat=2 -Werror=format-security -Wundef -Wvla -Wimplicit-fallthrough
 INCLUDE := -I. -I$(GEN) $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(LIBS) 2>/dev/null))
@@ -24,6 +24,5 @@ LINK_SQL := $(shell pkg-config --libs libpq libssl libcrypto 2>/dev/null)
 LINK_TEXT := $(shell pkg-config --libs jansson 2>/dev/null)
 LINK_ALL := $(LINK_AMQP) $(LINK_SQL) $(LINK_TEXT) -lm
 LINK_CLI := $(shell pkg-config --libs yaml-0.1 2>/dev/null)
-LINK_HTTP := $(shell pkg-config --libs libmicrohttpd 2>/dev/null)
 LINK_TEST := $(or $(shell pkg-config --libs cmocka 2>/dev/null),-lcmocka) -lm
 

@@ -117,7 +117,7 @@ versions() { # root: of what users have
     chroot "$1" "${clean_env[@]}" bash -c '
         of() { dpkg-query -W -f "\${Version}\n" "$1" 2>/dev/null | sed "s/^[0-9]*://; s/[-+~].*//" | grep -m 1 .; }
         postgres=$(printf "%s\n" /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
-        echo "$(of rabbitmq-server)|$($postgres --version 2>/dev/null | cut -d " " -f 3)|$(of "librabbitmq[0-9]*")|$(of "libmicrohttpd[0-9]*")"'
+        echo "$(of rabbitmq-server)|$($postgres --version 2>/dev/null | cut -d " " -f 3)|$(of "librabbitmq[0-9]*")"'
 }
 
 # shellcheck source=tools/matrix_packages.sh
@@ -168,10 +168,10 @@ run_suite() { # suite; fields of its row go to SUITE.row
 table() {
     local suite fields
     {
-        echo 'suite|RabbitMQ|PostgreSQL|librabbitmq|libmicrohttpd|demo|tests|packages|minutes'
-        for suite in "${suites[@]}"; do cat "$MATRIX_DIR/$suite.row" 2>/dev/null || echo "$suite|||||-|not run|-|0"; done
+        echo 'suite|RabbitMQ|PostgreSQL|librabbitmq|demo|tests|packages|minutes'
+        for suite in "${suites[@]}"; do cat "$MATRIX_DIR/$suite.row" 2>/dev/null || echo "$suite||||-|not run|-|0"; done
     } | while IFS='|' read -ra fields; do
-        printf '%-9s %-9s %-11s %-12s %-14s %-15s %-36s %-11s %s\n' "${fields[@]}"
+        printf '%-9s %-9s %-11s %-12s %-15s %-36s %-11s %s\n' "${fields[@]}"
     done
 }
 

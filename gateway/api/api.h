@@ -11,11 +11,11 @@
 #include "core/base/random.h"
 #include "core/message/accept.h"
 #include "core/message/message_id.h"
-#include "gateway/api/api_operation_list.h"
 #include "sql/connection/pg.h"
 #include "sql/operate/operate.h"
 #include "sql/operate/slo.h"
 #include "sql/pipeline/store.h"
+#include <jansson.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,9 +24,6 @@
 #define API_BATCH_MAX 1000 /* messages in one request */
 #define API_PARAMS_MAX 16
 #define API_ANSWER_MAX ((size_t)64 * 1024 * 1024)
-
-#define API_NUMBER(number, ...) API_##number,
-enum api_op { API_OPERATIONS(API_NUMBER) API_OP_COUNT };
 
 enum api_problem {
     API_OK,
@@ -69,8 +66,11 @@ struct api_scope {
     struct operate_scope exchanges;
 };
 
-struct api_param {
-    struct bytes name, value;
+struct api_params {
+    struct api_param {
+        struct bytes name, value;
+    } list[API_PARAMS_MAX];
+    size_t count;
 };
 
 struct api_answer {
@@ -95,8 +95,7 @@ struct api_request {
     const struct api_scope *scope;
     const char *from; /* where it came from, for the log */
     struct bytes id;  /* as the caller wrote it; len 0: none */
-    struct api_param params[API_PARAMS_MAX];
-    size_t param_count;
+    struct api_params params;
     struct bytes body;
     struct bytes idempotency_key;         /* len 0: none */
     struct bytes if_match, if_none_match; /* as the caller wrote them; data NULL: not given */
@@ -132,44 +131,12 @@ const char *api_principal(const struct api_request *r);
 /* True when the scope has this delivery exchange. */
 bool api_scope_has(const struct api_scope *s, struct bytes exchange);
 
-/* --- scheduling: parsed and answered here, stored by the caller, several requests to one transaction -------
- */
-
-/* One thread's; the items of one transaction. */
-struct api_scheduler;
-
-struct api_entry; /* one message of a request */
-struct api_schedule {
-    struct api_request *request;
-    bool batch;
-    struct api_entry *entries; /* in the scheduler's arena */
-    size_t count;
-    size_t first_item, item_count; /* those to be stored */
-};
-
-struct api_scheduler *api_scheduler_open(const struct accept_rules *rules);
-void api_scheduler_close(struct api_scheduler *s);
-/* Forgets all items. now_ms: the database's clock; hold: what the broker may wait with by now. */
-void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_policy hold);
-/* 0: its items are added; -1: it is answered already. Room for API_BATCH_MAX items must be left. */
-int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out);
-/* Takes the items of the request that was parsed last out again. */
-void api_schedule_undo(struct api_scheduler *s, const struct api_schedule *q);
-struct store_item *api_scheduler_items(struct api_scheduler *s, size_t *count, size_t *bytes);
-struct arena *api_scheduler_arena(struct api_scheduler *s);
-/* Room is left for one more request. */
-bool api_scheduler_has_room(const struct api_scheduler *s);
-/* After storing (inside the transaction): makes the answer. created_ms: as the rows have it. 1: an item
- * waits for somebody's lock, offer the request again later (a single message only; no answer is made). -1:
- * error of the database. */
-int api_schedule_answer(struct api_scheduler *s, struct api_schedule *q, struct pg *pg, int64_t created_ms,
-                        struct err *e);
-
-/* --- everything else
- * ---------------------------------------------------------------------------------------- */
-/* One thread's. */
+/* What operations run with. One thread's. */
 struct api_context {
     struct pg *pg;
+    struct arena arena; /* of one request */
+    json_t *body;       /* its body, an object; NULL: it has none */
+    json_t *value;      /* out: the answer, where the operation leaves it to api_run; status 200 */
     struct accept_rules rules;
     uint8_t secret[16]; /* signs page tokens */
     int64_t now_ms;     /* database clock */
@@ -182,9 +149,11 @@ struct api_context {
     bool done;                 /* out: what was asked for is committed; repeating it is something else */
 };
 
-/* api_run.c: does what a worker does (`run` in api_operation_list.h) and makes the answer. -1: the database
- * failed (e is transient); the answer is not made. */
+/* api_operation.c: does what a worker does (`run` in the table) and makes the answer. -1: the database failed
+ * (e is transient); the answer is not made. */
 int api_run(struct api_context *c, struct api_request *r, struct err *e);
+/* The parameters are those that the operation takes, and the token suffices for it. False: answered. */
+bool api_admits(struct api_request *r);
 /* When the message that the answer is about (its id) was settled, in ms since 1970; 0: it is gone; -1: it
  * lives. -1 (return): as api_run. */
 int api_message_settled(struct api_context *c, const struct api_request *r, int64_t *out_ms, struct err *e);

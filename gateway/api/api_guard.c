@@ -15,11 +15,6 @@
 
 #define WHAT_SIZE 700
 
-static bool is_bulk(const struct api_request *r)
-{
-    return r->op->threads == API_BULK_WORKER;
-}
-
 /* An object that is not read here is refused by whoever reads it; until then it counts as a change. */
 static bool is_dry_run(const struct api_request *r)
 {
@@ -45,16 +40,11 @@ static int refuse_role(struct api_request *r)
     return -1;
 }
 
-bool api_guard_wants_small(const struct api_operation *op)
-{
-    return op->threads != API_GROUP_COMMIT && op->run != api_recur_set;
-}
-
 int api_guard_admit(struct api_request *r)
 {
-    if (may_look_only(r) && !is_bulk(r))
+    if (may_look_only(r) && r->op->threads != API_BULK_WORKER)
         return refuse_role(r);
-    if (!api_guard_wants_small(r->op) || r->body.len <= API_SMALL_BODY)
+    if (r->op->large || r->body.len <= API_SMALL_BODY)
         return 0;
     api_fail(&r->answer, API_TOO_LARGE, "the body is %zu bytes long: allowed are up to %zu", r->body.len,
              API_SMALL_BODY);
@@ -73,7 +63,7 @@ static void describe_body(const struct api_request *r, struct buf *out)
 {
     static const char *const shown[] = {"filter", "ids", "shift_ms", "rate", "due_at", "delay_ms", "delay"};
     struct api_answer ignored;
-    if (!api_guard_wants_small(r->op) || r->body.len == 0 || r->body.len > API_SMALL_BODY)
+    if (r->op->large || r->body.len == 0 || r->body.len > API_SMALL_BODY)
         return;
     api_answer_open(&ignored);
     json_t *root = api_parse_body(r->body, &ignored);
@@ -93,9 +83,9 @@ static void describe_request(const struct api_request *r, struct buf *out)
     char shown[300];
     if (r->id.len > 0)
         buf_printf(out, " %s", bytes_printable(r->id, shown, sizeof shown));
-    for (size_t i = 0; i < r->param_count; i++) {
-        buf_printf(out, " %s=", bytes_printable(r->params[i].name, shown, sizeof shown));
-        buf_printf(out, "%s", bytes_printable(r->params[i].value, shown, sizeof shown));
+    for (size_t i = 0; i < r->params.count; i++) {
+        buf_printf(out, " %s=", bytes_printable(r->params.list[i].name, shown, sizeof shown));
+        buf_printf(out, "%s", bytes_printable(r->params.list[i].value, shown, sizeof shown));
     }
     describe_body(r, out);
 }

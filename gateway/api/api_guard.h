@@ -9,9 +9,8 @@
 int api_guard_admit(struct api_request *r);
 /* The rest of the question, where the body decides. Only by a thread that may take its time. */
 int api_guard_admit_body(struct api_request *r);
-/* How long the body of a request may be, of all but a message or a schedule. */
+/* How long the body of a request may be, of all but a message or a schedule (`large`). */
 #define API_SMALL_BODY ((size_t)256 * 1024)
-bool api_guard_wants_small(const struct api_operation *op);
 /* Did it change something, or may it have? idle: its thread says that nothing was. */
 bool api_is_change(const struct api_request *r, bool idle);
 /* One line: who did what, from where, and how it ended. Never a message's content, never a token. */

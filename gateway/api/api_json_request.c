@@ -54,9 +54,7 @@ static const struct api_operation *find_operation(const json_t *root, struct api
 {
     const json_t *op = json_object_get(root, "op");
     char shown[JSON_SHOW_SIZE], names[700];
-    const struct api_operation *found =
-        json_is_string(op) ? api_operation_find(json_text(op), json_object_get(root, "filter") != NULL)
-                           : NULL;
+    const struct api_operation *found = api_operation_find(root);
     if (found == NULL)
         api_fail(a, API_INVALID_MESSAGE, "op: %s%s: allowed are %s",
                  op != NULL ? json_show(op, shown) : "it is missing", op != NULL ? " is none" : "",
@@ -79,27 +77,20 @@ static int take_token(struct api_json_request *o, struct api_answer *a)
     return 0;
 }
 
-static const char *id_name(const struct api_request *r)
+static int take_id(struct api_json_request *o, struct api_request *r)
 {
-    return r->op->id != NULL ? r->op->id : "id";
-}
-
-static int take_id(struct api_json_request *o, struct api_request *r, bool needed)
-{
-    const char *name = id_name(r);
-    const json_t *id = json_object_get(o->root, name);
-    if (id == NULL && !needed)
+    struct bytes name = api_operation_id(r->op);
+    const json_t *id = json_object_getn(o->root, (const char *)name.data, name.len);
+    bool may_be_empty = bytes_equal_str(name, "exchange"); /* the default one */
+    if (name.len == 0 || (json_is_string(id) && (json_string_length(id) > 0 || may_be_empty))) {
+        r->id = json_text(id);
         return 0;
-    bool may_be_empty = strcmp(name, "exchange") == 0; /* the default one */
-    if (!json_is_string(id) || (json_string_length(id) == 0 && !may_be_empty)) {
-        api_fail(&r->answer, API_INVALID_MESSAGE,
-                 r->op->id != NULL ? "%s: it is missing, or no string"
-                                   : "%s: name a message by its id, a string",
-                 name);
-        return -1;
     }
-    r->id = json_text(id);
-    return 0;
+    api_fail(&r->answer, API_INVALID_MESSAGE,
+             bytes_equal_str(name, "id") ? "%.*s: name a message by its id, a string"
+                                         : "%.*s: it is missing, or no string",
+             (int)name.len, (const char *)name.data);
+    return -1;
 }
 
 /* Every field but the id becomes a parameter. */
@@ -109,8 +100,8 @@ static int take_params(struct api_json_request *o, struct api_request *r)
     json_t *v;
     json_object_foreach(o->root, name, v)
     {
-        size_t n = r->param_count;
-        if (strcmp(name, id_name(r)) == 0 || json_is_null(v))
+        size_t n = r->params.count;
+        if (bytes_equal_str(api_operation_id(r->op), name) || json_is_null(v))
             continue;
         if (n == API_PARAMS_MAX || (!json_is_string(v) && !json_is_integer(v))) {
             char shown[80];
@@ -121,21 +112,29 @@ static int take_params(struct api_json_request *o, struct api_request *r)
         }
         if (json_is_integer(v))
             snprintf(o->numbers[n], sizeof o->numbers[n], "%" JSON_INTEGER_FORMAT, json_integer_value(v));
-        r->params[r->param_count++] = (struct api_param){
+        r->params.list[r->params.count++] = (struct api_param){
             bytes_of_str(name), json_is_integer(v) ? bytes_of_str(o->numbers[n]) : json_text(v)};
     }
     return 0;
 }
 
+/* Is it one of the order's own, and not of the body? name: with quotes. */
+static bool is_own(const struct api_request *r, struct bytes name)
+{
+    char id[16];
+    snprintf(id, sizeof id, "%.*s", (int)api_operation_id(r->op).len,
+             (const char *)api_operation_id(r->op).data);
+    return json_raw_is(name, "op") || json_raw_is(name, "token") || (*id != '\0' && json_raw_is(name, id)) ||
+           (r->op->conditional && (json_raw_is(name, conditions[0]) || json_raw_is(name, conditions[1])));
+}
+
 /* The members as they were written, without those that are the order's own. */
-static int take_body(struct api_json_request *o, struct api_request *r, bool without_id)
+static int take_body(struct api_json_request *o, struct api_request *r)
 {
     struct bytes rest = json_raw_object(o->text), name, value;
     const char *between = "{";
     while (json_raw_next(&rest, &name, &value)) {
-        if (json_raw_is(name, "op") || json_raw_is(name, "token") ||
-            (without_id && json_raw_is(name, id_name(r))) ||
-            (r->op->conditional && (json_raw_is(name, conditions[0]) || json_raw_is(name, conditions[1]))))
+        if (is_own(r, name))
             continue;
         buf_put_str(&o->body, between);
         buf_put_bytes(&o->body, name);
@@ -152,26 +151,6 @@ static int take_body(struct api_json_request *o, struct api_request *r, bool wit
     return 0;
 }
 
-static int take_fields(struct api_json_request *o, struct api_request *r)
-{
-    int rc = 0;
-    switch (r->op->shape) {
-    case API_SHAPE_BODY:
-        return take_body(o, r, false);
-    case API_SHAPE_PARAMS:
-        rc = take_id(o, r, false);
-        return rc == 0 ? take_params(o, r) : -1;
-    case API_SHAPE_ID:
-        rc = take_id(o, r, true);
-        return rc == 0 ? take_params(o, r) : -1;
-    case API_SHAPE_ID_BODY:
-        if (take_id(o, r, true) != 0)
-            return -1;
-        return take_body(o, r, true);
-    }
-    return rc;
-}
-
 int api_json_request_read(struct api_json_request *o, struct bytes text, struct api_request *r)
 {
     o->text = text;
@@ -182,7 +161,9 @@ int api_json_request_read(struct api_json_request *o, struct bytes text, struct 
     if (r->op == NULL)
         return -1;
     json_object_del(o->root, "op");
-    return take_conditions(o, r) == 0 ? take_fields(o, r) : -1;
+    if (take_conditions(o, r) != 0 || take_id(o, r) != 0)
+        return -1;
+    return api_operation_has_body(r->op) ? take_body(o, r) : take_params(o, r);
 }
 
 void api_json_request_print(const struct api_answer *a, struct buf *out)

@@ -1,25 +1,12 @@
 /* A request of gateway/api/api.h as one JSON object, for ways in that have no paths and parameters:
  *
- *   {"op": "schedule", …a message, or "messages": […]}      {"op": "show", "id" or "key" and "exchange",
- * "view"}
- *   {"op": "cancel", "id" or "key" and "exchange"}          {"op": "list", …filters, "page_size",
- * "page_token"}
- *   {"op": "reschedule", "id", "due_at" or "delay_ms" …}    {"op": "retry" or "fail", "id"}     {"op":
- * "stats"}
- *   {"op": "cancel", "reschedule", "retry" or "fail", "filter": {…}, "dry_run", "shift_ms"}
- *   {"op": "dead_list" or "dead_groups", …filters}          {"op": "dead_show", "id", "queue"}
- *   {"op": "dead_requeue" or "dead_drop", "ids" or "filter", "rate", "dry_run"}
- *   {"op": "retry_policy_list"}                             {"op": "retry_policy_match", "queue"}
- *   {"op": "retry_policy_show", "retry_policy_set" or "retry_policy_remove", "pattern", …values}
- *   {"op": "recur_list", "page_size", "page_token"}         {"op": "recur_show" or "recur_history", "name"}
- *   {"op": "recur_set", "name", …definition, "if_match", "if_none_match"}
- *   {"op": "recur_pause", "recur_resume", "recur_run" or "recur_remove", "name", "if_match"}
- *   {"op": "recur_preview", "name" or "cron" …, "n"}
- *   {"op": "rate_list"}                                     {"op": "rate_match", "exchange", "routing_key"}
- *   {"op": "rate_set", "exchange", "routing_key", "rate", "burst"}
- *   {"op": "rate_show", "rate_pause", "rate_resume" or "rate_remove", "exchange", "routing_key"}
+ *   {"op": "schedule", …a message, or "messages": […]}      {"op": "show", "id" or "key" and "exchange"}
+ *   {"op": "cancel", "filter": {…}, "dry_run": true}        {"op": "recur_set", "name", …definition,
+ * "if_match"}
  *
- * "token" may be in each. Everything else is as over HTTP. */
+ * "op" is a name of the table of operations (api_operation.h), and the rest what it takes there: the id by
+ * its own name, then its parameters, or the fields of its body. "token" may be in each. Everything else is as
+ * over HTTP. */
 #ifndef POSTDATE_GATEWAY_API_API_JSON_REQUEST_H
 #define POSTDATE_GATEWAY_API_API_JSON_REQUEST_H
 

@@ -1,13 +1,17 @@
 /* Work of many transactions that an Idempotency-Key names. */
+#include "core/base/hash.h"
 #include "gateway/api/api_internal.h"
+#include "gateway/api/api_operation.h"
 
 #include <string.h>
 
-void api_once_hash(struct bytes body, const uint8_t keys[2][SIPHASH_KEY_SIZE], uint64_t number,
-                   uint8_t out[IDEMPOTENCY_HASH_SIZE])
+/* The keys are fixed: the hash distinguishes the requests of a caller, nothing rests on its secrecy. */
+void api_once_hash(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE])
 {
+    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate once 1", "postdate once 2"};
     for (int i = 0; i < 2; i++) {
-        uint64_t h = siphash(keys[i], body) ^ number;
+        uint64_t h = siphash(keys[i], bytes_of_str(r->op->path));
+        h = (h * 31 + siphash(keys[i], r->id)) * 31 + siphash(keys[i], r->body);
         memcpy(out + 8 * i, &h, 8);
     }
 }
@@ -30,12 +34,9 @@ void api_once_replay(struct api_answer *a, const struct idempotency_request *q, 
 static int replay_answer(struct api_context *c, struct api_request *r, struct idempotency_request *q,
                          struct err *e)
 {
-    struct arena arena;
-    arena_init(&arena, (size_t)1 << 20);
-    int found = idempotency_find(c->pg, q, &arena, e);
+    int found = idempotency_find(c->pg, q, &c->arena, e);
     if (found >= 0)
         api_once_replay(&r->answer, q, (enum idempotency_found)found);
-    arena_free(&arena);
     return found < 0 ? -1 : 0;
 }
 
@@ -62,10 +63,9 @@ static int run_taken(struct api_context *c, struct api_request *r, struct api_on
  * that one moved was made since, and is left alone. */
 static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
 {
-    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate bulk 1", "postdate bulk 2"};
     struct idempotency_request q = {.principal = bytes_of_str(api_principal(r)), .key = r->idempotency_key};
     struct err ignored = {0};
-    api_once_hash(r->body, keys, once->number, q.body_hash);
+    api_once_hash(r, q.body_hash);
     if (idempotency_take(c->pg, &q, e) != 0)
         return -1;
     if (!q.taken)

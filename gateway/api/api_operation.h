@@ -1,17 +1,10 @@
-/* The operations, one row each: what they are called, what a request needs, who does them, and what may be
- * done when nobody knows whether one was. All ways in go by this table. */
+/* The operations, one row each: what they are called, over HTTP too, what a request may have, who does them,
+ * and what may be done when nobody knows whether one was. All ways in go by this table, and /openapi.json is
+ * made of it. */
 #ifndef POSTDATE_GATEWAY_API_API_OPERATION_H
 #define POSTDATE_GATEWAY_API_API_OPERATION_H
 
 #include "gateway/api/api.h"
-
-/* What a request has, besides its operation. */
-enum api_shape {
-    API_SHAPE_BODY,
-    API_SHAPE_PARAMS, /* an id, or parameters */
-    API_SHAPE_ID,
-    API_SHAPE_ID_BODY, /* both */
-};
 
 /* Which threads of the executor do it. */
 enum api_threads { API_GROUP_COMMIT, API_WORKER, API_BULK_WORKER, API_STATISTICS, API_THREADS_COUNT };
@@ -25,23 +18,33 @@ enum api_effect {
 };
 
 struct api_operation {
-    const char *name; /* as the control queue calls it */
-    const char *id;   /* what it calls the id there; NULL: "id" */
-    bool by_filter;   /* of the two with this name, the one with a filter */
-    bool needs_key;   /* where a request may be delivered twice */
-    bool in_cells;    /* what this gateway does not have is looked for in the other cells */
-    bool conditional; /* if_match and if_none_match count */
-    enum api_shape shape;
-    enum api_threads threads;
+    const char *name;         /* as the control queue calls it; several may share one: api_operation_find */
+    const char *method;       /* over HTTP; POST, PUT and PATCH have a body */
+    const char *path;         /* with a hole for the id: "{id}", "{name}"; NULL: not over HTTP */
+    const char *params;       /* the names of those that it takes, between blanks */
+    enum api_threads threads; /* API_BULK_WORKER: its body may say dry_run */
     enum api_effect effect;
-    enum operate_kind kind; /* of those on many: what is done with each, or with each dead letter */
-    /* For workers; as api_run. */
-    int (*run)(struct api_context *c, struct api_request *r, struct err *e);
+    int (*run)(struct api_context *c, struct api_request *r, struct err *e); /* for workers; as api_run */
+    int kind;            /* run's own: which of its operations */
+    const char *for_all; /* why it needs a token for all exchanges; NULL: any will do */
+    bool large;          /* its body may be a message */
+    bool empty;          /* its body is {} */
+    bool needs_key;      /* where a request may be delivered twice */
+    bool in_cells;       /* what this gateway does not have is looked for in the other cells */
+    bool conditional;    /* if_match and if_none_match count */
 };
 
-const struct api_operation *api_operation_of(enum api_op op);
-/* The one with a filter or the other, where there are two of this name. NULL: there is none. */
-const struct api_operation *api_operation_find(struct bytes name, bool by_filter);
+/* All of them; the last one has no name. */
+extern const struct api_operation api_operations[];
+
+/* Of those with the name that the request's "op" says, the one that fits best: by a filter or not, with an id
+ * or without. NULL: there is none. */
+const struct api_operation *api_operation_find(const json_t *request);
+/* What it calls its id, such as "pattern"; len 0: it has none. */
+struct bytes api_operation_id(const struct api_operation *op);
+bool api_operation_has_body(const struct api_operation *op);
+/* An Idempotency-Key counts. */
+bool api_operation_is_keyed(const struct api_operation *op);
 /* "schedule, show, …" */
 const char *api_operation_names(char *out, size_t size);
 

@@ -1,36 +1,51 @@
 /* Pages of lists.
  *
- * A page token says where the next page begins. It is signed together with the filter and the caller's scope,
- * so that it is of no use for another list, and a changed one is refused. It is encrypted, too: a page may
- * end at a message that the caller does not have. */
+ * A page token says where the next page begins. It is signed together with the operation, the filter and the
+ * caller's scope, so that it is of no use for another list, and a changed one is refused. It is encrypted,
+ * too: a page may end at a message that the caller does not have. */
 #include "core/base/base64.h"
 #include "core/base/hash.h"
 #include "gateway/api/api_internal.h"
+#include "gateway/api/api_operation.h"
 
 #include <string.h>
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX 1000
+#define FORM 1 /* of tokens: the first byte */
+#define POSITION_LEAST                                                                                       \
+    24 /* at, id; the name follows, filled up with zeros to a length without a rest by three */
+#define POSITION_MAX (POSITION_LEAST + 255)
 #define SIGNATURE_BYTES 8
-#define TOKEN_MAX (1 + API_POSITION_MAX + SIGNATURE_BYTES)
+#define TOKEN_MAX (1 + POSITION_MAX + SIGNATURE_BYTES)
 
-/* What a token is bound to: every parameter but the page's, and the scope. */
-static uint64_t sign_token(const struct api_context *c, const struct api_request *r,
-                           const struct api_pages *pages, struct bytes token)
+static void put_part(struct buf *b, struct bytes part)
+{
+    buf_put_u32(b, (uint32_t)part.len);
+    buf_put_bytes(b, part);
+}
+
+/* What a token is bound to: the operation, every parameter but the page's, in whatever order, and the scope.
+ */
+static uint64_t sign_token(const struct api_context *c, const struct api_request *r, struct bytes token)
 {
     struct buf b;
+    uint64_t filter = 0;
     buf_init(&b, (size_t)1 << 20);
+    for (size_t i = 0; i < r->params.count; i++) {
+        const struct api_param *p = &r->params.list[i];
+        buf_reset(&b);
+        put_part(&b, p->name);
+        buf_put_bytes(&b, p->value);
+        filter += bytes_start_with_str(p->name, "page_") ? 0 : siphash(c->secret, buf_bytes(&b));
+    }
+    buf_reset(&b);
     buf_put_bytes(&b, token);
-    for (int i = 0; pages->names[i] != NULL; i++) {
-        struct bytes v = api_param(r, pages->names[i]);
-        buf_put_u32(&b, v.data == NULL ? UINT32_MAX : (uint32_t)v.len);
-        buf_put_bytes(&b, v);
-    }
+    put_part(&b, bytes_of_str(r->op->name));
+    buf_put_u64(&b, filter);
     buf_put_u8(&b, r->scope != NULL);
-    for (size_t i = 0; r->scope != NULL && i < r->scope->exchanges.count; i++) {
-        buf_put_u32(&b, (uint32_t)r->scope->exchanges.exchanges[i].len);
-        buf_put_bytes(&b, r->scope->exchanges.exchanges[i]);
-    }
+    for (size_t i = 0; r->scope != NULL && i < r->scope->exchanges.count; i++)
+        put_part(&b, r->scope->exchanges.exchanges[i]);
     uint64_t h = siphash(c->secret, buf_bytes(&b));
     buf_free(&b);
     return h;
@@ -46,7 +61,7 @@ static void put_be(uint8_t *out, uint64_t v)
 static void encrypt_position(const struct api_context *c, uint8_t *position, size_t len,
                              const uint8_t signature[SIGNATURE_BYTES])
 {
-    uint8_t block[1 + SIGNATURE_BYTES + 8] = {0xff}, stream[8]; /* what is signed begins with a version */
+    uint8_t block[1 + SIGNATURE_BYTES + 8] = {0xff}, stream[8]; /* what is signed begins with FORM */
     memcpy(block + 1, signature, SIGNATURE_BYTES);
     for (size_t i = 0; i < len; i++) {
         put_be(block + 1 + SIGNATURE_BYTES, i / 8);
@@ -57,14 +72,17 @@ static void encrypt_position(const struct api_context *c, uint8_t *position, siz
 }
 
 /* Without padding: the length is a multiple of three. */
-void api_page_print(const struct api_context *c, const struct api_request *r, const struct api_pages *pages,
-                    struct bytes position, struct buf *out)
+void api_page_print(const struct api_context *c, const struct api_request *r, const struct api_position *at,
+                    struct buf *out)
 {
-    uint8_t token[TOKEN_MAX] = {pages->version};
-    size_t len = 1 + position.len;
-    memcpy(token + 1, position.data, position.len);
-    put_be(token + len, sign_token(c, r, pages, bytes_of(token, len)));
-    encrypt_position(c, token + 1, position.len, token + len);
+    uint8_t token[TOKEN_MAX] = {FORM};
+    size_t name = at->name.len < 255 ? at->name.len : 255, len = 1 + POSITION_LEAST + (name + 2) / 3 * 3;
+    put_be(token + 1, (uint64_t)at->at);
+    memcpy(token + 9, at->id.b, 16);
+    if (name > 0)
+        memcpy(token + 1 + POSITION_LEAST, at->name.data, name);
+    put_be(token + len, sign_token(c, r, bytes_of(token, len)));
+    encrypt_position(c, token + 1, len - 1, token + len);
     size_t from = out->len;
     base64_encode(bytes_of(token, len + SIGNATURE_BYTES), out);
     for (size_t i = from; i < out->len; i++)
@@ -72,11 +90,11 @@ void api_page_print(const struct api_context *c, const struct api_request *r, co
 }
 
 json_t *api_page_value(const struct api_context *c, const struct api_request *r,
-                       const struct api_pages *pages, struct bytes position)
+                       const struct api_position *at)
 {
     struct buf text;
     buf_init(&text, 1024);
-    api_page_print(c, r, pages, position, &text);
+    api_page_print(c, r, at, &text);
     if (text.failed)
         json_memory_refuse();
     json_t *value = text.failed ? NULL : json_stringn((const char *)text.data, text.len);
@@ -84,54 +102,46 @@ json_t *api_page_value(const struct api_context *c, const struct api_request *r,
     return value;
 }
 
-/* The length of the position; 0: it is none of our tokens for this list. */
-static int read_token(const struct api_context *c, const struct api_request *r, const struct api_pages *pages,
-                      struct bytes text, uint8_t out[API_POSITION_MAX])
+/* Views into the token, which is plain afterwards. False: it is none of ours for this list. */
+static bool read_position(const struct api_context *c, const struct api_request *r, uint8_t *token,
+                          size_t size, struct api_position *out)
 {
-    char copy[TOKEN_MAX / 3 * 4 + 4];
-    struct arena arena;
-    struct bytes token;
-    uint8_t signature[SIGNATURE_BYTES];
-    size_t len = 0;
-    if (text.len > sizeof copy)
-        return 0;
-    for (size_t i = 0; i < text.len; i++)
-        copy[i] = (char)(text.data[i] == '-' ? '+' : text.data[i] == '_' ? '/' : text.data[i]);
-    arena_init(&arena, 4096);
-    if (base64_decode(bytes_of(copy, text.len), &arena, &token) && token.data != NULL &&
-        token.len >= 1 + pages->least + SIGNATURE_BYTES && token.len <= 1 + pages->most + SIGNATURE_BYTES &&
-        token.data[0] == pages->version) {
-        uint8_t differs = 0;
-        uint8_t plain[TOKEN_MAX];
-        len = token.len - 1 - SIGNATURE_BYTES;
-        memcpy(plain, token.data, token.len);
-        encrypt_position(c, plain + 1, len, plain + 1 + len);
-        put_be(signature, sign_token(c, r, pages, bytes_of(plain, 1 + len)));
-        for (int i = 0; i < SIGNATURE_BYTES; i++)
-            differs |= signature[i] ^ plain[1 + len + (size_t)i];
-        len = differs == 0 ? len : 0;
-        memcpy(out, plain + 1, len);
-    }
-    arena_free(&arena);
-    return (int)len;
+    uint8_t signature[SIGNATURE_BYTES], differs = 0;
+    size_t len = size - SIGNATURE_BYTES;
+    if (size < 1 + POSITION_LEAST + SIGNATURE_BYTES || size > TOKEN_MAX || token[0] != FORM)
+        return false;
+    encrypt_position(c, token + 1, len - 1, token + len);
+    put_be(signature, sign_token(c, r, bytes_of(token, len)));
+    for (size_t i = 0; i < SIGNATURE_BYTES; i++)
+        differs |= signature[i] ^ token[len + i];
+    while (len > 1 + POSITION_LEAST && token[len - 1] == 0)
+        len--;
+    out->name = bytes_of(token + 1 + POSITION_LEAST, len - 1 - POSITION_LEAST);
+    memcpy(out->id.b, token + 9, 16);
+    uint64_t at = 0;
+    for (size_t i = 0; i < 8; i++)
+        at = at << 8 | token[1 + i];
+    out->at = (int64_t)at;
+    return differs == 0;
 }
 
-int api_page_read(const struct api_context *c, struct api_request *r, const struct api_pages *pages,
-                  uint8_t out[API_POSITION_MAX])
+int api_page_read(struct api_context *c, const struct api_request *r, struct api_position *out, struct err *e)
 {
-    struct bytes token = api_param(r, "page_token");
-    if (token.data == NULL || token.len == 0)
+    char text[TOKEN_MAX / 3 * 4 + 4];
+    struct bytes given = api_param(&r->params, "page_token"), token;
+    *out = (struct api_position){0};
+    if (given.len == 0)
         return 0;
-    int len = read_token(c, r, pages, token, out);
-    if (len > 0)
-        return len;
-    api_fail(&r->answer, API_INVALID_REQUEST,
-             "page_token: take it unchanged from the page before, with the same filter");
-    return -1;
+    for (size_t i = 0; i < given.len && i < sizeof text; i++)
+        text[i] = (char)(given.data[i] == '-' ? '+' : given.data[i] == '_' ? '/' : given.data[i]);
+    if (given.len <= sizeof text && base64_decode(bytes_of(text, given.len), &c->arena, &token) &&
+        token.data != NULL && read_position(c, r, (uint8_t *)(uintptr_t)token.data, token.len, out))
+        return 1;
+    return err_set(e, ERR_REJECT, "page_token: take it unchanged from the page before, with the same filter");
 }
 
-int api_page_size(struct api_request *r, int64_t *out)
+int api_page_size(const struct api_request *r, int64_t *out, struct err *e)
 {
     *out = PAGE_DEFAULT;
-    return api_param_number(r, "page_size", PAGE_MAX, out);
+    return api_param_number(&r->params, "page_size", PAGE_MAX, out, e);
 }

@@ -82,17 +82,6 @@ void api_dump(const json_t *value, struct api_answer *a)
     buf_put_str(&a->body, full);
 }
 
-void api_answer_json(struct api_request *r, json_t *value, struct json_memory_scope outer)
-{
-    if (json_memory_end(outer)) {
-        api_fail(&r->answer, API_OVERLOADED, "there is no memory for this answer now");
-    } else {
-        r->answer.status = 200;
-        api_dump(value, &r->answer);
-    }
-    json_decref(value);
-}
-
 json_t *api_problem_object(enum api_problem p, const char *detail)
 {
     struct json_memory_scope outer = json_memory_begin();
@@ -158,14 +147,6 @@ void api_fail_err(struct api_answer *a, const struct err *e)
         api_fail(a, p, "%s", e->text);
 }
 
-void api_count(struct api_answer *a, const struct operate_count *n)
-{
-    a->counted = true;
-    a->matched = n->matched;
-    a->changed = n->changed;
-    a->id = n->first;
-}
-
 json_t *api_parse_body(struct bytes body, struct api_answer *a)
 {
     struct err e = {0};
@@ -183,29 +164,4 @@ json_t *api_parse_body(struct bytes body, struct api_answer *a)
         api_fail(a, fault == JSON_FAULT_SYNTAX ? API_INVALID_JSON : API_INVALID_MESSAGE, "%s", e.text);
     json_decref(value);
     return NULL;
-}
-
-bool api_body_is_empty(struct api_request *r)
-{
-    json_t *root = api_parse_body(r->body, &r->answer);
-    bool fine = root != NULL && json_object_size(root) == 0;
-    if (root != NULL && !fine)
-        api_fail(&r->answer, API_INVALID_MESSAGE, "write {}: there are no fields");
-    json_decref(root);
-    return fine;
-}
-
-int api_answer_err(struct api_request *r, const struct err *e)
-{
-    if (e->kind != ERR_NOT_FOUND && e->kind != ERR_REJECT)
-        return -1;
-    api_fail(&r->answer, e->kind == ERR_REJECT ? API_INVALID_MESSAGE : API_NOT_FOUND, "%s", e->text);
-    return 0;
-}
-
-void api_answer_removed(struct api_request *r)
-{
-    buf_reset(&r->answer.body);
-    buf_put_str(&r->answer.body, "{\"removed\":true}\n");
-    r->answer.status = 200;
 }

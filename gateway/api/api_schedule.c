@@ -4,19 +4,10 @@
 #include "gateway/api/api_internal.h"
 #include "sql/operate/lookup.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define ITEMS_MAX ((size_t)2 * API_BATCH_MAX)
 #define GROUP_BYTES ((size_t)4 * 1024 * 1024) /* bodies and names; then the transaction is full */
 #define ARENA_MAX ((size_t)128 * 1024 * 1024)
-
-struct api_scheduler {
-    struct json_parser parser;
-    struct arena arena;
-    struct store_item items[ITEMS_MAX];
-    size_t count, bytes;
-};
 
 struct api_entry {
     enum api_problem problem; /* API_OK: it has an item */
@@ -24,23 +15,16 @@ struct api_entry {
     size_t item;
 };
 
-struct api_scheduler *api_scheduler_open(const struct accept_rules *rules)
+void api_scheduler_open(struct api_scheduler *s, const struct accept_rules *rules)
 {
-    struct api_scheduler *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return NULL;
     json_parser_init(&s->parser, rules);
     arena_init(&s->arena, ARENA_MAX);
-    return s;
 }
 
 void api_scheduler_close(struct api_scheduler *s)
 {
-    if (s == NULL)
-        return;
     json_parser_free(&s->parser);
     arena_free(&s->arena);
-    free(s);
 }
 
 void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_policy hold)
@@ -51,22 +35,9 @@ void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_poli
     s->parser.rules.hold = hold;
 }
 
-struct store_item *api_scheduler_items(struct api_scheduler *s, size_t *count, size_t *bytes)
-{
-    *count = s->count;
-    if (bytes != NULL)
-        *bytes = s->bytes;
-    return s->items;
-}
-
-struct arena *api_scheduler_arena(struct api_scheduler *s)
-{
-    return &s->arena;
-}
-
 bool api_scheduler_has_room(const struct api_scheduler *s)
 {
-    return s->count + API_BATCH_MAX <= ITEMS_MAX && s->bytes < GROUP_BYTES;
+    return s->count + API_BATCH_MAX <= API_ITEMS_MAX && s->bytes < GROUP_BYTES;
 }
 
 static void refuse_entry(struct api_scheduler *s, struct api_entry *entry, enum api_problem p,
@@ -148,7 +119,7 @@ static int read_entries(struct api_scheduler *s, const json_t *root, struct api_
 int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out)
 {
     *out = (struct api_schedule){.request = r, .first_item = s->count};
-    if (!api_takes_nothing(r))
+    if (!api_admits(r))
         return -1;
     json_t *root = api_parse_body(r->body, &r->answer);
     if (root == NULL)
@@ -158,11 +129,6 @@ int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct ap
     json_decref(root);
     out->item_count = s->count - out->first_item;
     return rc;
-}
-
-void api_schedule_undo(struct api_scheduler *s, const struct api_schedule *q)
-{
-    s->count = q->first_item;
 }
 
 /* Why an item was not stored; API_OK: it was, or a kept one is there. */

@@ -4,8 +4,6 @@
 #include "core/message/wire.h"
 #include "gateway/api/api_internal.h"
 
-#include "gateway/json/json_memory.h"
-
 #include <stdio.h>
 
 bool api_scope_is_all(const struct api_scope *s)
@@ -49,31 +47,6 @@ int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules
     else
         return 0;
     return -1;
-}
-
-static json_t *exchange_names(const struct api_scope *s)
-{
-    json_t *out = json_array();
-    for (size_t i = 0; i < s->exchanges.count; i++)
-        json_array_append_new(
-            out, json_stringn((const char *)s->exchanges.exchanges[i].data, s->exchanges.exchanges[i].len));
-    return out;
-}
-
-int api_whoami(struct api_context *c, struct api_request *r, struct err *e)
-{
-    const struct api_scope *s = r->scope;
-    (void)c, (void)e;
-    if (!api_takes_nothing(r))
-        return 0;
-    struct json_memory_scope outer = json_memory_begin();
-    api_answer_json(r,
-                    json_pack("{s:s?, s:s, s:b, s:o, s:s}", "name", s != NULL ? s->name : NULL, "role",
-                              s != NULL && s->reads_only ? "read" : "operate", "all_exchanges",
-                              (int)api_scope_is_all(s), "exchanges",
-                              api_scope_is_all(s) ? json_array() : exchange_names(s), "from", r->from),
-                    outer);
-    return 0;
 }
 
 const char *api_principal(const struct api_request *r)

@@ -1,10 +1,10 @@
 /* The executor: takes requests (gateway/api/api.h) from any thread, does them on connections of its own, and
  * hands the answers back.
  *
- *   requests ─┬─ API_SCHEDULE ─▶ GROUP COMMITS: as many requests as wait share one transaction
- *             ├─ API_STATS ────▶ STATISTICS: counts, at most as often as counting is cheap
- *             ├─ API_BULK_… ───▶ BULK WORKERS: the same; end between two chunks when the executor stops
- *             └─ all others ───▶ WORKERS: one at a time each
+ *   requests ─┬─ schedule ────────▶ GROUP COMMITS: as many requests as wait share one transaction
+ *             ├─ stats, overview ─▶ STATISTICS: counts, at most as often as counting is cheap
+ *             ├─ by a filter ─────▶ BULK WORKERS: the same; end between two chunks when the executor stops
+ *             └─ all others ──────▶ WORKERS: one at a time each
  *
  * So a thousand clients with one message each do not mean a thousand commits: while one transaction waits for
  * its commit, the next fills. */

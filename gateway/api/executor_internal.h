@@ -97,9 +97,9 @@ void *executor_group_commit(void *executor);
 void *executor_worker(void *executor);
 void *executor_bulk_worker(void *executor);
 void *executor_stats(void *executor);
-/* stats_answer.c: the answer to API_STATS. */
+/* report/stats_answer.c: the answer to stats. */
 void stats_answer(struct executor *d, struct api_request *r);
-/* report/overview_answer.c: that to API_OVERVIEW. */
+/* report/overview_answer.c: that to overview. */
 void overview_answer(struct executor *d, struct api_request *r);
 
 #endif

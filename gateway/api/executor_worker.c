@@ -41,8 +41,8 @@ static void name_request(struct api_request *r)
         return;
     uint64_t h = siphash(key, bytes_of_str(api_principal(r)));
     h = h * 31 + siphash(key, r->id);
-    for (size_t i = 0; i < r->param_count; i++)
-        h = (h * 31 + siphash(key, r->params[i].name)) * 31 + siphash(key, r->params[i].value);
+    for (size_t i = 0; i < r->params.count; i++)
+        h = (h * 31 + siphash(key, r->params.list[i].name)) * 31 + siphash(key, r->params.list[i].value);
     r->names[0] = h | 1;
 }
 

@@ -65,10 +65,8 @@ static bool is_answered_first(const struct stats *a)
 
 static void answer(struct executor *d, struct api_request *r)
 {
-    if (r->op == api_operation_of(API_OVERVIEW))
-        overview_answer(d, r);
-    else
-        stats_answer(d, r);
+    if (api_admits(r))
+        (r->op->for_all != NULL ? overview_answer : stats_answer)(d, r);
     r->done(r);
 }
 

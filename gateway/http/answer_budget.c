@@ -1,7 +1,5 @@
-/* How much of answers may wait in memory for clients that do not take them. All by libmicrohttpd's thread. */
+/* How much of answers may wait in memory for clients that do not take them. */
 #include "gateway/http/http_internal.h"
-
-#include "gateway/api/api_operation.h"
 
 #include <string.h>
 
@@ -23,18 +21,15 @@ static bool is_same_caller(const struct http_request *a, const struct http_reque
 static size_t unsent_of_caller(const struct http_request *r)
 {
     size_t bytes = 0;
-    struct http *h = r->http;
-    pthread_mutex_lock(&h->lock);
-    for (const struct http_connection *c = h->connections; c != NULL; c = c->next)
-        if (c->request != NULL && c->request != r && c->request->unsent > 0 && is_same_caller(r, c->request))
-            bytes += c->request->unsent;
-    pthread_mutex_unlock(&h->lock);
+    for (const struct http_link *l = r->http->links; l != NULL; l = l->next)
+        if (l->request != NULL && l->request != r && l->request->unsent > 0 && is_same_caller(r, l->request))
+            bytes += l->request->unsent;
     return bytes;
 }
 
 bool http_answers_admit(struct http_request *r)
 {
-    if (atomic_load(&r->http->unsent_bytes) < SHARE_MAX || unsent_of_caller(r) < SHARE_MAX)
+    if (r->http->unsent_bytes < SHARE_MAX || unsent_of_caller(r) < SHARE_MAX)
         return true;
     api_fail(&r->api.answer, API_OVERLOADED,
              "answers of more than %zu bytes wait for this caller to take them: read those first", SHARE_MAX);
@@ -45,16 +40,16 @@ void http_answers_count(struct http_request *r)
 {
     struct http *h = r->http;
     struct api_answer *a = &r->api.answer;
-    size_t size = a->body.capacity, all = atomic_load(&h->unsent_bytes);
+    size_t size = a->body.capacity, all = h->unsent_bytes;
     if (a->body.len <= SMALL_MAX)
         return;
     size_t own = all > 0 ? unsent_of_caller(r) : 0;
     if (all + size <= ANSWERS_MAX && (own == 0 || own + size <= SHARE_MAX)) {
         r->unsent = size;
-        atomic_fetch_add(&h->unsent_bytes, size);
+        h->unsent_bytes += size;
         return;
     }
-    bool reads = r->route == NULL || r->route->handler != HTTP_API || r->api.op->effect == API_READS;
+    bool reads = r->api.op == NULL || r->api.op->effect == API_READS;
     buf_free(&a->body);
     api_fail(a, reads ? API_OVERLOADED : API_UNKNOWN_OUTCOME,
              "there is no room for an answer of %zu bytes: %zu wait for this caller to take them, %zu in all",
@@ -64,6 +59,6 @@ void http_answers_count(struct http_request *r)
 
 void http_answers_forget(struct http_request *r)
 {
-    atomic_fetch_sub(&r->http->unsent_bytes, r->unsent);
+    r->http->unsent_bytes -= r->unsent;
     r->unsent = 0;
 }

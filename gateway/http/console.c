@@ -55,27 +55,23 @@ void http_console_answer(struct http_request *r)
         api_fail(a, API_NOT_FOUND, "the console has no such file, or not in this version: load / again");
         return;
     }
-    a->status = is_page && r->if_none_match != NULL && strstr(r->if_none_match, etag) != NULL ? 304 : 200;
+    a->status = is_page && strstr(r->conditions[1], etag) != NULL ? 304 : 200;
     r->file = f;
     r->content_type = f->type;
 }
 
-struct MHD_Response *http_console_response(const struct http_request *r)
+struct bytes http_console_content(const struct http_request *r)
 {
-    const struct console_file *f = r->file;
-    bool is_page = strcmp(f->name, CONSOLE_PAGE) == 0;
-    /* MHD does not write to it. */
-    struct MHD_Response *m = MHD_create_response_from_buffer(
-        r->api.answer.status == 304 ? 0 : f->len, (void *)(uintptr_t)f->data, MHD_RESPMEM_PERSISTENT);
-    if (m == NULL)
-        return NULL;
-    MHD_add_response_header(m, "Cache-Control", is_page ? "no-cache" : "public, max-age=31536000, immutable");
-    MHD_add_response_header(m, "ETag", etag);
-    MHD_add_response_header(m, "Content-Security-Policy", policy);
-    MHD_add_response_header(m, "Referrer-Policy", "no-referrer");
-    MHD_add_response_header(m, "X-Frame-Options", "DENY");
-    MHD_add_response_header(m, "Cross-Origin-Opener-Policy", "same-origin");
-    MHD_add_response_header(m, "Cross-Origin-Resource-Policy", "same-origin");
-    MHD_add_response_header(m, "Permissions-Policy", "camera=(), geolocation=(), microphone=()");
-    return m;
+    return bytes_of(r->file->data, r->file->len);
+}
+
+void http_console_headers(const struct http_request *r, struct buf *out)
+{
+    bool is_page = strcmp(r->file->name, CONSOLE_PAGE) == 0;
+    buf_printf(out, "Cache-Control: %s\r\nETag: %s\r\nContent-Security-Policy: %s\r\n",
+               is_page ? "no-cache" : "public, max-age=31536000, immutable", etag, policy);
+    buf_put_str(out,
+                "Referrer-Policy: no-referrer\r\nX-Frame-Options: DENY\r\n"
+                "Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Resource-Policy: same-origin\r\n"
+                "Permissions-Policy: camera=(), geolocation=(), microphone=()\r\n");
 }

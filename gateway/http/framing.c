@@ -1,11 +1,9 @@
 #include "gateway/http/framing.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#define METHOD_MAX 32
 #define LENGTH_DIGITS_MAX 18
 #define CHUNK_DIGITS_MAX 15
 
@@ -23,8 +21,7 @@ const char *const framing_header_names[FRAMING_HEADERS] = {
 
 static const char *const texts[FRAMING_VALUE_TOO_LONG] = {
     [FRAMING_FINE] = "nothing is wrong",
-    [FRAMING_GONE] = "the client has ended the connection",
-    [FRAMING_TIMEOUT] = "the request line and headers did not arrive in time (http.timeout)",
+    [FRAMING_TIMEOUT] = "the request did not arrive in time (http.timeout)",
     [FRAMING_CONTROL] = "the request line and headers hold a control character",
     [FRAMING_LINE_END] = "a line ends with CR or LF alone: allowed is CR LF",
     [FRAMING_REQUEST_LINE] = "the first line is not METHOD TARGET HTTP/1.1, with one blank between them",
@@ -71,55 +68,18 @@ void framing_close(struct framing *f)
 
 bool framing_is_in_head(const struct framing *f)
 {
-    return f->state == FRAMING_IN_HEAD && f->line.len > 0;
+    /* What may yet be an empty line is not one: by such lines a connection would be kept for ever. */
+    return f->state == FRAMING_IN_HEAD && f->line.len > 0 && f->line.data[0] != '\r';
 }
 
-bool framing_is_between_requests(const struct framing *f)
+/* Most connections are idle most of the time. */
+static void forget_line(struct framing *f)
 {
-    return f->state == FRAMING_ENDED || (f->state == FRAMING_IN_HEAD && f->line.len == 0);
-}
-
-static void enter_state(struct framing *f, enum framing_state state)
-{
-    buf_free(&f->line); /* most connections are idle most of the time */
+    buf_free(&f->line);
     buf_init(&f->line, FRAMING_HEAD_MAX);
-    f->state = state;
-}
-
-static void next_request(struct framing *f)
-{
-    enter_state(f, f->last ? FRAMING_ENDED : FRAMING_IN_HEAD);
-}
-
-void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out)
-{
-    if (f->state == FRAMING_IN_HEAD)
-        buf_printf(out, "GET / HTTP/1.1\r\nHost: -\r\n" FRAMING_REFUSAL ": %d\r\nConnection: close\r\n\r\n",
-                   (int)why);
-    else
-        buf_printf(out, "%s0\r\n" FRAMING_REFUSAL ": %d\r\n\r\n",
-                   f->state == FRAMING_BEHIND_CHUNK ? "\r\n" : "", (int)why);
-    enter_state(f, FRAMING_ENDED);
-}
-
-bool framing_end(struct framing *f, struct buf *out)
-{
-    if (f->state == FRAMING_IN_HEAD)
-        framing_refuse(f, FRAMING_GONE, out);
-    return f->state == FRAMING_ENDED;
 }
 
 /* --- the head */
-
-struct head {
-    struct bytes method, target;
-    bool old; /* HTTP/1.0 */
-    bool close, keep;
-    int count[FRAMING_HEADERS];
-    struct bytes value[FRAMING_HEADERS];
-    bool chunked;
-    uint64_t length;
-};
 
 static bool is_token(struct bytes b)
 {
@@ -132,7 +92,7 @@ static bool is_token(struct bytes b)
     return b.len > 0;
 }
 
-static bool equals_word(struct bytes a, const char *word)
+bool framing_is_word(struct bytes a, const char *word)
 {
     return a.len == strlen(word) && strncasecmp((const char *)a.data, word, a.len) == 0;
 }
@@ -157,11 +117,11 @@ static struct bytes trim_blanks(struct bytes b)
     return b;
 }
 
-static enum framing_refusal read_request_line(struct bytes line, struct head *h)
+static enum framing_refusal read_request_line(struct bytes line, struct framing_head *h)
 {
     struct bytes version = line;
     if (!cut_bytes(&version, ' ', &h->method) || !cut_bytes(&version, ' ', &h->target) ||
-        h->method.len > METHOD_MAX || !is_token(h->method) || h->target.len == 0 ||
+        h->method.len > FRAMING_METHOD_MAX || !is_token(h->method) || h->target.len == 0 ||
         memchr(line.data, '\t', line.len) != NULL)
         return FRAMING_REQUEST_LINE;
     if (h->target.len > FRAMING_TARGET_MAX)
@@ -172,18 +132,18 @@ static enum framing_refusal read_request_line(struct bytes line, struct head *h)
     return h->old || bytes_equal_str(version, "HTTP/1.1") ? FRAMING_FINE : FRAMING_VERSION;
 }
 
-static void read_connection(struct bytes value, struct head *h)
+static void read_connection(struct bytes value, struct framing_head *h)
 {
     struct bytes one;
     for (bool more = true; more;) {
         more = cut_bytes(&value, ',', &one);
         struct bytes token = trim_blanks(more ? one : value);
-        h->close = h->close || equals_word(token, "close");
-        h->keep = h->keep || equals_word(token, "keep-alive");
+        h->close = h->close || framing_is_word(token, "close");
+        h->keep = h->keep || framing_is_word(token, "keep-alive");
     }
 }
 
-static enum framing_refusal read_header(struct bytes line, struct head *h)
+static enum framing_refusal read_header(struct bytes line, struct framing_head *h)
 {
     struct bytes name, value = line;
     if (line.data[0] == ' ' || line.data[0] == '\t')
@@ -191,12 +151,12 @@ static enum framing_refusal read_header(struct bytes line, struct head *h)
     if (!cut_bytes(&value, ':', &name) || !is_token(name))
         return FRAMING_HEADER_LINE;
     value = trim_blanks(value);
-    if (equals_word(name, "Connection"))
+    if (framing_is_word(name, "Connection"))
         read_connection(value, h);
     for (int i = 0; i < FRAMING_HEADERS; i++) {
-        if (!equals_word(name, framing_header_names[i]))
+        if (!framing_is_word(name, framing_header_names[i]))
             continue;
-        if (h->count[i]++ > 0)
+        if (h->value[i].data != NULL)
             return (enum framing_refusal)(FRAMING_TWICE + i);
         if (value.len > FRAMING_VALUE_MAX)
             return (enum framing_refusal)(FRAMING_VALUE_TOO_LONG + i);
@@ -205,11 +165,10 @@ static enum framing_refusal read_header(struct bytes line, struct head *h)
     return FRAMING_FINE;
 }
 
-static enum framing_refusal read_length(struct head *h)
+static enum framing_refusal read_length(struct framing_head *h)
 {
     struct bytes digits = h->value[FRAMING_CONTENT_LENGTH];
-    bool has_length = h->count[FRAMING_CONTENT_LENGTH] > 0,
-         has_encoding = h->count[FRAMING_TRANSFER_ENCODING] > 0;
+    bool has_length = digits.data != NULL, has_encoding = h->value[FRAMING_TRANSFER_ENCODING].data != NULL;
     if (has_length && (digits.len == 0 || digits.len > LENGTH_DIGITS_MAX))
         return FRAMING_LENGTH;
     for (size_t i = 0; i < digits.len; i++) {
@@ -223,12 +182,12 @@ static enum framing_refusal read_length(struct head *h)
         return FRAMING_LENGTH_AND_ENCODING;
     if (h->old)
         return FRAMING_OLD_ENCODING;
-    h->chunked = equals_word(h->value[FRAMING_TRANSFER_ENCODING], "chunked");
+    h->chunked = framing_is_word(h->value[FRAMING_TRANSFER_ENCODING], "chunked");
     return h->chunked ? FRAMING_FINE : FRAMING_ENCODING;
 }
 
 /* The lines are whole, and hold no CR, LF or other control characters but tabs. */
-static enum framing_refusal read_head(struct bytes rest, struct head *h)
+static enum framing_refusal read_head(struct bytes rest, struct framing_head *h)
 {
     struct bytes line;
     enum framing_refusal why = FRAMING_FINE;
@@ -238,88 +197,50 @@ static enum framing_refusal read_head(struct bytes rest, struct head *h)
         why = first ? read_request_line(line, h) : read_header(line, h);
         first = false;
     }
-    if (why == FRAMING_FINE && !h->old && h->count[FRAMING_HOST] == 0)
+    if (why == FRAMING_FINE && !h->old && h->value[FRAMING_HOST].data == NULL)
         why = FRAMING_NO_HOST;
     return why == FRAMING_FINE ? read_length(h) : why;
 }
 
-static void put_header(struct buf *out, const char *name, struct bytes value)
+static enum framing_event refuse(struct framing *f, enum framing_refusal why)
 {
-    buf_printf(out, "%s: ", name);
-    buf_put_bytes(out, value);
-    buf_put_str(out, "\r\n");
+    f->why = why;
+    f->state = FRAMING_ENDED;
+    return FRAMING_REFUSED;
 }
 
-static void write_head(const struct head *h, struct buf *out)
+static enum framing_event end_head(struct framing *f)
 {
-    buf_put_bytes(out, h->method);
-    buf_put_str(out, h->old ? " / HTTP/1.0\r\n" : " / HTTP/1.1\r\n");
-    put_header(out, FRAMING_TARGET, h->target);
-    for (int i = 0; i < FRAMING_HEADERS; i++) /* but for what is written anew below */
-        if (h->count[i] > 0 && i != FRAMING_CONTENT_LENGTH && i != FRAMING_TRANSFER_ENCODING &&
-            i != FRAMING_EXPECT)
-            put_header(out, framing_header_names[i], h->value[i]);
-    if (h->count[FRAMING_CONTENT_LENGTH] > 0)
-        buf_printf(out, "Content-Length: %" PRIu64 "\r\n", h->length);
-    if (h->chunked)
-        buf_put_str(out, "Transfer-Encoding: chunked\r\n");
-    if (!h->old && equals_word(h->value[FRAMING_EXPECT], "100-continue"))
-        buf_put_str(out, "Expect: 100-continue\r\n");
-    if (h->close)
-        buf_put_str(out, "Connection: close\r\n");
-    else if (h->old && h->keep)
-        buf_put_str(out, "Connection: Keep-Alive\r\n");
-    buf_put_str(out, "\r\n");
-}
-
-static void end_head(struct framing *f, struct buf *out)
-{
-    struct head h = {0};
-    f->heads++;
-    enum framing_refusal why = read_head(buf_bytes(&f->line), &h);
-    if (why != FRAMING_FINE) {
-        framing_refuse(f, why, out);
-        return;
-    }
-    write_head(&h, out);
-    f->last = h.close || (h.old && !h.keep);
-    f->left = h.length;
-    if (h.chunked)
-        enter_state(f, FRAMING_IN_CHUNK_SIZE);
-    else if (f->left > 0)
-        enter_state(f, FRAMING_IN_BODY);
-    else
-        next_request(f);
+    struct framing_head *h = &f->head;
+    *h = (struct framing_head){0};
+    enum framing_refusal why = read_head(buf_bytes(&f->line), h);
+    if (why != FRAMING_FINE)
+        return refuse(f, why);
+    f->last = h->close || (h->old && !h->keep);
+    f->left = h->length;
+    f->state = h->chunked ? FRAMING_IN_CHUNK_SIZE : f->left > 0 ? FRAMING_IN_BODY : FRAMING_AT_END;
+    return FRAMING_HEAD;
 }
 
 /* --- lines */
 
-/* Adds to the line what belongs to it; true at its CR LF. Refuses what may not be in one. */
-static bool take_line(struct framing *f, struct bytes *in, struct buf *out)
+/* Adds to the line what belongs to it; true at its CR LF. *why: what may not be in one. */
+static bool take_line(struct framing *f, struct bytes *in, enum framing_refusal *why)
 {
+    *why = FRAMING_FINE;
     while (in->len > 0) {
         uint8_t c = in->data[0];
         bool behind_cr = f->line.len > 0 && f->line.data[f->line.len - 1] == '\r';
-        enum framing_refusal why = FRAMING_FINE;
         *in = bytes_of(in->data + 1, in->len - 1);
         if ((c == '\n') != behind_cr)
-            why = FRAMING_LINE_END;
+            *why = FRAMING_LINE_END;
         else if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 127)
-            why = FRAMING_CONTROL;
+            *why = FRAMING_CONTROL;
         buf_put_u8(&f->line, c);
-        if (why == FRAMING_FINE && f->line.failed)
-            why = FRAMING_HEAD_TOO_LARGE;
-        if (why != FRAMING_FINE) {
-            framing_refuse(f,
-                           f->state == FRAMING_IN_HEAD         ? why
-                           : f->state == FRAMING_IN_CHUNK_SIZE ? FRAMING_CHUNK_SIZE
-                           : f->state == FRAMING_IN_TRAILER    ? FRAMING_TRAILER
-                                                               : FRAMING_CHUNK_END,
-                           out);
-            return false;
-        }
-        if (c == '\n')
-            return true;
+        if (*why == FRAMING_FINE && f->line.failed)
+            *why = FRAMING_HEAD_TOO_LARGE;
+        if (*why != FRAMING_FINE || c == '\n')
+            return *why == FRAMING_FINE;
     }
     return false;
 }
@@ -331,52 +252,52 @@ static bool is_whole(const struct framing *f)
     return n == 2 || (n > 3 && memcmp(f->line.data + n - 4, "\r\n\r\n", 4) == 0);
 }
 
-static void take_head(struct framing *f, struct bytes *in, struct buf *out)
+static enum framing_event take_head(struct framing *f, struct bytes *in)
 {
-    if (!take_line(f, in, out) || !is_whole(f))
-        return;
-    if (f->line.len == 2)
-        buf_reset(&f->line); /* an empty line before a request is let be */
-    else
-        end_head(f, out);
+    enum framing_refusal why;
+    while (take_line(f, in, &why)) {
+        if (f->line.len == 2)
+            buf_reset(&f->line); /* an empty line before a request is let be */
+        else if (is_whole(f))
+            return end_head(f);
+    }
+    return why != FRAMING_FINE ? refuse(f, why) : FRAMING_NOTHING;
 }
 
 /* --- chunks */
 
-static void take_chunk_size(struct framing *f, struct bytes *in, struct buf *out)
+static enum framing_event take_chunk_size(struct framing *f, struct bytes *in)
 {
-    bool whole = take_line(f, in, out);
-    if (f->state != FRAMING_IN_CHUNK_SIZE)
-        return;
+    enum framing_refusal why;
+    bool whole = take_line(f, in, &why);
     size_t n = 0, end = whole ? f->line.len - 2 : 0;
     uint64_t size = 0;
     for (; n < end && hex_digit(f->line.data[n]) >= 0; n++)
         size = size << 4 | (uint64_t)hex_digit(f->line.data[n]);
-    bool fine = n >= 1 && n <= CHUNK_DIGITS_MAX;
     struct bytes extension = trim_blanks(bytes_of(f->line.data + n, end - n));
-    if (f->line.len > FRAMING_CHUNK_LINE_MAX ||
-        (whole && (!fine || (n < end && (extension.len == 0 || extension.data[0] != ';'))))) {
-        framing_refuse(f, FRAMING_CHUNK_SIZE, out);
-    } else if (whole && size == 0) {
-        enter_state(f, FRAMING_IN_TRAILER);
-    } else if (whole) {
-        buf_printf(out, "%" PRIx64 "\r\n", size);
-        enter_state(f, FRAMING_IN_CHUNK);
-        f->left = size;
-    }
+    if (why != FRAMING_FINE || f->line.len > FRAMING_CHUNK_LINE_MAX ||
+        (whole &&
+         (n < 1 || n > CHUNK_DIGITS_MAX || (n < end && (extension.len == 0 || extension.data[0] != ';')))))
+        return refuse(f, FRAMING_CHUNK_SIZE);
+    if (!whole)
+        return FRAMING_NOTHING;
+    buf_reset(&f->line);
+    f->state = size == 0 ? FRAMING_IN_TRAILER : FRAMING_IN_CHUNK;
+    f->left = size;
+    return FRAMING_NOTHING;
 }
 
-static void take_chunk_end(struct framing *f, struct bytes *in, struct buf *out)
+static enum framing_event take_chunk_end(struct framing *f, struct bytes *in)
 {
-    bool whole = take_line(f, in, out);
-    if (f->state != FRAMING_BEHIND_CHUNK)
-        return;
-    if (f->line.data[0] != '\r') {
-        framing_refuse(f, FRAMING_CHUNK_END, out);
-    } else if (whole) {
-        buf_put_str(out, "\r\n");
-        enter_state(f, FRAMING_IN_CHUNK_SIZE);
-    }
+    enum framing_refusal why;
+    bool whole = take_line(f, in, &why);
+    if (why != FRAMING_FINE || (f->line.len > 0 && f->line.data[0] != '\r'))
+        return refuse(f, FRAMING_CHUNK_END);
+    if (!whole)
+        return FRAMING_NOTHING;
+    buf_reset(&f->line);
+    f->state = FRAMING_IN_CHUNK_SIZE;
+    return FRAMING_NOTHING;
 }
 
 static bool is_trailer(struct bytes rest)
@@ -388,55 +309,64 @@ static bool is_trailer(struct bytes rest)
     return true;
 }
 
-static void take_trailer(struct framing *f, struct bytes *in, struct buf *out)
+static enum framing_event take_trailer(struct framing *f, struct bytes *in)
 {
-    bool whole = take_line(f, in, out) && is_whole(f);
-    if (f->state != FRAMING_IN_TRAILER)
-        return;
-    if (f->line.len > FRAMING_TRAILER_MAX || (whole && !is_trailer(buf_bytes(&f->line)))) {
-        framing_refuse(f, FRAMING_TRAILER, out);
-    } else if (whole) {
-        buf_put_str(out, "0\r\n\r\n");
-        next_request(f);
-    }
+    enum framing_refusal why;
+    bool whole = false;
+    while (!whole && take_line(f, in, &why))
+        whole = is_whole(f);
+    if (why != FRAMING_FINE || f->line.len > FRAMING_TRAILER_MAX ||
+        (whole && !is_trailer(buf_bytes(&f->line))))
+        return refuse(f, FRAMING_TRAILER);
+    f->state = whole ? FRAMING_AT_END : f->state;
+    return FRAMING_NOTHING;
 }
 
-static void take_body(struct framing *f, struct bytes *in, struct buf *out)
+static enum framing_event take_body(struct framing *f, struct bytes *in, struct bytes *data)
 {
-    size_t n = in->len < f->left ? in->len : (size_t)f->left;
-    buf_put(out, in->data, n);
-    *in = bytes_of(in->data + n, in->len - n);
-    f->left -= n;
-    if (f->left > 0)
-        return;
-    if (f->state == FRAMING_IN_CHUNK)
-        enter_state(f, FRAMING_BEHIND_CHUNK);
-    else
-        next_request(f);
+    *data = bytes_of(in->data, in->len < f->left ? in->len : (size_t)f->left);
+    *in = bytes_of(in->data + data->len, in->len - data->len);
+    f->left -= data->len;
+    if (f->left == 0)
+        f->state = f->state == FRAMING_IN_CHUNK ? FRAMING_BEHIND_CHUNK : FRAMING_AT_END;
+    return data->len > 0 ? FRAMING_DATA : FRAMING_NOTHING;
 }
 
-void framing_feed(struct framing *f, struct bytes in, struct buf *out)
+static enum framing_event step(struct framing *f, struct bytes *in, struct bytes *data)
 {
-    while (in.len > 0) {
-        switch (f->state) {
-        case FRAMING_IN_HEAD:
-            take_head(f, &in, out);
-            break;
-        case FRAMING_IN_BODY:
-        case FRAMING_IN_CHUNK:
-            take_body(f, &in, out);
-            break;
-        case FRAMING_IN_CHUNK_SIZE:
-            take_chunk_size(f, &in, out);
-            break;
-        case FRAMING_BEHIND_CHUNK:
-            take_chunk_end(f, &in, out);
-            break;
-        case FRAMING_IN_TRAILER:
-            take_trailer(f, &in, out);
-            break;
-        case FRAMING_ENDED:
-            return;
-        }
+    switch (f->state) {
+    case FRAMING_IN_HEAD:
+        return take_head(f, in);
+    case FRAMING_IN_BODY:
+    case FRAMING_IN_CHUNK:
+        return take_body(f, in, data);
+    case FRAMING_IN_CHUNK_SIZE:
+        return take_chunk_size(f, in);
+    case FRAMING_BEHIND_CHUNK:
+        return take_chunk_end(f, in);
+    case FRAMING_IN_TRAILER:
+        return take_trailer(f, in);
+    case FRAMING_AT_END:
+        forget_line(f);
+        f->state = f->last ? FRAMING_ENDED : FRAMING_IN_HEAD;
+        return FRAMING_END;
+    case FRAMING_ENDED:
+        break;
     }
+    *in = (struct bytes){0};
+    return FRAMING_NOTHING;
+}
+
+enum framing_event framing_next(struct framing *f, struct bytes *in, struct bytes *data)
+{
+    enum framing_state before;
+    enum framing_event event;
+    if (f->head.method.data != NULL)
+        forget_line(f); /* the head has been looked at */
+    f->head.method = (struct bytes){0};
+    do {
+        before = f->state;
+        event = step(f, in, data);
+    } while (event == FRAMING_NOTHING && f->state != before);
+    return event;
 }

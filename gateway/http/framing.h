@@ -1,24 +1,17 @@
-/* Where HTTP/1.1 requests begin and end, by RFC 9112 and nothing looser. What a client sends is read here and
- * written anew before libmicrohttpd sees it: its versions differ in what else they accept, and what two
- * readers end at two places lets a body run as a request. Pure.
- *
- * What is written: "METHOD / HTTP/1.1", the target as the header Target, only the headers that Postdate uses,
- * each once and at most FRAMING_VALUE_MAX bytes; chunks without extensions and trailers. Refused requests
- * become one with the header Refusal (a body that ends wrongly: a trailer of that name), whose number is an
- * enum framing_refusal, so that the answer goes out in its turn. */
+/* HTTP/1.1 requests as bytes, by RFC 9112 and nothing looser: what two readers end at two places lets a body
+ * run as a request. Pure. Only the headers that Postdate uses are looked at, each once and at most
+ * FRAMING_VALUE_MAX bytes. */
 #ifndef POSTDATE_GATEWAY_HTTP_FRAMING_H
 #define POSTDATE_GATEWAY_HTTP_FRAMING_H
 
 #include "core/base/buf.h"
 
+#define FRAMING_METHOD_MAX 32
 #define FRAMING_HEAD_MAX (32u * 1024)  /* request line and headers */
 #define FRAMING_TARGET_MAX (8u * 1024) /* path and query */
 #define FRAMING_VALUE_MAX (8u * 1024)  /* one header that is used */
 #define FRAMING_CHUNK_LINE_MAX 1024u   /* a chunk's size and extensions */
 #define FRAMING_TRAILER_MAX (8u * 1024)
-
-#define FRAMING_TARGET "Target"
-#define FRAMING_REFUSAL "Refusal"
 
 /* Those that are used, in the order of framing_header_names. */
 enum framing_header {
@@ -37,7 +30,6 @@ extern const char *const framing_header_names[FRAMING_HEADERS];
 
 enum framing_refusal {
     FRAMING_FINE,
-    FRAMING_GONE, /* nobody waits for an answer */
     FRAMING_TIMEOUT,
     FRAMING_HEAD_TOO_LARGE,
     FRAMING_TARGET_TOO_LONG,
@@ -60,6 +52,16 @@ enum framing_refusal {
     FRAMING_REFUSALS = FRAMING_TWICE + FRAMING_HEADERS,
 };
 
+/* A request line and its headers. Views. */
+struct framing_head {
+    struct bytes method, target;
+    bool old; /* HTTP/1.0 */
+    bool close, keep;
+    struct bytes value[FRAMING_HEADERS]; /* data NULL: not given */
+    bool chunked;
+    uint64_t length;
+};
+
 struct framing {
     enum framing_state {
         FRAMING_IN_HEAD,
@@ -68,27 +70,32 @@ struct framing {
         FRAMING_IN_CHUNK,
         FRAMING_BEHIND_CHUNK,
         FRAMING_IN_TRAILER,
+        FRAMING_AT_END,
         FRAMING_ENDED, /* refused, or the last request of this connection: the rest is dropped */
     } state;
-    struct buf line; /* a head, line or trailer that is not whole */
-    uint64_t left;   /* of the body or chunk */
-    bool last;       /* no request follows this one */
-    uint64_t heads;  /* so many were whole */
+    struct framing_head head;
+    enum framing_refusal why; /* it was refused */
+    struct buf line;          /* a head, line or trailer that is not whole */
+    uint64_t left;            /* of the body or chunk */
+    bool last;                /* no request follows this one */
+};
+
+enum framing_event {
+    FRAMING_NOTHING, /* all is read: more is needed */
+    FRAMING_HEAD,    /* f->head is there until the next call */
+    FRAMING_DATA,    /* a part of the body */
+    FRAMING_END,     /* of a request */
+    FRAMING_REFUSED, /* f->why; nothing follows */
 };
 
 void framing_open(struct framing *f);
 void framing_close(struct framing *f);
-/* Takes all of in, in pieces as they come; appends at most 2 * in.len + 32 KiB. */
-void framing_feed(struct framing *f, struct bytes in, struct buf *out);
+/* Reads on in what came, and moves *in behind it. *data: of FRAMING_DATA, a view into *in. */
+enum framing_event framing_next(struct framing *f, struct bytes *in, struct bytes *data);
 /* The client has begun a request line or headers and not ended them. */
 bool framing_is_in_head(const struct framing *f);
-bool framing_is_between_requests(const struct framing *f);
-/* Ends the head that was begun: a request that is refused takes its place. */
-void framing_refuse(struct framing *f, enum framing_refusal why, struct buf *out);
-
-/* The client sends nothing more. What it asked for is answered, and then the connection is closed; false: a
- * body ends before its time, and nobody can answer that. */
-bool framing_end(struct framing *f, struct buf *out);
+/* Is it that word, in whatever case? */
+bool framing_is_word(struct bytes value, const char *word);
 
 /* What is wrong and what is allowed. */
 const char *framing_refusal_text(enum framing_refusal why, char out[160]);

@@ -1,308 +1,314 @@
-/* Between the clients' sockets and libmicrohttpd: accepts, reads, lets through what framing.c makes of it,
- * and hands back the answers. libmicrohttpd has one end of a socket pair for each client.
+/* The clients' sockets: accepts, reads requests, hands them to the executor, sends answers, and ends what
+ * takes too long.
  *
- * One thread, which never waits for one client: what one end does not take is kept (bounded by what is read
- * at once), and the other end is not read meanwhile. It also looks after deadlines, see reaper.c. */
-#include "gateway/http/framing.h"
+ * One thread, which never waits for one client. A connection has one request at a time, and is not read while
+ * that is worked on or its answer waits to be taken: so what a client may make us keep is bounded. */
 #include "gateway/http/http_internal.h"
 
-#include "gateway/runtime/log.h"
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define READ_SIZE ((size_t)32 * 1024)
-#define KEPT_MAX (4 * READ_SIZE)
 #define TURNS 8 /* reads for one client before the others have theirs */
 #define EVENTS 128
 #define TICK_MS 100
-#define LINGER_MS                                                                                            \
-    2000 /* for what the client still sends after its last answer; it would lose that otherwise */
-#define IDLE_GRACE_MS 1000 /* the reaper answers for the executor first */
-#define FLUSH_MS 1000      /* for answers at the end */
-
-struct end {
-    struct link *link;
-    int fd;          /* -1: closed */
-    uint32_t wanted; /* epoll's events */
-};
-
-struct link {
-    struct link *next, **previous;
-    struct end client, inner; /* inner: libmicrohttpd's */
-    struct framing framing;
-    struct buf up, down; /* what inner, and the client, did not take yet */
-    size_t up_sent, down_sent;
-    bool client_ended, torn; /* it sends nothing more; in the middle of a body, and inner does not know yet */
-    bool inner_ended;        /* it sends nothing more */
-    bool finished, dead;     /* nothing goes to the client any more; of no use */
-    int64_t since_ms;        /* monotonic: when something went on last */
-};
+#define LINGER_MS 2000 /* for what the client still sends after its last answer */
+#define FLUSH_MS 1000  /* for answers at the end */
 
 struct front {
     struct http *http;
     int epoll, listening;
     bool accepting, paused; /* paused: there was no descriptor for one more */
     unsigned count, max;
-    struct link *links, *dead;
+    struct http_link *dead;
     int64_t now_ms;
     uint8_t data[READ_SIZE];
 };
 
-static void want_events(struct front *f, struct end *end, uint32_t events)
+/* For what it does next. */
+static void renew_deadline(struct front *f, struct http_link *l)
 {
-    struct epoll_event event = {.events = events, .data.ptr = end};
-    if (end->fd >= 0 && end->wanted != events)
-        epoll_ctl(f->epoll, EPOLL_CTL_MOD, end->fd, &event);
-    end->wanted = events;
-}
-
-/* One that has hung up is told of in every round, wanted or not; nobody looks at it until there is room. */
-static void want_inner(struct front *f, struct end *end, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.ptr = end};
-    if (end->fd >= 0 && end->wanted != events)
-        epoll_ctl(f->epoll,
-                  events == 0        ? EPOLL_CTL_DEL
-                  : end->wanted == 0 ? EPOLL_CTL_ADD
-                                     : EPOLL_CTL_MOD,
-                  end->fd, &event);
-    end->wanted = events;
+    l->deadline_ms = f->now_ms + f->http->runtime->config->http.timeout_ms;
 }
 
 static void want_clients(struct front *f, bool accepting)
 {
-    struct epoll_event event = {.events = accepting ? EPOLLIN : 0};
+    struct epoll_event event = {.events = accepting ? EPOLLIN : 0, .data.ptr = f};
     if (f->accepting != accepting)
         epoll_ctl(f->epoll, EPOLL_CTL_MOD, f->listening, &event);
     f->accepting = accepting;
 }
 
-static void close_end(struct end *end)
+/* The link has no request any more; one that the executor has is freed when it comes back. */
+static void leave_request(struct http_link *l)
 {
-    if (end->fd >= 0)
-        close(end->fd); /* epoll forgets it */
-    end->fd = -1;
+    struct http_request *r = l->request;
+    l->request = NULL;
+    if (r == NULL)
+        return;
+    r->link = NULL;
+    if (!r->works)
+        http_request_close(r);
 }
 
 /* Its memory is freed when no event of this round can name it any more. */
-static void close_link(struct front *f, struct link *l)
+static void close_link(struct front *f, struct http_link *l)
 {
-    if (l->dead)
+    if (l->state == HTTP_DEAD)
         return;
-    l->dead = true;
-    close_end(&l->client);
-    close_end(&l->inner);
+    l->state = HTTP_DEAD;
+    close(l->fd); /* epoll forgets it */
+    leave_request(l);
     *l->previous = l->next;
     if (l->next != NULL)
         l->next->previous = l->previous;
     l->next = f->dead;
     f->dead = l;
     f->count--;
+    atomic_fetch_sub(&f->http->runtime->metrics.http_connections, 1);
 }
 
 static void free_dead(struct front *f)
 {
     while (f->dead != NULL) {
-        struct link *l = f->dead;
+        struct http_link *l = f->dead;
         f->dead = l->next;
         framing_close(&l->framing);
-        buf_free(&l->up);
-        buf_free(&l->down);
+        buf_free(&l->in);
+        buf_free(&l->head);
         free(l);
     }
 }
 
-/* --- bytes */
+/* --- answers */
 
 static bool is_patience(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-/* Sends what is kept. -1: the other side does not take any more, ever. */
-static int send_kept(struct end *to, struct buf *kept, size_t *sent)
+/* Sends what the socket takes. -1: it takes nothing more, ever. */
+static int send_answer(struct http_link *l)
 {
-    while (*sent < kept->len) {
-        ssize_t n = send(to->fd, kept->data + *sent, kept->len - *sent, MSG_NOSIGNAL);
+    size_t all = l->head.len + l->body.len;
+    while (l->sent < all) {
+        bool in_head = l->sent < l->head.len;
+        const uint8_t *from = in_head ? l->head.data + l->sent : l->body.data + (l->sent - l->head.len);
+        ssize_t n = send(l->fd, from, in_head ? l->head.len - l->sent : all - l->sent,
+                         MSG_NOSIGNAL | (in_head && l->body.len > 0 ? MSG_MORE : 0));
         if (n < 0)
             return is_patience(errno) ? 0 : -1;
-        *sent += (size_t)n;
+        l->sent += (size_t)n;
     }
-    *sent = 0;
-    buf_free(kept);
     return 0;
 }
 
-/* 1: something is read; 0: not now; -1: never again. */
-static int receive_bytes(struct front *f, const struct end *from, size_t *len)
+static void carry_answer(struct front *f, struct http_link *l)
 {
-    ssize_t n = recv(from->fd, f->data, sizeof f->data, 0);
-    if (n < 0)
-        return is_patience(errno) ? 0 : -1;
-    *len = (size_t)n;
-    return n > 0 ? 1 : -1;
-}
-
-static void drop_up(struct link *l)
-{
-    buf_free(&l->up);
-    l->up_sent = 0;
-}
-
-static void end_client(struct link *l)
-{
-    l->client_ended = true;
-    l->torn = !framing_end(&l->framing, &l->up);
-    if (!l->torn && l->inner.fd >= 0)
-        (void)send_kept(&l->inner, &l->up, &l->up_sent); /* the rest when there is room */
-}
-
-static void carry_up(struct front *f, struct link *l)
-{
-    size_t len;
-    for (int turn = 0; turn < TURNS; turn++) {
-        if (l->inner.fd >= 0 && send_kept(&l->inner, &l->up, &l->up_sent) != 0)
-            drop_up(l); /* it answered without reading everything */
-        if (l->client_ended || l->up.len > 0)
-            break;
-        int got = receive_bytes(f, &l->client, &len);
-        if (got <= 0) {
-            if (got < 0)
-                end_client(l);
-            break;
-        }
-        if (l->inner_ended)
-            continue; /* read and forgotten */
-        bool begins = framing_is_between_requests(&l->framing);
-        uint64_t heads = l->framing.heads;
-        framing_feed(&l->framing, bytes_of(f->data, len), &l->up);
-        /* A head counts from its first byte; empty lines between two requests count for nothing. */
-        if (heads != l->framing.heads ||
-            (begins ? !framing_is_between_requests(&l->framing) : !framing_is_in_head(&l->framing)))
-            l->since_ms = f->now_ms;
-        if (l->up.failed) {
-            close_link(f, l);
-            return;
-        }
-    }
-    if (l->torn && l->up.len == 0 && l->inner.fd >= 0) {
-        shutdown(l->inner.fd, SHUT_WR);
-        l->torn = false;
-    }
-}
-
-static void carry_down(struct front *f, struct link *l)
-{
-    size_t len;
-    for (int turn = 0; turn < TURNS; turn++) {
-        if (send_kept(&l->client, &l->down, &l->down_sent) != 0) {
-            close_link(f, l);
-            return;
-        }
-        if (l->inner_ended || l->down.len > 0)
-            break;
-        int got = receive_bytes(f, &l->inner, &len);
-        if (got < 0) {
-            l->inner_ended = true;
-            close_end(&l->inner);
-            drop_up(l);
-        }
-        if (got <= 0)
-            break;
-        buf_put(&l->down, f->data, len);
-        l->since_ms = f->now_ms;
-        if (l->down.failed) {
-            close_link(f, l);
-            return;
-        }
-    }
-    if (l->inner_ended && l->down.len == 0 && !l->finished) {
-        l->finished = true;
-        l->since_ms = f->now_ms;
-        shutdown(l->client.fd, SHUT_WR);
-    }
-}
-
-static void serve_link(struct front *f, struct link *l)
-{
-    if (!l->dead)
-        carry_down(f, l);
-    if (!l->dead)
-        carry_up(f, l);
-    if (l->dead)
-        return;
-    if (l->finished && l->client_ended) {
+    if (send_answer(l) != 0) {
         close_link(f, l);
         return;
     }
-    bool reads = !l->client_ended && (l->up.len == 0 || l->inner_ended);
-    want_events(f, &l->client, (reads ? EPOLLIN : 0) | (l->down.len > 0 ? EPOLLOUT : 0));
-    want_inner(f, &l->inner, (l->down.len == 0 ? EPOLLIN : 0) | (l->up.len > 0 ? EPOLLOUT : 0));
+    if (l->sent < l->head.len + l->body.len)
+        return;
+    leave_request(l);
+    buf_free(&l->head);
+    l->body = (struct bytes){0};
+    l->sent = 0;
+    l->state = l->last ? HTTP_LINGERS : HTTP_READS;
+    renew_deadline(f, l);
+    if (l->last) {
+        shutdown(l->fd, SHUT_WR);
+        l->deadline_ms = f->now_ms + LINGER_MS;
+    }
 }
 
-/* --- clients come and go */
-
-static int watch_end(struct front *f, struct end *end)
+static void begin_answer(struct front *f, struct http_link *l)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = end};
-    end->wanted = EPOLLIN;
-    return epoll_ctl(f->epoll, EPOLL_CTL_ADD, end->fd, &event);
+    http_respond(l->request);
+    l->state = HTTP_SENDS;
+    renew_deadline(f, l); /* as long again to take it */
 }
 
-static void add_link(struct front *f, struct link *l)
+/* --- requests */
+
+/* Called by a thread of the executor. */
+static void on_done(struct api_request *api)
 {
-    l->client.link = l->inner.link = l;
-    framing_open(&l->framing);
-    buf_init(&l->up, KEPT_MAX);
-    buf_init(&l->down, KEPT_MAX);
-    l->since_ms = f->now_ms;
-    l->next = f->links;
-    l->previous = &f->links;
-    if (l->next != NULL)
-        l->next->previous = &l->next;
-    f->links = l;
-    f->count++;
-    if (watch_end(f, &l->client) != 0 || watch_end(f, &l->inner) != 0)
+    struct http_request *r = (struct http_request *)api;
+    struct http *h = r->http;
+    pthread_mutex_lock(&h->lock);
+    r->next = h->done;
+    h->done = r;
+    pthread_mutex_unlock(&h->lock);
+    http_front_wake(h);
+}
+
+static void begin_request(struct front *f, struct http_link *l)
+{
+    const struct framing_head *head = &l->framing.head;
+    struct http_request *r = http_request_open(f->http, l);
+    if (r == NULL) {
+        close_link(f, l);
+        return;
+    }
+    l->request = r;
+    renew_deadline(f, l);
+    http_request_headers(r, head);
+    if (r->answered && r->refuse_now)
+        begin_answer(f, l);
+    else if (!r->answered && !head->old && (head->length > 0 || head->chunked) &&
+             framing_is_word(head->value[FRAMING_EXPECT], "100-continue"))
+        buf_put_str(&l->head, "HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+static void end_request(struct front *f, struct http_link *l)
+{
+    struct http_request *r = l->request;
+    if (!r->answered && http_route_is_own(r->api.op)) {
+        http_own_answer(r);
+        r->answered = true;
+    }
+    if (r->answered || !http_answers_admit(r)) {
+        begin_answer(f, l);
+        return;
+    }
+    r->api.body = buf_bytes(&r->body);
+    r->api.done = on_done;
+    r->works = true;
+    l->state = HTTP_WORKS;
+    executor_submit(f->http->executor, &r->api);
+}
+
+static void refuse_request(struct front *f, struct http_link *l, enum framing_refusal why)
+{
+    if (l->request == NULL)
+        l->request = http_request_open(f->http, l);
+    if (l->request == NULL) {
+        close_link(f, l);
+        return;
+    }
+    http_request_refuse(l->request, why);
+    begin_answer(f, l);
+}
+
+/* What was read, as far as it may be looked at now. */
+static void take_input(struct front *f, struct http_link *l)
+{
+    struct bytes rest = bytes_of(l->in.data + l->in_at, l->in.len - l->in_at), data;
+    enum framing_event event = FRAMING_HEAD;
+    while (l->state == HTTP_READS && event != FRAMING_NOTHING) {
+        event = framing_next(&l->framing, &rest, &data);
+        if (event == FRAMING_HEAD)
+            begin_request(f, l);
+        else if (event == FRAMING_DATA)
+            http_request_body(l->request, data);
+        else if (event == FRAMING_END)
+            end_request(f, l);
+        else if (event == FRAMING_REFUSED)
+            refuse_request(f, l, l->framing.why);
+    }
+    l->in_at = l->in.len - rest.len;
+    if (rest.len == 0) {
+        buf_free(&l->in);
+        l->in_at = 0;
+    }
+    /* A head counts from its first byte. */
+    if (framing_is_in_head(&l->framing) && !l->in_head && l->state == HTTP_READS)
+        renew_deadline(f, l);
+    l->in_head = framing_is_in_head(&l->framing);
+    if (l->state == HTTP_READS && l->head.len > 0 && send_answer(l) != 0) /* 100 Continue */
         close_link(f, l);
 }
 
-/* The daemon sees a Unix socket; its name is the client's address, for reaper.c. */
-static void name_client(const struct sockaddr_storage *a, socklen_t len, struct sockaddr_un *out)
+/* False: there is nothing more now, or ever. */
+static bool read_input(struct front *f, struct http_link *l)
 {
-    char host[48] = "", port[8] = "";
-    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (getnameinfo((const struct sockaddr *)(const void *)a, len, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-        snprintf(out->sun_path, sizeof out->sun_path, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host,
-                 port);
+    ssize_t n = recv(l->fd, f->data, sizeof f->data, 0);
+    if (n < 0 && is_patience(errno))
+        return false;
+    if (n > 0 && l->state == HTTP_READS)
+        buf_put(&l->in, f->data, (size_t)n);
+    if (n <= 0 || l->in.failed)
+        close_link(f, l); /* also in the middle of a request: nobody waits for its answer */
+    return n > 0;
 }
 
-static void admit_client(struct front *f, int fd, const struct sockaddr_un *name)
+static void serve_link(struct front *f, struct http_link *l)
 {
-    int one = 1, room = (int)READ_SIZE, pair[2];
-    struct link *l = calloc(1, sizeof *l);
-    if (l == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
-        free(l);
+    for (int turn = 0; l->state != HTTP_DEAD;) {
+        if (l->state == HTTP_SENDS)
+            carry_answer(f, l);
+        if (l->state == HTTP_READS) {
+            take_input(f, l);
+            if (l->state == HTTP_SENDS)
+                continue;
+        }
+        if ((l->state != HTTP_READS && l->state != HTTP_LINGERS) || turn++ == TURNS || !read_input(f, l))
+            break;
+    }
+    uint32_t events = l->state == HTTP_SENDS ? EPOLLOUT : l->state == HTTP_WORKS ? 0 : EPOLLIN;
+    struct epoll_event event = {.events = events, .data.ptr = l};
+    if (l->state != HTTP_DEAD && l->wanted != events)
+        epoll_ctl(f->epoll, EPOLL_CTL_MOD, l->fd, &event);
+    l->wanted = events;
+}
+
+static void take_done(struct front *f)
+{
+    struct http *h = f->http;
+    uint64_t ignored;
+    ssize_t n = read(h->wake, &ignored, sizeof ignored);
+    (void)n;
+    pthread_mutex_lock(&h->lock);
+    struct http_request *r = h->done, *next;
+    h->done = NULL;
+    pthread_mutex_unlock(&h->lock);
+    for (; r != NULL; r = next) {
+        next = r->next;
+        r->works = false;
+        if (r->link != NULL) {
+            begin_answer(f, r->link);
+            serve_link(f, r->link);
+        } else
+            http_request_close(r);
+    }
+}
+
+/* --- clients come */
+
+static void add_link(struct front *f, int fd, const struct sockaddr_storage *from, socklen_t len)
+{
+    int one = 1;
+    struct http_link *l = calloc(1, sizeof *l);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = l};
+    if (l == NULL) {
         close(fd);
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-    l->client.fd = fd;
-    l->inner.fd = pair[0];
-    add_link(f, l);
-    /* It closes its end when it refuses. */
-    if (MHD_add_connection(f->http->daemon, pair[1], (const struct sockaddr *)(const void *)name,
-                           sizeof *name) != MHD_YES)
+    l->fd = fd;
+    l->wanted = EPOLLIN;
+    http_name_address((const struct sockaddr *)(const void *)from, len, l->peer, sizeof l->peer);
+    framing_open(&l->framing);
+    buf_init(&l->in, 2 * READ_SIZE);
+    buf_init(&l->head, 16 * 1024);
+    renew_deadline(f, l);
+    l->next = f->http->links;
+    l->previous = &f->http->links;
+    if (l->next != NULL)
+        l->next->previous = &l->next;
+    f->http->links = l;
+    f->count++;
+    atomic_fetch_add(&f->http->runtime->metrics.http_connections, 1);
+    if (epoll_ctl(f->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         close_link(f, l);
 }
 
@@ -310,13 +316,11 @@ static void accept_clients(struct front *f)
 {
     while (f->count < f->max) {
         struct sockaddr_storage from;
-        struct sockaddr_un name;
         socklen_t len = sizeof from;
         int fd = accept4(f->listening, (struct sockaddr *)(void *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            name_client(&from, len, &name);
-            admit_client(f, fd, &name);
-        } else if (is_patience(errno))
+        if (fd >= 0)
+            add_link(f, fd, &from, len);
+        else if (is_patience(errno))
             break;
         else if (errno != ECONNABORTED) {
             f->paused = true;
@@ -327,32 +331,32 @@ static void accept_clients(struct front *f)
 
 /* --- deadlines */
 
-static void look_at(struct front *f, struct link *l)
+static void end_link(struct front *f, struct http_link *l)
 {
-    int64_t age_ms = f->now_ms - l->since_ms, timeout_ms = f->http->runtime->config->http.timeout_ms;
-    if (l->finished && age_ms > LINGER_MS) {
-        close_link(f, l);
-    } else if (l->down.len > 0 && age_ms > timeout_ms) {
-        close_link(f, l); /* it does not take its answer */
-    } else if (framing_is_in_head(&l->framing) && age_ms > timeout_ms) {
-        framing_refuse(&l->framing, FRAMING_TIMEOUT, &l->up);
-        l->since_ms = f->now_ms;
-        serve_link(f, l);
-    } else if (framing_is_between_requests(&l->framing) && age_ms > timeout_ms + IDLE_GRACE_MS) {
-        close_link(f, l);
+    if (l->state == HTTP_WORKS) {
+        http_respond_late(l->request);
+        leave_request(l);
+        l->state = HTTP_SENDS;
+        renew_deadline(f, l);
+    } else if (l->state == HTTP_READS && (l->request != NULL || l->in_head)) {
+        refuse_request(f, l, FRAMING_TIMEOUT);
+    } else {
+        close_link(f, l); /* idle, or it does not take its answer, or its time after that is over */
+        return;
     }
+    serve_link(f, l);
 }
 
 static void check_links(struct front *f)
 {
-    struct link *next;
-    for (struct link *l = f->links; l != NULL; l = next) {
+    struct http_link *next;
+    for (struct http_link *l = f->http->links; l != NULL; l = next) {
         next = l->next;
-        look_at(f, l);
+        if (l->deadline_ms <= f->now_ms)
+            end_link(f, l);
     }
     free_dead(f);
     f->paused = false;
-    http_reap(f->http);
 }
 
 /* --- the thread */
@@ -363,34 +367,25 @@ static void round_of_events(struct front *f, int wait_ms)
     int n = epoll_wait(f->epoll, events, EVENTS, wait_ms);
     f->now_ms = clock_monotonic_ms();
     for (int i = 0; i < n; i++) {
-        struct end *end = events[i].data.ptr;
-        if (end == NULL)
+        struct http_link *l = events[i].data.ptr;
+        if (events[i].data.ptr == f)
             accept_clients(f);
-        else if (end == &end->link->client && (events[i].events & (EPOLLHUP | EPOLLERR)) != 0)
-            close_link(f, end->link);
+        else if (l == NULL)
+            take_done(f);
+        else if ((events[i].events & (EPOLLHUP | EPOLLERR)) != 0)
+            close_link(f, l);
         else
-            serve_link(f, end->link);
+            serve_link(f, l);
     }
     free_dead(f);
 }
 
 static bool has_answers(const struct front *f)
 {
-    for (const struct link *l = f->links; l != NULL; l = l->next)
-        if (!l->finished)
-            return true;
-    return false;
-}
-
-/* libmicrohttpd is gone; what it answered still goes out. */
-static void flush_links(struct front *f)
-{
-    int64_t end_ms = clock_monotonic_ms() + FLUSH_MS;
-    while (has_answers(f) && clock_monotonic_ms() < end_ms)
-        round_of_events(f, TICK_MS / 10);
-    while (f->links != NULL)
-        close_link(f, f->links);
-    free_dead(f);
+    const struct http_link *l = f->http->links;
+    while (l != NULL && l->state != HTTP_SENDS)
+        l = l->next;
+    return l != NULL;
 }
 
 static void *run_front(void *arg)
@@ -407,35 +402,49 @@ static void *run_front(void *arg)
     }
     want_clients(f, false);
     close(f->listening);
-    MHD_stop_daemon(f->http->daemon);
-    flush_links(f);
+    take_done(f); /* the executor is gone; what it answered still goes out */
+    for (int64_t end_ms = f->now_ms + FLUSH_MS; has_answers(f) && f->now_ms < end_ms;)
+        round_of_events(f, TICK_MS / 10);
+    while (f->http->links != NULL)
+        close_link(f, f->http->links);
+    free_dead(f);
     return NULL;
 }
 
 int http_front_start(struct http *h, int listening, unsigned max, struct err *e)
 {
     struct front *f = calloc(1, sizeof *f);
-    struct epoll_event event = {.events = EPOLLIN};
+    struct epoll_event accepts = {.events = EPOLLIN, .data.ptr = f}, wakes = {.events = EPOLLIN};
     if (f == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     *f = (struct front){.http = h, .listening = listening, .max = max, .accepting = true};
     f->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (f->epoll >= 0 && epoll_ctl(f->epoll, EPOLL_CTL_ADD, listening, &event) == 0 &&
-        pthread_create(&h->front_thread, NULL, run_front, f) == 0) {
-        h->front = f;
+    h->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    h->front = f;
+    if (f->epoll >= 0 && h->wake >= 0 && epoll_ctl(f->epoll, EPOLL_CTL_ADD, listening, &accepts) == 0 &&
+        epoll_ctl(f->epoll, EPOLL_CTL_ADD, h->wake, &wakes) == 0 &&
+        pthread_create(&h->front_thread, NULL, run_front, f) == 0)
         return 0;
-    }
     err_set(e, ERR_BUG, "cannot start the thread of the HTTP interface: %s", strerror(errno));
     if (f->epoll >= 0)
         close(f->epoll);
+    if (h->wake >= 0)
+        close(h->wake);
     free(f);
     return -1;
+}
+
+void http_front_wake(struct http *h)
+{
+    ssize_t n = write(h->wake, &(uint64_t){1}, sizeof(uint64_t));
+    (void)n;
 }
 
 void http_front_join(struct http *h)
 {
     pthread_join(h->front_thread, NULL);
     close(h->front->epoll);
+    close(h->wake);
     free(h->front);
     h->front = NULL;
 }

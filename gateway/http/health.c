@@ -1,7 +1,6 @@
-/* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json, and the console's files. */
+/* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
 #include "gateway/http/http_internal.h"
 #include "gateway/runtime/locks.h"
-#include "openapi_embedded.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -82,7 +81,7 @@ static void print_rest(struct http *h, struct buf *out)
     print_gauge(out, "postdate_held_bytes", "Memory used by claimed messages, in bytes.",
                 (double)atomic_load(rt->metrics.held_bytes));
     print_gauge(out, "postdate_http_body_bytes", "Memory used by request bodies, in bytes.",
-                (double)atomic_load(&h->body_bytes));
+                (double)h->body_bytes);
     if (rt->transport != NULL)
         print_gauge(
             out, "postdate_policy_in_the_way",
@@ -94,6 +93,26 @@ static void print_rest(struct http *h, struct buf *out)
         print_gauge(out, "postdate_window_messages_max", "Messages that RabbitMQ may hold at most.",
                     (double)rt->config->handover.max_messages);
     }
+}
+
+static void answer_live(struct http_request *r)
+{
+    buf_put_str(&r->api.answer.body, "{\"status\":\"alive\"}\n");
+}
+
+/* Ready also where days are locked: everything that is due on other days goes on. */
+static void answer_ready(struct http_request *r)
+{
+    struct buf *out = &r->api.answer.body;
+    const char *why_not = atomic_load(&r->http->draining) ? "the gateway is stopping"
+                                                          : executor_why_not_ready(r->http->executor);
+    if (why_not != NULL) {
+        api_fail(&r->api.answer, API_NOT_READY, "%s", why_not);
+        return;
+    }
+    buf_put_str(out, "{\"status\":\"ready\",");
+    locks_print(r->http->runtime, out);
+    buf_printf(out, ",\"broker_reopening\":%s}\n", reopened_any(r->http->runtime) ? "true" : "false");
 }
 
 static void answer_metrics(struct http_request *r)
@@ -109,47 +128,28 @@ static void answer_metrics(struct http_request *r)
                     "postdate_build_info{version=\"" POSTDATE_VERSION "\"} 1\n");
 }
 
-/* Ready all the same: everything that is due on other days goes on. */
-static void answer_ready(struct http_request *r)
+static void answer_description(struct http_request *r)
 {
-    struct buf *out = &r->api.answer.body;
-    buf_put_str(out, "{\"status\":\"ready\",");
-    locks_print(r->http->runtime, out);
-    buf_printf(out, ",\"broker_reopening\":%s}\n", reopened_any(r->http->runtime) ? "true" : "false");
+    buf_put_bytes(&r->api.answer.body, buf_bytes(&r->http->description));
 }
 
-void http_health_answer(struct http_request *r)
+void http_own_answer(struct http_request *r)
 {
+    static const struct {
+        const char *name;
+        void (*answer)(struct http_request *r);
+    } own[] = {{"console", http_console_answer},
+               {"livez", answer_live},
+               {"readyz", answer_ready},
+               {"metrics", answer_metrics},
+               {"openapi", answer_description}};
     struct api_answer *a = &r->api.answer;
-    const char *why_not;
-    if (r->route->handler == HTTP_CONSOLE) {
-        http_console_answer(r);
-        return;
-    }
-    if (r->api.param_count > 0) {
-        api_fail(a, API_INVALID_REQUEST, "there are no parameters here");
-        return;
-    }
+    size_t i = 0;
+    while (strcmp(own[i].name, r->api.op->name) != 0)
+        i++;
     a->status = 200;
-    switch (r->route->handler) {
-    case HTTP_LIVE:
-        buf_put_str(&a->body, "{\"status\":\"alive\"}\n");
-        break;
-    case HTTP_READY:
-        why_not = atomic_load(&r->http->draining) ? "the gateway is stopping"
-                                                  : executor_why_not_ready(r->http->executor);
-        if (why_not == NULL)
-            answer_ready(r);
-        else
-            api_fail(a, API_NOT_READY, "%s", why_not);
-        break;
-    case HTTP_METRICS:
-        answer_metrics(r);
-        break;
-    default:
-        buf_put(&a->body, openapi_json, strlen(openapi_json));
-        break;
-    }
+    if (i == 0 || api_admits(&r->api)) /* only the console's pages may have parameters */
+        own[i].answer(r);
     if (a->body.failed)
         api_fail(a, API_INTERNAL, "out of memory");
 }

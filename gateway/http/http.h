@@ -1,11 +1,8 @@
 /* The HTTP interface: sockets and HTTP/1.1 in front of the executor (gateway/api/executor.h), which does the
  * work.
  *
- *   clients ◀─▶ the front: one thread that lets only requests of one strict form through (framing.h), and
- * ends what takes longer than http.timeout, whatever trickles in ◀─▶ one MHD thread, which routes them ─▶
- * desk ─▶ answers
- *
- * A request that waits for the executor is suspended and costs no thread. */
+ * One thread, the front, reads requests strictly (framing.h), routes them, sends answers, and ends what takes
+ * longer than http.timeout, whatever trickles in. A request that waits for the executor costs no thread. */
 #ifndef POSTDATE_GATEWAY_HTTP_HTTP_H
 #define POSTDATE_GATEWAY_HTTP_HTTP_H
 

@@ -2,27 +2,32 @@
 #include "gateway/http/http_internal.h"
 
 #include "gateway/api/api_guard.h"
-#include "gateway/api/api_operation.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define HTTP_SMALL_BODY (64 * 1024) /* what is read to its end although the answer is known */
 
-struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
+void http_name_address(const struct sockaddr *a, socklen_t len, char *out, size_t size)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    char host[INET6_ADDRSTRLEN] = "?", port[8] = "?";
+    getnameinfo(a, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(out, size, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+struct http_request *http_request_open(struct http *h, struct http_link *l)
+{
     struct http_request *r = calloc(1, sizeof *r);
     if (r == NULL)
         return NULL;
     r->http = h;
-    r->connection = c;
-    r->from = info != NULL ? info->socket_context : NULL;
-    if (r->from != NULL)
-        memcpy(r->peer, r->from->peer, sizeof r->peer);
+    r->link = l;
+    memcpy(r->peer, l->peer, sizeof r->peer);
     r->api.from = r->peer;
-    r->references = 1;
     r->began_ns = clock_monotonic_ns();
     api_answer_open(&r->api.answer);
     r->body_limit = (size_t)h->runtime->config->intake.max_body / 3 * 4 + HTTP_BODY_EXTRA;
@@ -32,18 +37,12 @@ struct http_request *http_request_open(struct http *h, struct MHD_Connection *c)
 
 void http_request_drop_body(struct http_request *r)
 {
-    atomic_fetch_sub(&r->http->body_bytes, r->body.capacity);
+    r->http->body_bytes -= r->body.capacity;
     buf_free(&r->body);
 }
 
-void http_request_unref(struct http_request *r)
+void http_request_close(struct http_request *r)
 {
-    struct http *h = r->http;
-    pthread_mutex_lock(&h->lock);
-    int left = --r->references;
-    pthread_mutex_unlock(&h->lock);
-    if (left > 0)
-        return;
     http_request_drop_body(r);
     http_answers_forget(r);
     tokens_release(&r->grant);
@@ -52,113 +51,61 @@ void http_request_unref(struct http_request *r)
     free(r);
 }
 
-enum http_phase http_request_phase(struct http_request *r)
-{
-    pthread_mutex_lock(&r->http->lock);
-    enum http_phase phase = r->phase;
-    pthread_mutex_unlock(&r->http->lock);
-    return phase;
-}
-
-void http_request_know_answer(struct http_request *r)
-{
-    r->discard = true;
-    pthread_mutex_lock(&r->http->lock);
-    r->phase = HTTP_ANSWERED;
-    pthread_mutex_unlock(&r->http->lock);
-}
-
-/* Those that framing.h lets through; NULL: not given. */
-struct headers {
-    const char *host, *length, *encoding, *type, *key, *expect, *target, *refusal, *match, *none_match;
-};
-
-static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-    struct headers *h = ctx;
-    const struct {
-        const char *name, **to;
-    } known[] = {{"Host", &h->host},
-                 {"Content-Length", &h->length},
-                 {"Transfer-Encoding", &h->encoding},
-                 {"Content-Type", &h->type},
-                 {"Idempotency-Key", &h->key},
-                 {"Expect", &h->expect},
-                 {FRAMING_TARGET, &h->target},
-                 {FRAMING_REFUSAL, &h->refusal},
-                 {"If-Match", &h->match},
-                 {"If-None-Match", &h->none_match}};
-    (void)kind;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcasecmp(name, known[i].name) == 0)
-            *known[i].to = value;
-    return MHD_YES;
-}
-
-/* What the front found out makes the answer. */
-static int check_framing(struct http_request *r, const char *refusal)
+void http_request_refuse(struct http_request *r, enum framing_refusal why)
 {
     char text[160];
-    if (refusal == NULL)
-        return 0;
-    long number = strtol(refusal, NULL, 10);
-    enum framing_refusal why =
-        number > 0 && number < FRAMING_REFUSALS ? (enum framing_refusal)number : FRAMING_REFUSALS;
     enum api_problem p = API_INVALID_REQUEST;
-    r->gone = why == FRAMING_GONE;
     if (why == FRAMING_TIMEOUT)
         p = API_REQUEST_TIMEOUT;
     else if (why == FRAMING_TARGET_TOO_LONG)
         p = API_TARGET_TOO_LONG;
     else if (why == FRAMING_HEAD_TOO_LARGE || (why >= FRAMING_VALUE_TOO_LONG && why < FRAMING_TWICE))
         p = API_HEAD_TOO_LARGE;
-    api_fail(&r->api.answer, p, "%s", framing_refusal_text(why, text));
-    r->closing = true;
-    return -1;
+    if (!r->answered)
+        api_fail(&r->api.answer, p, "%s", framing_refusal_text(why, text));
+    r->answered = r->closing = true;
 }
 
-static bool is_json(const char *type)
+static bool is_json(struct bytes type)
 {
     static const char json[] = "application/json";
     size_t n = sizeof json - 1;
-    if (type == NULL || strncasecmp(type, json, n) != 0)
-        return false;
-    return type[n] == '\0' || type[n] == ';' || type[n] == ' ' || type[n] == '\t';
+    return type.len >= n && framing_is_word(bytes_of(type.data, n), json) &&
+           (type.len == n || memchr("; \t", type.data[n], 3) != NULL);
 }
 
-static int take_key(struct http_request *r, const char *value)
+static int take_key(struct http_request *r, struct bytes value)
 {
-    size_t len = strlen(value);
-    bool fine = len >= 1 && len <= HTTP_KEY_MAX;
-    for (size_t i = 0; i < len && fine; i++)
-        fine = value[i] > ' ' && value[i] <= '~';
+    bool fine = value.len >= 1 && value.len <= HTTP_KEY_MAX;
+    for (size_t i = 0; i < value.len && fine; i++)
+        fine = value.data[i] > ' ' && value.data[i] <= '~';
     if (!fine) {
         api_fail(&r->api.answer, API_INVALID_REQUEST,
                  "Idempotency-Key: allowed are 1 to %d printable ASCII characters without blanks",
                  HTTP_KEY_MAX);
         return -1;
     }
-    memcpy(r->key, value, len + 1);
-    r->api.idempotency_key = bytes_of(r->key, len);
+    memcpy(r->key, value.data, value.len);
+    r->api.idempotency_key = bytes_of(r->key, value.len);
     return 0;
 }
 
-/* If-Match and If-None-Match, of what looks at them. */
-static int take_conditions(struct http_request *r, const struct headers *h)
+/* If-Match and If-None-Match; too long a one is wrong only where it counts. */
+static int take_conditions(struct http_request *r, const struct framing_head *head)
 {
-    const char *const values[] = {h->match, h->none_match};
+    static const enum framing_header headers[] = {FRAMING_IF_MATCH, FRAMING_IF_NONE_MATCH};
     struct bytes *const to[] = {&r->api.if_match, &r->api.if_none_match};
-    for (size_t i = 0; i < 2 && r->api.op->conditional; i++) {
-        if (values[i] == NULL)
-            continue;
-        size_t len = strlen(values[i]);
-        if (len > HTTP_CONDITION_MAX) {
+    for (size_t i = 0; i < 2; i++) {
+        struct bytes value = head->value[headers[i]];
+        if (value.len > HTTP_CONDITION_MAX && r->api.op->conditional) {
             api_fail(&r->api.answer, API_INVALID_REQUEST, "%s: allowed are up to %d bytes",
-                     i == 0 ? "If-Match" : "If-None-Match", HTTP_CONDITION_MAX);
+                     framing_header_names[headers[i]], HTTP_CONDITION_MAX);
             return -1;
         }
-        memcpy(r->conditions[i], values[i], len + 1);
-        *to[i] = bytes_of(r->conditions[i], len);
+        if (value.data == NULL || value.len > HTTP_CONDITION_MAX)
+            continue;
+        memcpy(r->conditions[i], value.data, value.len);
+        *to[i] = bytes_of(r->conditions[i], value.len);
     }
     return 0;
 }
@@ -189,43 +136,40 @@ static bool is_this_machine(const char *host)
 
 /* Without tokens whoever reaches the port may do everything, and a page in a browser on this machine reaches
  * it by a name of its own that leads to 127.0.0.1 (DNS rebinding). */
-static int check_host(struct http_request *r, const struct headers *h)
+static int check_host(struct http_request *r, struct bytes value)
 {
     const struct config *c = r->http->runtime->config;
-    if (c->http.tokens || c->http.insecure_listen || h->host == NULL || is_this_machine(h->host))
+    char shown[120], host[80];
+    snprintf(host, sizeof host, "%.*s", (int)value.len, (const char *)value.data);
+    if (c->http.tokens || c->http.insecure_listen || value.data == NULL ||
+        (value.len < sizeof host && is_this_machine(host)))
         return 0;
-    char shown[120];
     api_fail(&r->api.answer, API_INVALID_REQUEST,
              "Host: \"%s\" is not this machine: without tokens, allowed are localhost and addresses (or "
              "http.tokens = on, or http.insecure_listen = on)",
-             bytes_printable(bytes_of_str(h->host), shown, sizeof shown));
+             bytes_printable(value, shown, sizeof shown));
     return -1;
 }
 
-static bool has_body(const struct headers *h)
+static int check_headers(struct http_request *r, const struct framing_head *head)
 {
-    return h->encoding != NULL || (h->length != NULL && strcmp(h->length, "0") != 0);
-}
-
-static int check_headers(struct http_request *r, const struct headers *h, const char *method)
-{
-    bool wants_body =
-        strcmp(method, "POST") == 0 || strcmp(method, "PATCH") == 0 || strcmp(method, "PUT") == 0;
-    if (wants_body && !is_json(h->type)) {
+    bool wants_body = api_operation_has_body(r->api.op);
+    struct bytes key = head->value[FRAMING_IDEMPOTENCY_KEY];
+    if (wants_body && !is_json(head->value[FRAMING_CONTENT_TYPE])) {
         api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE, "write Content-Type: application/json");
         return -1;
     }
-    if (!wants_body && has_body(h)) {
-        api_fail(&r->api.answer, API_INVALID_REQUEST, "%s takes no body", method);
+    if (!wants_body && (head->chunked || head->length > 0)) {
+        api_fail(&r->api.answer, API_INVALID_REQUEST, "%.*s takes no body", (int)head->method.len,
+                 (const char *)head->method.data);
         return -1;
     }
-    if (h->key != NULL && strcmp(method, "POST") == 0 && take_key(r, h->key) != 0)
+    if ((key.data != NULL && bytes_equal_str(head->method, "POST") && take_key(r, key) != 0) ||
+        take_conditions(r, head) != 0)
         return -1;
-    if (r->route->handler == HTTP_API && take_conditions(r, h) != 0)
-        return -1;
-    if (h->length != NULL && strtoull(h->length, NULL, 10) > r->body_limit) {
-        api_fail(&r->api.answer, API_TOO_LARGE, "Content-Length is %.20s: allowed are up to %zu bytes",
-                 h->length, r->body_limit);
+    if (head->length > r->body_limit) {
+        api_fail(&r->api.answer, API_TOO_LARGE, "Content-Length is %" PRIu64 ": allowed are up to %zu bytes",
+                 head->length, r->body_limit);
         return -1;
     }
     return 0;
@@ -238,12 +182,11 @@ static int find_route(struct http_request *r, const char *method)
         api_fail(&r->api.answer, API_INVALID_REQUEST, "%s", e.text);
         return -1;
     }
-    r->route = http_route_find(method, r->target, &r->api.id, r->allow);
-    if (r->route != NULL) {
-        r->api.op = api_operation_of(r->route->op);
-        if (r->route->handler == HTTP_API && api_guard_wants_small(r->api.op))
+    r->api.op = http_route_find(method, r->target, &r->api.id, r->allow);
+    if (r->api.op != NULL) {
+        if (!r->api.op->large)
             r->body.limit = r->body_limit = API_SMALL_BODY;
-        if (r->api.op->id == NULL || http_target_decode(&r->api.id))
+        if (http_target_decode(&r->api.id))
             return 0;
         api_fail(&r->api.answer, API_INVALID_REQUEST,
                  "the address is not percent-encoded text (a %% needs two hexadecimal digits, and NUL is not "
@@ -258,21 +201,22 @@ static int find_route(struct http_request *r, const char *method)
 }
 
 /* "Bearer" and the token (RFC 6750); len 0: none. */
-static struct bytes bearer_token(const char *header)
+static struct bytes bearer_token(struct bytes value)
 {
     static const char scheme[] = "Bearer ";
     size_t n = sizeof scheme - 1;
-    if (header == NULL || strncasecmp(header, scheme, n) != 0)
+    if (value.len < n || !framing_is_word(bytes_of(value.data, n), scheme))
         return (struct bytes){0};
-    return bytes_of_str(header + n + strspn(header + n, " "));
+    while (n < value.len && value.data[n] == ' ')
+        n++;
+    return bytes_of(value.data + n, value.len - n);
 }
 
 /* Who may do what: the one place where a request over HTTP gets its scope. */
-static int authorize_request(struct http_request *r)
+static int authorize_request(struct http_request *r, struct bytes authorization)
 {
-    const char *header = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Authorization");
     r->api.scope = NULL; /* everything, where no tokens are asked for */
-    if (tokens_admit(r->http->tokens, bearer_token(header), &r->grant, &r->api.answer) != 0)
+    if (tokens_admit(r->http->tokens, bearer_token(authorization), &r->grant, &r->api.answer) != 0)
         return -1;
     r->api.scope = r->grant.scope;
     if (api_guard_admit(&r->api) == 0)
@@ -282,22 +226,21 @@ static int authorize_request(struct http_request *r)
 }
 
 /* -1: the answer is made. */
-static int check_request(struct http_request *r, const struct headers *h, const char *method)
+static int check_request(struct http_request *r, const struct framing_head *head)
 {
-    if (check_framing(r, h->refusal) != 0)
-        return -1;
-    if (h->target != NULL)
-        r->target = strdup(h->target);
-    r->if_none_match = h->none_match; /* libmicrohttpd keeps it as long as the connection's request */
-    if (r->target == NULL || r->from == NULL) {
+    char method[FRAMING_METHOD_MAX + 1];
+    snprintf(method, sizeof method, "%.*s", (int)head->method.len, (const char *)head->method.data);
+    r->target = strndup((const char *)head->target.data, head->target.len);
+    if (r->target == NULL) {
         api_fail(&r->api.answer, API_OVERLOADED, "out of memory");
         return -1;
     }
-    if (find_route(r, method) != 0 || check_headers(r, h, method) != 0 || check_host(r, h) != 0)
+    if (find_route(r, method) != 0 || check_headers(r, head) != 0 ||
+        check_host(r, head->value[FRAMING_HOST]) != 0)
         return -1;
-    if (r->route->handler != HTTP_API)
+    if (http_route_is_own(r->api.op))
         return 0;
-    if (authorize_request(r) != 0)
+    if (authorize_request(r, head->value[FRAMING_AUTHORIZATION]) != 0)
         return -1;
     if (!atomic_load(&r->http->draining))
         return 0;
@@ -305,48 +248,32 @@ static int check_request(struct http_request *r, const struct headers *h, const 
     return -1;
 }
 
-void http_request_headers(struct http_request *r, const char *method)
+void http_request_headers(struct http_request *r, const struct framing_head *head)
 {
-    struct headers h = {0};
-    r->headers_seen = true;
-    r->head_only = strcmp(method, "HEAD") == 0;
-    http_connection_renew(r->from, r->http, r);
-    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, on_header, &h);
-    if (check_request(r, &h, method) == 0)
-        return;
-    http_request_know_answer(r);
+    r->old = head->old;
+    r->head_only = bytes_equal_str(head->method, "HEAD");
+    r->answered = check_request(r, head) != 0;
     /* A short rest of the request is read, so that the client is ready for the answer and the connection can
      * be kept; a long one, or one whose length nobody knows, is not. */
-    bool small = h.encoding == NULL && (h.length == NULL || strtoull(h.length, NULL, 10) <= HTTP_SMALL_BODY);
-    r->refuse_now = h.expect != NULL || !small;
+    r->refuse_now = r->answered && (head->value[FRAMING_EXPECT].data != NULL || head->chunked ||
+                                    head->length > HTTP_SMALL_BODY);
 }
 
-void http_request_end(struct http_request *r)
-{
-    struct headers h = {0};
-    MHD_get_connection_values(r->connection, MHD_FOOTER_KIND, on_header, &h);
-    if (h.refusal == NULL)
-        return;
-    r->closing = true;
-    if (http_request_phase(r) == HTTP_READING && check_framing(r, h.refusal) != 0)
-        http_request_know_answer(r);
-}
-
-void http_request_body(struct http_request *r, const char *data, size_t len)
+void http_request_body(struct http_request *r, struct bytes part)
 {
     struct http *h = r->http;
-    if (r->discard)
+    if (r->answered)
         return;
     size_t had = r->body.capacity;
-    buf_put(&r->body, data, len);
+    buf_put_bytes(&r->body, part);
     size_t more = r->body.capacity - had;
-    size_t all = atomic_fetch_add(&h->body_bytes, more) + more;
+    h->body_bytes += more;
     if (r->body.failed)
         api_fail(&r->api.answer, API_TOO_LARGE, "the body is larger than %zu bytes", r->body_limit);
-    else if (all > HTTP_BODIES_MAX && more > 0 && r->body.capacity > 4096)
+    else if (h->body_bytes > HTTP_BODIES_MAX && more > 0 && r->body.capacity > 4096)
         api_fail(&r->api.answer, API_OVERLOADED, "the gateway holds as many request bodies as it may");
     else
         return;
-    http_request_know_answer(r);
+    r->answered = true;
     http_request_drop_body(r);
 }

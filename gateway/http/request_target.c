@@ -1,5 +1,4 @@
-/* The request target. libmicrohttpd's own decoding ends at a NUL and keeps what it can't decode; here both
- * are refused. */
+/* The request target. What can't be decoded, and a NUL, are refused. */
 #include "gateway/http/http_internal.h"
 
 #include <string.h>
@@ -34,11 +33,11 @@ bool http_target_decode(struct bytes *part)
 
 static int add_param(char *text, size_t len, struct api_request *r, struct err *e)
 {
-    struct api_param *p = &r->params[r->param_count];
+    struct api_param *p = &r->params.list[r->params.count];
     char *equals = memchr(text, '=', len);
     if (len == 0)
         return 0;
-    if (r->param_count == API_PARAMS_MAX)
+    if (r->params.count == API_PARAMS_MAX)
         return err_set(e, ERR_REJECT, "more than %d parameters", API_PARAMS_MAX);
     size_t name = equals != NULL ? (size_t)(equals - text) : len;
     char *value = equals != NULL ? equals + 1 : text + len;
@@ -47,7 +46,7 @@ static int add_param(char *text, size_t len, struct api_request *r, struct err *
         return err_set(e, ERR_REJECT,
                        "the query is not percent-encoded text (a %% needs two hexadecimal digits, "
                        "and NUL is not allowed)");
-    r->param_count++;
+    r->params.count++;
     return 0;
 }
 

@@ -1,70 +1,37 @@
+/* From method and path to the call: one of the table of operations, or one of HTTP's own. */
 #include "gateway/http/http_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const struct http_route routes[] = {
-    {"GET", "/", HTTP_CONSOLE, 0},
-    {"GET", "/console/{path}", HTTP_CONSOLE, 0},
-    {"GET", "/livez", HTTP_LIVE, 0},
-    {"GET", "/readyz", HTTP_READY, 0},
-    {"GET", "/metrics", HTTP_METRICS, 0},
-    {"GET", "/openapi.json", HTTP_OPENAPI, 0},
-    {"POST", "/v1/messages", HTTP_API, API_SCHEDULE},
-    {"GET", "/v1/messages", HTTP_API, API_LIST},
-    {"DELETE", "/v1/messages", HTTP_API, API_CANCEL},
-    {"POST", "/v1/messages/{id}:fail", HTTP_API, API_FAIL},
-    {"POST", "/v1/messages/{id}:retry", HTTP_API, API_RETRY},
-    {"GET", "/v1/messages/{id}", HTTP_API, API_SHOW},
-    {"DELETE", "/v1/messages/{id}", HTTP_API, API_CANCEL},
-    {"PATCH", "/v1/messages/{id}", HTTP_API, API_RESCHEDULE},
-    {"POST", "/v1/messages:cancel", HTTP_API, API_BULK_CANCEL},
-    {"POST", "/v1/messages:reschedule", HTTP_API, API_BULK_RESCHEDULE},
-    {"POST", "/v1/messages:retry", HTTP_API, API_BULK_RETRY},
-    {"POST", "/v1/messages:fail", HTTP_API, API_BULK_FAIL},
-    {"GET", "/v1/stats", HTTP_API, API_STATS},
-    {"GET", "/v1/dead", HTTP_API, API_DEAD_LIST},
-    {"GET", "/v1/dead:groups", HTTP_API, API_DEAD_GROUPS},
-    {"POST", "/v1/dead:requeue", HTTP_API, API_DEAD_REQUEUE},
-    {"POST", "/v1/dead:drop", HTTP_API, API_DEAD_DROP},
-    {"GET", "/v1/dead/{id}", HTTP_API, API_DEAD_SHOW},
-    {"GET", "/v1/retry-policies", HTTP_API, API_POLICY_LIST},
-    {"GET", "/v1/retry-policies:match", HTTP_API, API_POLICY_MATCH},
-    {"GET", "/v1/retry-policies/{pattern}", HTTP_API, API_POLICY_SHOW},
-    {"PUT", "/v1/retry-policies/{pattern}", HTTP_API, API_POLICY_SET},
-    {"DELETE", "/v1/retry-policies/{pattern}", HTTP_API, API_POLICY_REMOVE},
-    {"GET", "/v1/recurring", HTTP_API, API_RECUR_LIST},
-    {"GET", "/v1/recurring:preview", HTTP_API, API_RECUR_PREVIEW},
-    {"GET", "/v1/recurring/{name}", HTTP_API, API_RECUR_SHOW},
-    {"PUT", "/v1/recurring/{name}", HTTP_API, API_RECUR_SET},
-    {"DELETE", "/v1/recurring/{name}", HTTP_API, API_RECUR_REMOVE},
-    {"POST", "/v1/recurring/{name}:pause", HTTP_API, API_RECUR_PAUSE},
-    {"POST", "/v1/recurring/{name}:resume", HTTP_API, API_RECUR_RESUME},
-    {"POST", "/v1/recurring/{name}:run", HTTP_API, API_RECUR_RUN},
-    {"GET", "/v1/recurring/{name}:history", HTTP_API, API_RECUR_HISTORY},
-    {"GET", "/v1/whoami", HTTP_API, API_WHOAMI},
-    {"GET", "/v1/slo", HTTP_API, API_SLO},
-    {"GET", "/v1/forecast", HTTP_API, API_FORECAST},
-    {"GET", "/v1/overview", HTTP_API, API_OVERVIEW},
-    {"GET", "/v1/rates", HTTP_API, API_RATE_LIST},
-    {"GET", "/v1/rates:match", HTTP_API, API_RATE_MATCH},
-    {"GET", "/v1/rates/{exchange}", HTTP_API, API_RATE_SHOW},
-    {"PUT", "/v1/rates/{exchange}", HTTP_API, API_RATE_SET},
-    {"DELETE", "/v1/rates/{exchange}", HTTP_API, API_RATE_REMOVE},
-    {"POST", "/v1/rates/{exchange}/pause", HTTP_API, API_RATE_PAUSE},
-    {"POST", "/v1/rates/{exchange}/resume", HTTP_API, API_RATE_RESUME},
+/* What needs no token and no database: health.c. */
+#define OWN(called, where)                                                                                   \
+    {                                                                                                        \
+        .name = (called), .method = "GET", .path = (where), .params = ""                                     \
+    }
+static const struct api_operation own[] = {
+    OWN("console", "/"),      OWN("console", "/console/{path}"), OWN("livez", "/livez"),
+    OWN("readyz", "/readyz"), OWN("metrics", "/metrics"),        OWN("openapi", "/openapi.json"),
 };
+#define OWN_COUNT ((int)(sizeof own / sizeof own[0]))
 
-#define ROUTES (sizeof routes / sizeof routes[0])
-_Static_assert(ROUTES <= HTTP_ROUTE_OTHER, "metrics count each route");
-
-static bool path_matches(const struct http_route *route, const char *path, struct bytes *id)
+const struct api_operation *http_route_call(int number)
 {
-    const char *hole = strchr(route->path, '{');
+    return number < OWN_COUNT ? &own[number] : &api_operations[number - OWN_COUNT];
+}
+
+bool http_route_is_own(const struct api_operation *op)
+{
+    return op >= own && op < own + OWN_COUNT;
+}
+
+static bool path_matches(const struct api_operation *op, const char *path, struct bytes *id)
+{
+    const char *hole = op->path != NULL ? strchr(op->path, '{') : NULL;
     if (hole == NULL)
-        return strcmp(route->path, path) == 0;
-    size_t fixed = (size_t)(hole - route->path);
-    if (strncmp(route->path, path, fixed) != 0 || path[fixed] == '\0')
+        return op->path != NULL && strcmp(op->path, path) == 0;
+    size_t fixed = (size_t)(hole - op->path);
+    if (strncmp(op->path, path, fixed) != 0 || path[fixed] == '\0')
         return false;
     if (strcmp(hole, "{path}") == 0) {
         *id = bytes_of_str(path + fixed);
@@ -85,18 +52,21 @@ static bool path_matches(const struct http_route *route, const char *path, struc
 }
 
 /* The first of this path; of those of the console, "/". */
-int http_route_number(const struct http_route *route)
+int http_route_number(const struct api_operation *op)
 {
     int n = 0;
-    while (route->handler == HTTP_CONSOLE ? routes[n].handler != HTTP_CONSOLE
-                                          : strcmp(routes[n].path, route->path) != 0)
+    while (n < HTTP_ROUTE_OTHER &&
+           (http_route_call(n)->path == NULL || strcmp(http_route_call(n)->path, op->path) != 0))
         n++;
-    return n;
+    return n == 1 ? 0 : n;
 }
 
 const char *http_route_name(int number)
 {
-    return number < (int)ROUTES ? routes[number].path : number == HTTP_ROUTE_OTHER ? "other" : NULL;
+    for (int n = 0; http_route_call(n)->name != NULL; n++)
+        if (n == number)
+            return http_route_call(n)->path;
+    return number == HTTP_ROUTE_OTHER ? "other" : NULL;
 }
 
 /* The methods that the path has; "": it is none. */
@@ -104,20 +74,21 @@ static void list_methods(const char *path, char allow[HTTP_ALLOW_SIZE])
 {
     struct bytes id;
     size_t used = 0;
-    for (size_t i = 0; i < ROUTES; i++)
-        if (path_matches(&routes[i], path, &id))
-            used += (size_t)snprintf(allow + used, HTTP_ALLOW_SIZE - used, "%s%s", used > 0 ? ", " : "",
-                                     strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD" : routes[i].method);
+    for (int n = 0; http_route_call(n)->name != NULL; n++)
+        if (path_matches(http_route_call(n), path, &id))
+            used += (size_t)snprintf(
+                allow + used, HTTP_ALLOW_SIZE - used, "%s%s", used > 0 ? ", " : "",
+                strcmp(http_route_call(n)->method, "GET") == 0 ? "GET, HEAD" : http_route_call(n)->method);
 }
 
-const struct http_route *http_route_find(const char *method, const char *path, struct bytes *id,
-                                         char allow[HTTP_ALLOW_SIZE])
+const struct api_operation *http_route_find(const char *method, const char *path, struct bytes *id,
+                                            char allow[HTTP_ALLOW_SIZE])
 {
     const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
     allow[0] = '\0';
-    for (size_t i = 0; i < ROUTES; i++)
-        if (strcmp(routes[i].method, wanted) == 0 && path_matches(&routes[i], path, id))
-            return &routes[i];
+    for (int n = 0; http_route_call(n)->name != NULL; n++)
+        if (strcmp(http_route_call(n)->method, wanted) == 0 && path_matches(http_route_call(n), path, id))
+            return http_route_call(n);
     list_methods(path, allow);
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* Listening, and what libmicrohttpd calls. */
+/* Listening, from start to end. */
 #include "gateway/http/http_internal.h"
 
 #include "gateway/runtime/log.h"
@@ -14,97 +14,8 @@
 #include <unistd.h>
 
 #define BACKLOG 1024
+#define DESCRIPTION_MAX ((size_t)1 << 20)
 #define OTHER_DESCRIPTORS 128 /* of the program beside HTTP's */
-#define DESCRIPTORS_EACH 3    /* the client's, and a pair between the front and libmicrohttpd */
-#define CONNECTIONS_ENDING 64 /* those that the front has left and libmicrohttpd not yet */
-
-static void *on_target(void *http, const char *target, struct MHD_Connection *c)
-{
-    (void)target;
-    return http_request_open(http, c);
-}
-
-static void on_completed(void *http, struct MHD_Connection *c, void **context,
-                         enum MHD_RequestTerminationCode why)
-{
-    struct http_request *r = *context;
-    (void)c;
-    (void)why;
-    if (r == NULL)
-        return;
-    http_connection_renew(r->from, http, NULL);
-    http_request_unref(r);
-    *context = NULL;
-}
-
-/* Called by a thread of the executor. */
-static void on_done(struct api_request *api)
-{
-    struct http_request *r = (struct http_request *)api;
-    struct http *h = r->http;
-    pthread_mutex_lock(&h->lock);
-    if (!r->expired) {
-        r->phase = HTTP_ANSWERED;
-        MHD_resume_connection(r->connection);
-    }
-    pthread_mutex_unlock(&h->lock);
-    http_request_unref(r);
-}
-
-static void submit_request(struct http_request *r)
-{
-    struct http *h = r->http;
-    r->api.body = buf_bytes(&r->body);
-    r->api.done = on_done;
-    MHD_suspend_connection(r->connection);
-    pthread_mutex_lock(&h->lock);
-    r->phase = HTTP_WORKING;
-    r->references++;
-    pthread_mutex_unlock(&h->lock);
-    executor_submit(h->executor, &r->api);
-}
-
-/* For each request: once when the headers are there, for each piece of the body, at its end, and again when
- * it is resumed. */
-static enum MHD_Result on_request(void *http, struct MHD_Connection *c, const char *url, const char *method,
-                                  const char *version, const char *data, size_t *size, void **context)
-{
-    struct http_request *r = *context;
-    (void)http;
-    (void)c;
-    (void)url;
-    (void)version;
-    if (r == NULL)
-        return MHD_NO; /* out of memory */
-    if (!r->headers_seen) {
-        http_request_headers(r, method);
-        if (r->gone)
-            return MHD_NO;
-        return r->refuse_now ? http_respond(r) : MHD_YES;
-    }
-    if (*size > 0) {
-        http_request_body(r, data, *size);
-        *size = 0;
-        return MHD_YES;
-    }
-    http_request_end(r);
-    switch (http_request_phase(r)) {
-    case HTTP_READING:
-        if (r->route->handler == HTTP_API && http_answers_admit(r)) {
-            submit_request(r);
-            return MHD_YES;
-        }
-        if (r->route->handler != HTTP_API)
-            http_health_answer(r);
-        http_request_know_answer(r);
-        return http_respond(r);
-    case HTTP_WORKING:
-        return MHD_YES;
-    case HTTP_ANSWERED:
-        break;
-    }
-    return http_respond(r);
-}
 
 static bool is_loopback(const struct sockaddr *a)
 {
@@ -154,22 +65,11 @@ static int open_socket(const struct config *c, struct err *e)
     return fd;
 }
 
-static void name_address(int fd, struct http *h)
-{
-    struct sockaddr_storage a;
-    socklen_t len = sizeof a;
-    char host[INET6_ADDRSTRLEN] = "?", port[8] = "?";
-    if (getsockname(fd, (struct sockaddr *)&a, &len) == 0)
-        getnameinfo((struct sockaddr *)&a, len, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV);
-    snprintf(h->address, sizeof h->address, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
-}
-
 /* As many connections as descriptors allow. */
 static unsigned connections_max(void)
 {
     struct rlimit limit;
-    rlim_t want = HTTP_CONNECTIONS_MAX * DESCRIPTORS_EACH + OTHER_DESCRIPTORS;
+    rlim_t want = HTTP_CONNECTIONS_MAX + OTHER_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return 256;
     if (limit.rlim_cur < want) {
@@ -179,31 +79,21 @@ static unsigned connections_max(void)
     }
     rlim_t left =
         limit.rlim_cur > 2 * OTHER_DESCRIPTORS ? limit.rlim_cur - OTHER_DESCRIPTORS : OTHER_DESCRIPTORS;
-    left /= DESCRIPTORS_EACH;
     return left < HTTP_CONNECTIONS_MAX ? (unsigned)left : HTTP_CONNECTIONS_MAX;
 }
 
-static int start_server(struct http *h, int fd, struct err *e)
+static void free_server(struct http *h)
 {
-    unsigned max = connections_max();
-    h->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC, 0,
-        NULL, NULL, on_request, h, MHD_OPTION_CONNECTION_LIMIT, max + CONNECTIONS_ENDING,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_URI_LOG_CALLBACK, on_target, h,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, http_connection_event, h,
-        MHD_OPTION_END);
-    if (h->daemon == NULL)
-        return err_set(e, ERR_BUG, "the HTTP server does not start: %s", strerror(errno));
-    if (http_front_start(h, fd, max, e) == 0)
-        return 0;
-    MHD_stop_daemon(h->daemon);
-    return -1;
+    buf_free(&h->description);
+    pthread_mutex_destroy(&h->lock);
+    free(h);
 }
 
 struct http *http_open(struct runtime *rt, struct executor *executor, struct tokens *tokens, struct err *e)
 {
     struct http *h = calloc(1, sizeof *h);
+    struct sockaddr_storage a;
+    socklen_t len = sizeof a;
     if (h == NULL) {
         err_set(e, ERR_BUG, "out of memory");
         return NULL;
@@ -212,15 +102,15 @@ struct http *http_open(struct runtime *rt, struct executor *executor, struct tok
     h->executor = executor;
     h->tokens = tokens;
     pthread_mutex_init(&h->lock, NULL);
-    int fd = open_socket(rt->config, e);
-    if (fd >= 0)
-        name_address(fd, h);
-    if (fd >= 0 && start_server(h, fd, e) == 0)
+    buf_init(&h->description, DESCRIPTION_MAX);
+    int fd = http_openapi_print(&h->description, e) == 0 ? open_socket(rt->config, e) : -1;
+    if (fd >= 0 && getsockname(fd, (struct sockaddr *)(void *)&a, &len) == 0)
+        http_name_address((struct sockaddr *)(void *)&a, len, h->address, sizeof h->address);
+    if (fd >= 0 && http_front_start(h, fd, connections_max(), e) == 0)
         return h;
     if (fd >= 0)
         close(fd);
-    pthread_mutex_destroy(&h->lock);
-    free(h);
+    free_server(h);
     return NULL;
 }
 
@@ -240,7 +130,7 @@ void http_close(struct http *h)
     if (h == NULL)
         return;
     atomic_store(&h->ending, true);
+    http_front_wake(h);
     http_front_join(h);
-    pthread_mutex_destroy(&h->lock);
-    free(h);
+    free_server(h);
 }

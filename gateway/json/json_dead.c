@@ -116,17 +116,11 @@ json_t *json_match_value(const struct retry_match *m, struct bytes queue)
     return o;
 }
 
-static int fail_field(const char *field, const json_t *v, const char *allowed, struct err *e)
-{
-    char shown[JSON_SHOW_SIZE];
-    return err_set(e, ERR_REJECT, "%s: %s is wrong (allowed: %s)", field, json_show(v, shown), allowed);
-}
-
 static int read_duration(const char *field, const json_t *v, int64_t *out, struct err *e)
 {
     struct err why = {0};
     if (!json_is_string(v))
-        return fail_field(field, v, "a duration as a string, such as \"90s\" or \"1h30m\"", e);
+        return json_fail_field(field, v, "a duration as a string, such as \"90s\" or \"1h30m\"", e);
     if (duration_parse(json_c_string(v), out, &why) == 0)
         return 0;
     return err_set(e, ERR_REJECT, "%s: %s", field, why.text);
@@ -136,7 +130,7 @@ static int read_integer(const char *field, const json_t *v, int *out, struct err
 {
     json_int_t n = json_integer_value(v);
     if (!json_is_integer(v) || n < -1 || n > INT32_MAX)
-        return fail_field(field, v, "a whole number", e);
+        return json_fail_field(field, v, "a whole number", e);
     *out = (int)n;
     return 0;
 }
@@ -146,12 +140,12 @@ static int read_on(const json_t *v, unsigned *out, struct err *e)
     static const char allowed[] = "an array of rejected, delivery_limit, expired, maxlen";
     *out = 0;
     if (!json_is_array(v))
-        return fail_field("on", v, allowed, e);
+        return json_fail_field("on", v, allowed, e);
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *item = json_array_get(v, i);
         unsigned reason = json_is_string(item) ? death_reason_parse(json_text(item)) : 0;
         if (reason == 0)
-            return fail_field("on", item, allowed, e);
+            return json_fail_field("on", item, allowed, e);
         *out |= reason;
     }
     return 0;
@@ -173,12 +167,12 @@ static int read_field(const char *name, const json_t *v, struct retry_policy *p,
         return read_on(v, &p->on, e);
     if (strcmp(name, "factor") == 0) {
         p->factor = json_number_value(v);
-        return json_is_number(v) ? 0 : fail_field(name, v, "a number from 1 to 100", e);
+        return json_is_number(v) ? 0 : json_fail_field(name, v, "a number from 1 to 100", e);
     }
     if (strcmp(name, "pattern") == 0)
         return json_is_string(v) && bytes_equal(json_text(v), p->pattern)
                    ? 0
-                   : fail_field(name, v, "the pattern that is named already", e);
+                   : json_fail_field(name, v, "the pattern that is named already", e);
     char shown[80];
     return err_set(e, ERR_REJECT,
                    "%s: unknown field (allowed: attempts, first, factor, max, jitter, on, keep_dead)",

@@ -1,5 +1,6 @@
 #include "gateway/json/json_document.h"
 
+#include "core/base/buf.h"
 #include "gateway/json/json_memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -114,98 +115,72 @@ struct hole {
     size_t at;
 };
 
-struct reader {
+struct holes {
     struct bytes text;
-    struct hole *holes;
-    size_t hole_count, hole_room;
-    size_t next; /* hole */
-    size_t at;   /* byte of the text */
-    char number[24];
-    size_t number_len, number_at;
+    struct hole *list;
+    size_t count, room;
 };
 
 /* -1: out of memory. */
-static int add_hole(struct reader *r, struct bytes value)
+static int add_hole(struct holes *h, struct bytes value)
 {
-    if (r->hole_count == HOLES_MAX)
+    if (h->count == HOLES_MAX)
         return 0;
-    if (r->hole_count == r->hole_room) {
-        size_t room = r->hole_room == 0 ? 8 : 2 * r->hole_room;
-        struct hole *more = realloc(r->holes, room * sizeof *more);
+    if (h->count == h->room) {
+        size_t room = h->room == 0 ? 8 : 2 * h->room;
+        struct hole *more = realloc(h->list, room * sizeof *more);
         if (more == NULL)
             return -1;
-        r->holes = more;
-        r->hole_room = room;
+        h->list = more;
+        h->room = room;
     }
-    r->holes[r->hole_count++] = (struct hole){value, (size_t)(value.data - r->text.data)};
+    h->list[h->count++] = (struct hole){value, (size_t)(value.data - h->text.data)};
     return 0;
 }
 
-static int find_holes(struct reader *r, struct bytes object, bool batch);
+static int find_holes(struct holes *h, struct bytes object, bool batch);
 
-static int find_in_list(struct reader *r, struct bytes list)
+static int find_in_list(struct holes *h, struct bytes list)
 {
     struct bytes rest = text_behind(list, '['), value;
     while (rest.len > 0 && next_value(&rest, &value)) {
-        if (find_holes(r, value, false) != 0)
+        if (find_holes(h, value, false) != 0)
             return -1;
         skip_comma(&rest);
     }
     return 0;
 }
 
-static int find_holes(struct reader *r, struct bytes object, bool batch)
+static int find_holes(struct holes *h, struct bytes object, bool batch)
 {
     struct bytes rest = json_raw_object(object), name, value;
     while (rest.len > 0 && json_raw_next(&rest, &name, &value)) {
-        if (json_raw_is(name, "json") && add_hole(r, value) != 0)
+        if (json_raw_is(name, "json") && add_hole(h, value) != 0)
             return -1;
-        if (batch && json_raw_is(name, "messages") && find_in_list(r, value) != 0)
+        if (batch && json_raw_is(name, "messages") && find_in_list(h, value) != 0)
             return -1;
     }
     return 0;
 }
 
-static size_t least_of(size_t a, size_t b)
+/* The text with a number in the place of each hole. */
+static void fill_holes(const struct holes *h, struct buf *out)
 {
-    return a < b ? a : b;
-}
-
-/* jansson asks for the next bytes. */
-static size_t give_value(void *out, size_t room, void *reader)
-{
-    struct reader *r = reader;
-    size_t given = 0;
-    while (given < room) {
-        size_t end = r->next < r->hole_count ? r->holes[r->next].at : r->text.len;
-        if (r->number_at < r->number_len) {
-            size_t n = least_of(room - given, r->number_len - r->number_at);
-            memcpy((char *)out + given, r->number + r->number_at, n);
-            r->number_at += n;
-            given += n;
-        } else if (r->at < end) {
-            size_t n = least_of(room - given, end - r->at);
-            memcpy((char *)out + given, r->text.data + r->at, n);
-            r->at += n;
-            given += n;
-        } else if (r->next < r->hole_count) {
-            const struct hole *h = &r->holes[r->next++];
-            r->number_len = (size_t)snprintf(r->number, sizeof r->number, PLACE, h->at);
-            r->number_at = 0;
-            r->at = h->at + h->value.len;
-        } else {
-            break;
-        }
+    size_t at = 0;
+    for (size_t i = 0; i < h->count; i++) {
+        buf_put_bytes(out, bytes_of(h->text.data + at, h->list[i].at - at));
+        buf_printf(out, PLACE, h->list[i].at);
+        at = h->list[i].at + h->list[i].value.len;
     }
-    return given;
+    buf_put_bytes(out, text_from(h->text, at));
 }
 
 /* jansson counts what it was given. */
-static int64_t position_in_text(const struct reader *r, int64_t position)
+static int64_t position_in_text(const struct holes *h, int64_t position)
 {
     char number[24];
-    for (size_t i = 0; i < r->hole_count && position > (int64_t)r->holes[i].at; i++)
-        position += (int64_t)r->holes[i].value.len - snprintf(number, sizeof number, PLACE, r->holes[i].at);
+    for (size_t i = 0; i < h->count && position > (int64_t)h->list[i].at; i++)
+        position += (int64_t)h->list[i].value.len - snprintf(number, sizeof number, PLACE, h->list[i].at);
     return position;
 }
 
@@ -246,40 +221,45 @@ static void set_error(struct err *e, int64_t position, const json_error_t *why)
 }
 
 /* What is cut out must be one JSON value. Integers of any length are; jansson may take them for reals. */
-static int check_holes(const struct reader *r, enum json_fault *fault, struct err *e)
+static int check_holes(const struct holes *h, enum json_fault *fault, struct err *e)
 {
     json_error_t why;
-    for (size_t i = 0; i < r->hole_count; i++) {
+    for (size_t i = 0; i < h->count; i++) {
         bool no_memory;
         json_t *value =
-            json_memory_load(r->holes[i].value, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &no_memory, &why);
+            json_memory_load(h->list[i].value, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &no_memory, &why);
         bool fine = value != NULL;
         json_decref(value);
         if (fine)
             continue;
         *fault = no_memory ? JSON_FAULT_MEMORY : JSON_FAULT_SYNTAX;
         if (!no_memory)
-            set_error(e, (int64_t)r->holes[i].at + why.position, &why);
+            set_error(e, (int64_t)h->list[i].at + why.position, &why);
         return -1;
     }
     return 0;
 }
 
-static json_t *load_document(struct reader *r, enum json_fault *fault, struct err *e)
+static json_t *load_document(struct holes *h, enum json_fault *fault, struct err *e)
 {
     json_error_t why;
+    struct buf given;
+    bool no_memory = true;
     *fault = JSON_FAULT_MEMORY;
-    if (find_holes(r, r->text, true) != 0)
+    if (find_holes(h, h->text, true) != 0)
         return NULL;
-    struct json_memory_scope outer = json_memory_begin();
-    json_t *value =
-        json_load_callback(give_value, r, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
-    bool no_memory = json_memory_end(outer);
+    buf_init(&given, h->text.len + h->count * 24);
+    if (h->count > 0)
+        fill_holes(h, &given);
+    json_t *value = given.failed ? NULL
+                                 : json_memory_load(h->count > 0 ? buf_bytes(&given) : h->text,
+                                                    JSON_DECODE_ANY, &no_memory, &why);
+    buf_free(&given);
     if (!no_memory && value == NULL) {
         *fault = JSON_FAULT_SYNTAX;
-        set_error(e, position_in_text(r, why.position), &why);
+        set_error(e, position_in_text(h, why.position), &why);
     }
-    if (!no_memory && value != NULL && check_holes(r, fault, e) == 0)
+    if (value != NULL && check_holes(h, fault, e) == 0)
         return value;
     json_decref(value);
     return NULL;
@@ -296,9 +276,9 @@ json_t *json_document_load(struct bytes text, enum json_fault *fault, struct err
     *fault = JSON_FAULT_LIMIT;
     if (check_limits(text, e) != 0)
         return NULL;
-    struct reader r = {.text = text};
-    json_t *value = load_document(&r, fault, e);
-    free(r.holes);
+    struct holes holes = {.text = text.len > 0 ? text : bytes_of("", 0)};
+    json_t *value = load_document(&holes, fault, e);
+    free(holes.list);
     if (value == NULL && *fault == JSON_FAULT_MEMORY)
         err_set(e, ERR_BUG, "out of memory");
     return value;

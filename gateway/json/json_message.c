@@ -149,12 +149,31 @@ static int check_ahead(const struct json_parser *p, const char *field, const jso
                    json_show(value, shown), duration_format(p->rules.max_delay_ms, longest, sizeof longest));
 }
 
+int json_due_read(const char *field, const json_t *v, int64_t *out_ms, struct err *e)
+{
+    char shown[JSON_SHOW_SIZE];
+    if (strcmp(field, "delay_ms") == 0) {
+        *out_ms = json_integer_value(v);
+        if (json_is_integer(v) && *out_ms >= 0)
+            return 0;
+        return err_set(e, ERR_REJECT,
+                       "delay_ms: %s is not allowed: write a whole number of milliseconds, 0 or more",
+                       json_show(v, shown));
+    }
+    if (!json_is_string(v))
+        return err_set(e, ERR_REJECT, "%s: %s is not a string", field, json_show(v, shown));
+    if ((strcmp(field, "due_at") == 0 ? timestamp_parse(json_c_string(v), out_ms, e)
+                                      : duration_parse(json_c_string(v), out_ms, e)) != 0)
+        return err_wrap(e, "%s", field);
+    return 0;
+}
+
 static int take_due(const struct json_parser *p, const json_t *const fields[], struct message *out,
                     struct err *e)
 {
     static const enum field kinds[] = {FIELD_DELAY_MS, FIELD_DELAY, FIELD_DUE_AT};
-    char shown[JSON_SHOW_SIZE];
     int given = 0;
+    int64_t ms = 0;
     enum field f = FIELD_DELAY_MS;
     for (size_t i = 0; i < 3; i++) {
         if (fields[kinds[i]] != NULL) {
@@ -165,30 +184,16 @@ static int take_due(const struct json_parser *p, const json_t *const fields[], s
     if (given != 1)
         return err_set(e, ERR_REJECT, "%s: write exactly one of delay_ms, delay and due_at",
                        given == 0 ? "the due time is missing" : "the due time is given twice");
-
-    const json_t *v = fields[f];
-    int64_t ahead = 0, due = 0;
-    if (f == FIELD_DELAY_MS) {
-        if (!json_is_integer(v) || json_integer_value(v) < 0)
-            return err_set(e, ERR_REJECT,
-                           "delay_ms: %s is not allowed: write a whole number of milliseconds, 0 or more",
-                           json_show(v, shown));
-        ahead = json_integer_value(v);
-    } else if (!json_is_string(v)) {
-        return err_set(e, ERR_REJECT, "%s: %s is not a string", field_names[f], json_show(v, shown));
-    } else if (f == FIELD_DELAY) {
-        if (duration_parse(json_c_string(v), &ahead, e) != 0)
-            return err_wrap(e, "delay");
-    } else {
-        if (timestamp_parse(json_c_string(v), &due, e) != 0)
-            return err_wrap(e, "due_at");
-        ahead = due > p->now_ms ? due - p->now_ms : 0;
-    }
-    if (check_ahead(p, field_names[f], v, ahead, e) != 0)
+    bool at = f == FIELD_DUE_AT;
+    if (json_due_read(field_names[f], fields[f], &ms, e) != 0 ||
+        check_ahead(p, field_names[f], fields[f],
+                    at && ms > p->now_ms ? ms - p->now_ms
+                    : at                 ? 0
+                                         : ms,
+                    e) != 0)
         return -1;
-    out->due_ms =
-        f == FIELD_DUE_AT ? due : p->now_ms + ahead; /* what is past by then is stored as due at once */
-    out->counted_from_ms = f == FIELD_DUE_AT ? 0 : p->now_ms;
+    out->due_ms = at ? ms : p->now_ms + ms; /* what is past by then is stored as due at once */
+    out->counted_from_ms = at ? 0 : p->now_ms;
     return 0;
 }
 

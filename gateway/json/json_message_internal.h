@@ -12,6 +12,17 @@
 int json_message_read(struct json_parser *p, const json_t *object, struct arena *a, struct message *out,
                       struct err *e);
 
+/* The value of "delay_ms", "delay" or "due_at", in ms. ERR_REJECT names the field. */
+int json_due_read(const char *field, const json_t *v, int64_t *out_ms, struct err *e);
+
+/* Properties that are texts, by their names in JSON; the last one has none. */
+extern const struct json_property_text {
+    uint16_t flag;
+    const char *name;
+    size_t at;      /* in struct wire_properties */
+    bool user_sets; /* "properties" of a message to schedule may have it, as any text */
+} json_property_texts[];
+
 /* The objects "properties" and "headers" (either may be NULL) as AMQP bytes, left in p->properties. */
 int json_properties_build(struct json_parser *p, const json_t *properties, const json_t *headers,
                           const char *default_content_type, struct err *e);

@@ -128,27 +128,12 @@ static json_t *array_value(struct bytes items)
 
 json_t *json_properties_value(const struct wire_properties *w)
 {
-    const struct {
-        uint16_t flag;
-        const char *name;
-        const struct bytes *text;
-    } texts[] = {
-        {WIRE_CONTENT_TYPE, "content_type", &w->content_type},
-        {WIRE_CONTENT_ENCODING, "content_encoding", &w->content_encoding},
-        {WIRE_CORRELATION_ID, "correlation_id", &w->correlation_id},
-        {WIRE_REPLY_TO, "reply_to", &w->reply_to},
-        {WIRE_EXPIRATION, "expiration", &w->expiration},
-        {WIRE_MESSAGE_ID, "message_id", &w->message_id},
-        {WIRE_TYPE, "type", &w->type},
-        {WIRE_USER_ID, "user_id", &w->user_id},
-        {WIRE_APP_ID, "app_id", &w->app_id},
-        {WIRE_CLUSTER_ID, "cluster_id", &w->cluster_id},
-    };
     json_t *out = json_object();
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (w->flags & texts[i].flag)
-            json_object_set_new(out, texts[i].name, json_text_value(*texts[i].text));
-    }
+    for (const struct json_property_text *t = json_property_texts; t->name != NULL; t++)
+        if (w->flags & t->flag)
+            json_object_set_new(
+                out, t->name,
+                json_text_value(*(const struct bytes *)(const void *)((const char *)w + t->at)));
     if (w->flags & WIRE_DELIVERY_MODE)
         json_object_set_new(out, "delivery_mode", json_integer(w->delivery_mode));
     if (w->flags & WIRE_PRIORITY)

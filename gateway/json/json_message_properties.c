@@ -4,6 +4,7 @@
 #include "core/message/headers.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_message_internal.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,28 +237,33 @@ static int take_expiration(const json_t *v, char text[24], struct bytes *out, st
     return 0;
 }
 
+#define TEXT(flag, name, user_sets)                                                                          \
+    {                                                                                                        \
+        flag, #name, offsetof(struct wire_properties, name), user_sets                                       \
+    }
+const struct json_property_text json_property_texts[] = {
+    TEXT(WIRE_CONTENT_TYPE, content_type, true),
+    TEXT(WIRE_CONTENT_ENCODING, content_encoding, true),
+    TEXT(WIRE_CORRELATION_ID, correlation_id, true),
+    TEXT(WIRE_REPLY_TO, reply_to, true),
+    TEXT(WIRE_EXPIRATION, expiration, false),
+    TEXT(WIRE_MESSAGE_ID, message_id, true),
+    TEXT(WIRE_TYPE, type, true),
+    TEXT(WIRE_USER_ID, user_id, false),
+    TEXT(WIRE_APP_ID, app_id, true),
+    TEXT(WIRE_CLUSTER_ID, cluster_id, false),
+    {.name = NULL},
+};
+
 static int take_property_text(struct wire_properties *w, const char *name, const json_t *v, struct err *e)
 {
-    struct {
-        const char *name;
-        uint16_t flag;
-        struct bytes *to;
-    } texts[] = {
-        {"content_type", WIRE_CONTENT_TYPE, &w->content_type},
-        {"content_encoding", WIRE_CONTENT_ENCODING, &w->content_encoding},
-        {"correlation_id", WIRE_CORRELATION_ID, &w->correlation_id},
-        {"reply_to", WIRE_REPLY_TO, &w->reply_to},
-        {"message_id", WIRE_MESSAGE_ID, &w->message_id},
-        {"type", WIRE_TYPE, &w->type},
-        {"app_id", WIRE_APP_ID, &w->app_id},
-    };
     char field[64], shown[80];
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (strcmp(texts[i].name, name) != 0)
+    for (const struct json_property_text *t = json_property_texts; t->name != NULL; t++) {
+        if (!t->user_sets || strcmp(t->name, name) != 0)
             continue;
         snprintf(field, sizeof field, "properties.%s", name);
-        w->flags |= texts[i].flag;
-        return json_name(field, v, texts[i].to, e);
+        w->flags |= t->flag;
+        return json_name(field, v, (struct bytes *)(void *)((char *)w + t->at), e);
     }
     return err_set(
         e, ERR_REJECT,

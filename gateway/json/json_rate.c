@@ -21,16 +21,11 @@ json_t *json_rate_value(const struct rate *r)
     return o;
 }
 
-static int fail_field(const char *field, const json_t *v, const char *allowed, struct err *e)
-{
-    char shown[JSON_SHOW_SIZE];
-    return err_set(e, ERR_REJECT, "%s: %s is wrong (allowed: %s)", field, json_show(v, shown), allowed);
-}
-
 static int read_rate(const json_t *v, struct rate *out, struct err *e)
 {
     if (!json_is_string(v))
-        return fail_field("rate", v, "a string, such as \"200/s\", \"12000/min\" or, to pause, \"0\"", e);
+        return json_fail_field("rate", v, "a string, such as \"200/s\", \"12000/min\" or, to pause, \"0\"",
+                               e);
     return rate_parse(json_text(v), &out->per_second, e);
 }
 
@@ -38,7 +33,7 @@ static int read_burst(const json_t *v, struct rate *out, struct err *e)
 {
     json_int_t n = json_integer_value(v);
     if (!json_is_integer(v) || n < 1 || n > RATE_BURST_MAX)
-        return fail_field("burst", v, "a whole number from 1 to 1000000", e);
+        return json_fail_field("burst", v, "a whole number from 1 to 1000000", e);
     out->burst = (int)n;
     return 0;
 }
@@ -50,7 +45,7 @@ static int read_name(const char *name, const json_t *v, struct bytes *out, struc
     if (json_name(name, v, &named, e) != 0)
         return -1;
     if (out->data != NULL && !bytes_equal(named, *out))
-        return fail_field(name, v, "what is named already", e);
+        return json_fail_field(name, v, "what is named already", e);
     *out = named;
     return 0;
 }

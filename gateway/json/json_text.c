@@ -52,3 +52,9 @@ int json_name(const char *field, const json_t *value, struct bytes *out, struct 
                        json_show(value, shown));
     return 0;
 }
+
+int json_fail_field(const char *field, const json_t *v, const char *allowed, struct err *e)
+{
+    char shown[JSON_SHOW_SIZE];
+    return err_set(e, ERR_REJECT, "%s: %s is wrong (allowed: %s)", field, json_show(v, shown), allowed);
+}

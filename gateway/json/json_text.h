@@ -19,6 +19,9 @@ const char *json_c_string(const json_t *string);
 /* Appends it. -1: out of memory. */
 int json_put(const json_t *value, size_t flags, struct buf *out);
 
+/* ERR_REJECT; -1. */
+int json_fail_field(const char *field, const json_t *v, const char *allowed, struct err *e);
+
 /* A string field of at most MESSAGE_NAME_MAX bytes of UTF-8 without NUL. */
 int json_name(const char *field, const json_t *value, struct bytes *out, struct err *e);
 

@@ -242,18 +242,18 @@ static const struct accept_rules rules = {.hold = HOLD_POLICY_PLAIN,
 
 static int schedule(struct api_request *r, struct err *e)
 {
-    static struct api_scheduler *s; /* large: one for all inputs */
+    static struct api_scheduler scheduler, *s; /* large: one for all inputs */
     struct api_schedule q;
-    size_t count;
     if (s == NULL)
-        s = api_scheduler_open(&rules);
+        api_scheduler_open(&scheduler, &rules);
+    s = &scheduler;
     api_scheduler_reset(s, FUZZ_NOW_MS, rules.hold);
     if (api_schedule_parse(s, r, &q) != 0) {
-        api_scheduler_items(s, &count, NULL);
-        FUZZ_HOLDS(count == 0);
+        FUZZ_HOLDS(s->count == 0);
         return 0;
     }
-    struct store_item *items = api_scheduler_items(s, &count, NULL);
+    struct store_item *items = s->items;
+    size_t count = s->count;
     FUZZ_HOLDS(count == q.item_count && count <= API_BATCH_MAX && q.count >= count);
     for (size_t i = 0; i < count; i++) {
         FUZZ_HOLDS(api_scope_has(r->scope, items[i].message.exchange));

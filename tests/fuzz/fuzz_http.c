@@ -1,4 +1,4 @@
-/* A request of the HTTP interface behind libmicrohttpd: method, target with its query, body. First byte: the
+/* A request of the HTTP interface, once it is framed: method, target with its query, body. First byte: the
  * caller's scope; first line: what the database will answer; second: "METHOD target"; then the body. */
 #include "gateway/api/api_operation.h"
 #include "gateway/http/http_internal.h"
@@ -15,22 +15,22 @@ static const struct api_scope scopes[] = {
     {.principal = "none", .name = "none", .reads_only = true, .exchanges = {.exchanges = exchanges}},
 };
 
-static void check_route(const struct http_route *route, const char *method, const char *path, struct bytes id,
-                        const char *allow)
+static void check_route(const struct api_operation *route, const char *method, const char *path,
+                        struct bytes id, const char *allow)
 {
     FUZZ_HOLDS(route == NULL || strcmp(route->method, method) == 0 ||
                (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0));
     FUZZ_HOLDS(route == NULL || http_route_number(route) < HTTP_ROUTE_OTHER);
     FUZZ_HOLDS(route == NULL || allow[0] == '\0');
-    if (route != NULL && strstr(route->path, "{id}") != NULL)
-        FUZZ_HOLDS(id.len > 0 && strlen(path) == strlen("/v1/messages/") + id.len);
+    if (route != NULL && api_operation_id(route).len > 0 && !http_route_is_own(route))
+        FUZZ_HOLDS(id.len > 0 && strlen(path) > id.len);
 }
 
 static void check_params(const struct api_request *r)
 {
-    FUZZ_HOLDS(r->param_count <= API_PARAMS_MAX);
-    for (size_t i = 0; i < r->param_count; i++) {
-        struct bytes name = r->params[i].name, value = r->params[i].value;
+    FUZZ_HOLDS(r->params.count <= API_PARAMS_MAX);
+    for (size_t i = 0; i < r->params.count; i++) {
+        struct bytes name = r->params.list[i].name, value = r->params.list[i].value;
         FUZZ_HOLDS(name.len == 0 || memchr(name.data, '\0', name.len) == NULL);
         FUZZ_HOLDS(value.len == 0 || memchr(value.data, '\0', value.len) == NULL);
     }
@@ -46,14 +46,14 @@ static void run(char *target, const char *method, struct api_request *r)
         return;
     }
     check_params(r);
-    const struct http_route *route = http_route_find(method, target, &r->id, allow);
+    const struct api_operation *route = http_route_find(method, target, &r->id, allow);
     check_route(route, method, target, r->id, allow);
-    if (route == NULL || route->handler != HTTP_API)
+    if (route == NULL || http_route_is_own(route) || !http_target_decode(&r->id))
         return;
-    r->op = api_operation_of(route->op);
+    r->op = route;
     database_run(r);
-    for (size_t i = 0; i < r->param_count && route->op == API_LIST; i++)
-        if (bytes_start_with_str(r->params[i].name, "due_") && r->params[i].value.len > 60)
+    for (size_t i = 0; i < r->params.count && strcmp(route->name, "list") == 0; i++)
+        if (bytes_start_with_str(r->params.list[i].name, "due_") && r->params.list[i].value.len > 60)
             FUZZ_HOLDS(r->answer.status >= 400); /* not read to its end */
 }
 

@@ -169,15 +169,15 @@ class Hostile(HttpTest):
         """A byte each 0.2 s is never silent for long."""
         began, r = time.monotonic(), self.raw().send(HEAD + b'Content-Length: 1000\r\n\r\n')
         dripping = self.raw().send(b'GET /livez HTTP/1.1\r\n')
+        empty = self.raw()
 
         def closed(one):
             try:
-                one.send(b' ' if one is r else b'X: y\r\n')
+                one.send({r: b' ', dripping: b'X: y\r\n', empty: b'\r\n'}[one])
             except OSError:
                 return True
             return False
-        for one in (r, dripping):
-            wait_until(lambda one=one: closed(one), 15, 'the drip to end', interval_s=0.2)
+        wait_until(lambda: all([closed(one) for one in (r, dripping, empty)]), 15, 'the drips to end', interval_s=0.2)
         self.assertGreater(time.monotonic() - began, 2.5)
 
     def test_a_database_that_hangs_is_answered_for(self):

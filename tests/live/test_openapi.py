@@ -392,6 +392,7 @@ class EveryStatus(LiveTest):
                 s.run('lock table postdate.message, postdate.instance in access exclusive mode')
             return answer if answer.status != 200 else None
         self.expect(wait_until(too_late, 60, 'a count that waits for the lock'), 503, 'unknown-outcome')
+        self.expect(self.walker.ask(address, 'GET', '/v1/overview'), 503, 'unknown-outcome')
         s.run('rollback')
         s.close()
         self.expect(self.noted(raw), 408, 'request-timeout')

@@ -3,45 +3,53 @@
 
 #include <string.h>
 
-static void test_each_is_found_by_its_name(void **state)
+static const struct api_operation *find(const char *request)
 {
+    json_t *o = json_loads(request, 0, NULL);
+    const struct api_operation *op = api_operation_find(o);
+    json_decref(o);
+    return op;
+}
+
+static void test_each_is_found_by_its_name_and_fields(void **state)
+{
+    char request[200];
     (void)state;
-    for (int i = API_SCHEDULE; i < API_OP_COUNT; i++) {
-        const struct api_operation *o = api_operation_of((enum api_op)i);
-        assert_non_null(o->name);
-        assert_ptr_equal(api_operation_find(bytes_of_str(o->name), o->by_filter), o);
+    for (const struct api_operation *op = api_operations; op->name != NULL; op++) {
+        struct bytes id = api_operation_id(op);
+        snprintf(request, sizeof request, "{\"op\":\"%s\"%s%.*s%s}", op->name, id.len > 0 ? ",\"" : "",
+                 (int)id.len, (const char *)id.data,
+                 id.len > 0                       ? "\":\"x\""
+                 : op->threads == API_BULK_WORKER ? ",\"filter\":{}"
+                                                  : "");
+        assert_ptr_equal(find(request), op);
     }
-    assert_null(api_operation_find(bytes_of_str("purge"), false));
-    assert_null(api_operation_find(bytes_of_str(""), true));
+    assert_null(find("{\"op\":\"purge\"}"));
+    assert_null(find("{\"op\":\"\",\"filter\":{}}"));
+    assert_null(find("{\"op\":5}"));
+    assert_null(find("{}"));
 }
 
 /* "filter" is a field that show does not know: it is to say so, not to be unknown itself. */
-static void test_what_has_no_filter_is_found_with_one(void **state)
+static void test_what_fits_best_is_found(void **state)
 {
     (void)state;
-    assert_ptr_equal(api_operation_find(bytes_of_str("show"), true), api_operation_of(API_SHOW));
-    assert_ptr_equal(api_operation_find(bytes_of_str("cancel"), true), api_operation_of(API_BULK_CANCEL));
-    assert_ptr_equal(api_operation_find(bytes_of_str("cancel"), false), api_operation_of(API_CANCEL));
+    assert_string_equal(find("{\"op\":\"show\",\"filter\":{}}")->name, "show");
+    assert_string_equal(find("{\"op\":\"cancel\",\"filter\":{},\"id\":\"x\"}")->path, "/v1/messages:cancel");
+    assert_string_equal(find("{\"op\":\"cancel\",\"id\":null}")->path, "/v1/messages/{id}");
+    assert_string_equal(find("{\"op\":\"cancel\"}")->path, "/v1/messages");
+    assert_string_equal(find("{\"op\":\"retry\"}")->path, "/v1/messages/{id}:retry");
+    assert_string_equal(find("{\"op\":\"dead_drop\",\"ids\":[]}")->path, "/v1/dead:drop");
 }
 
 static void test_workers_can_do_what_they_are_given(void **state)
 {
     (void)state;
-    for (int i = API_SCHEDULE; i < API_OP_COUNT; i++) {
-        const struct api_operation *o = api_operation_of((enum api_op)i);
-        bool for_workers = o->threads == API_WORKER || o->threads == API_BULK_WORKER;
-        assert_int_equal(o->run != NULL, for_workers);
-        bool of_dead = i == API_DEAD_REQUEUE || i == API_DEAD_DROP;
-        assert_int_equal(o->by_filter || of_dead, o->threads == API_BULK_WORKER);
+    for (const struct api_operation *op = api_operations; op->name != NULL; op++) {
+        bool for_workers = op->threads == API_WORKER || op->threads == API_BULK_WORKER;
+        assert_int_equal(op->run != NULL, for_workers);
+        assert_true(!op->empty || api_operation_has_body(op));
     }
-}
-
-/* Idempotency-Keys are stored with a hash of the number. */
-static void test_kinds_are_numbered_as_the_operations_by_filter(void **state)
-{
-    (void)state;
-    for (int i = API_BULK_CANCEL; i <= API_BULK_FAIL; i++)
-        assert_int_equal(api_operation_of((enum api_op)i)->kind, i - API_BULK_CANCEL);
 }
 
 static void test_names(void **state)
@@ -62,10 +70,9 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_is_found_by_its_name),
-        cmocka_unit_test(test_what_has_no_filter_is_found_with_one),
+        cmocka_unit_test(test_each_is_found_by_its_name_and_fields),
+        cmocka_unit_test(test_what_fits_best_is_found),
         cmocka_unit_test(test_workers_can_do_what_they_are_given),
-        cmocka_unit_test(test_kinds_are_numbered_as_the_operations_by_filter),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,8 +47,6 @@ static int store_group(struct group_commit *s, struct err *e)
                                     .key_wait_ms = KEY_WAIT_MS,
                                     .extra = &extra,
                                     .locks = &s->locks};
-    size_t n;
-    struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
     s->check = (struct commit_check){.connect = connect_database,
                                      .close = close_database,
                                      .nap = nap_ms,
@@ -58,17 +56,16 @@ static int store_group(struct group_commit *s, struct err *e)
                                      .away_ms = AWAY_MS,
                                      .unclear_ms = UNCLEAR_MS,
                                      .losses_max = LOSSES_MAX};
-    return commit_check_store(&s->check, &o, items, n, e);
+    return commit_check_store(&s->check, &o, s->scheduler.items, s->scheduler.count, e);
 }
 
 static void count_stored(struct group_commit *s)
 {
     struct runtime *rt = s->executor->runtime;
-    size_t n;
-    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    const struct store_item *items = s->scheduler.items;
     int64_t soonest_ms = INT64_MAX, begun_ms = store_begun_ms(s->session.pg);
     uint64_t stored = 0, kept = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < s->scheduler.count; i++) {
         kept += items[i].result == STORE_KEPT;
         if (items[i].result != STORE_ACCEPTED && items[i].result != STORE_REPLACED)
             continue;
@@ -138,7 +135,7 @@ static void store_singly(struct group_commit *s)
     for (size_t i = 0; i < n; i++) {
         struct err e = {0};
         s->count = 0;
-        api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
+        api_scheduler_reset(&s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
         group_commit_add(s, all[i]);
         if (s->count == 0)
             continue;
@@ -156,12 +153,11 @@ void *executor_group_commit(void *arg)
     struct group_commit *s = calloc(1, sizeof *s);
     struct executor *d = arg;
     struct accept_rules rules = config_accept_rules(d->runtime->config);
-    if (s != NULL)
-        s->scheduler = api_scheduler_open(&rules);
-    if (s == NULL || s->scheduler == NULL) {
+    if (s == NULL) {
         log_error("there is no memory for the gateway's threads");
         _exit(1); /* as a crash: nothing accepted is lost */
     }
+    api_scheduler_open(&s->scheduler, &rules);
     s->executor = d;
     s->session = (struct executor_session){.runtime = d->runtime, .name = "postdate http store"};
     s->next_end = &s->next;
@@ -181,7 +177,7 @@ void *executor_group_commit(void *arg)
         }
     }
     executor_session_close(&s->session);
-    api_scheduler_close(s->scheduler);
+    api_scheduler_close(&s->scheduler);
     free(s);
     return NULL;
 }

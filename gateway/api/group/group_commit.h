@@ -2,6 +2,7 @@
 #ifndef POSTDATE_GATEWAY_API_GROUP_GROUP_COMMIT_H
 #define POSTDATE_GATEWAY_API_GROUP_GROUP_COMMIT_H
 
+#include "gateway/api/api_internal.h"
 #include "gateway/api/executor_internal.h"
 #include "gateway/api/executor_park.h"
 #include "sql/operate/idempotency.h"
@@ -20,7 +21,7 @@ struct member {
 struct group_commit {
     struct executor *executor;
     struct executor_session session;
-    struct api_scheduler *scheduler;
+    struct api_scheduler scheduler;
     struct store_locks locks;
     struct member group[GROUP_MAX];
     struct idempotency_request *keys[GROUP_MAX];

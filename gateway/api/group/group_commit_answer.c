@@ -2,12 +2,9 @@
  * are taken and answered, and every request gets its answer, so that it can be stored with the key. */
 #include "gateway/api/group/group_commit.h"
 
-#include "gateway/api/api_internal.h"
-
 static void skip_items(struct group_commit *s, const struct member *m)
 {
-    size_t n;
-    struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    struct store_item *items = s->scheduler.items;
     for (size_t i = 0; i < m->schedule.item_count; i++)
         items[m->schedule.first_item + i].result = STORE_SKIPPED;
 }
@@ -16,7 +13,7 @@ static void skip_items(struct group_commit *s, const struct member *m)
 static int replay_answer(struct group_commit *s, struct member *m, struct pg *pg, struct err *e)
 {
     struct api_answer *a = &m->schedule.request->answer;
-    int found = idempotency_find(pg, &m->idempotency, api_scheduler_arena(s->scheduler), e);
+    int found = idempotency_find(pg, &m->idempotency, &s->scheduler.arena, e);
     if (found < 0)
         return -1;
     m->replayed = found != IDEMPOTENCY_NEW;
@@ -79,16 +76,15 @@ int group_commit_after(void *ctx, struct pg *pg, struct err *e)
 {
     struct group_commit *s = ctx;
     int64_t created_ms = store_begun_ms(pg);
-    size_t n;
     for (size_t i = 0; i < s->count; i++) {
         struct member *m = &s->group[i];
         if (m->replayed || m->waits)
             continue;
-        int rc = api_schedule_answer(s->scheduler, &m->schedule, pg, created_ms, e);
+        int rc = api_schedule_answer(&s->scheduler, &m->schedule, pg, created_ms, e);
         if (rc < 0)
             return -1;
         m->waits = rc == 1;
-        m->untried = rc == 1 && api_scheduler_items(s->scheduler, &n, NULL)[m->schedule.first_item].untried;
+        m->untried = rc == 1 && s->scheduler.items[m->schedule.first_item].untried;
         if (note_answer(m, pg, e) != 0)
             return -1;
     }

@@ -8,13 +8,10 @@
  * meets a lock costs those who meet none no more than that. */
 #include "core/base/clock.h"
 #include "core/base/hash.h"
-#include "gateway/api/api_internal.h"
 #include "gateway/api/group/group_commit.h"
 #include "gateway/runtime/startup.h"
 
 #define IDLE_MS 500
-
-static const uint8_t body_keys[2][SIPHASH_KEY_SIZE] = {"postdate body 1", "postdate body 2"};
 
 static uint64_t hash_two(const char *a, struct bytes b)
 {
@@ -25,8 +22,7 @@ static uint64_t hash_two(const char *a, struct bytes b)
 /* The key of a single message; 0: none. */
 static uint64_t key_hash(const struct group_commit *s, const struct api_schedule *q)
 {
-    size_t n;
-    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    const struct store_item *items = s->scheduler.items;
     const struct message *m = &items[q->first_item].message;
     static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate key";
     if (q->batch || q->item_count != 1 || m->key.len == 0)
@@ -36,8 +32,7 @@ static uint64_t key_hash(const struct group_commit *s, const struct api_schedule
 
 static bool has_keys(const struct group_commit *s, const struct api_schedule *q)
 {
-    size_t n;
-    const struct store_item *items = api_scheduler_items(s->scheduler, &n, NULL);
+    const struct store_item *items = s->scheduler.items;
     for (size_t i = q->first_item; i < q->first_item + q->item_count; i++)
         if (items[i].message.key.len > 0)
             return true;
@@ -66,7 +61,7 @@ bool group_commit_add(struct group_commit *s, struct api_request *r)
     if (!fits_group(s, r))
         return false;
     *m = (struct member){0};
-    if (api_schedule_parse(s->scheduler, r, &m->schedule) != 0) {
+    if (api_schedule_parse(&s->scheduler, r, &m->schedule) != 0) {
         executor_park_answer(&s->park, r, false, false);
         return true;
     }
@@ -76,10 +71,10 @@ bool group_commit_add(struct group_commit *s, struct api_request *r)
         m->idempotency.principal = bytes_of_str(api_principal(r));
         m->idempotency.key = r->idempotency_key;
         r->names[1] = hash_two(api_principal(r), r->idempotency_key);
-        api_once_hash(r->body, body_keys, 0, m->idempotency.body_hash);
+        api_once_hash(r, m->idempotency.body_hash);
     }
     if (!fits_group(s, r)) {
-        api_schedule_undo(s->scheduler, &m->schedule);
+        s->scheduler.count = m->schedule.first_item;
         return false;
     }
     /* Its names were not known before it was read. */
@@ -88,7 +83,7 @@ bool group_commit_add(struct group_commit *s, struct api_request *r)
         s->count++;
         return true;
     }
-    api_schedule_undo(s->scheduler, &m->schedule);
+    s->scheduler.count = m->schedule.first_item;
     if (parked == EXECUTOR_PARK_REFUSED)
         executor_park_answer(&s->park, r, true, false);
     return true;
@@ -103,7 +98,7 @@ static void put_next(struct group_commit *s, struct api_request *r)
 
 static bool is_full(const struct group_commit *s)
 {
-    return s->count == GROUP_MAX || !api_scheduler_has_room(s->scheduler);
+    return s->count == GROUP_MAX || !api_scheduler_has_room(&s->scheduler);
 }
 
 /* Goes once through what did not fit before. Batches with keys have every other group only. */
@@ -136,7 +131,7 @@ static bool prepare(struct group_commit *s, struct api_request *r)
 static void reset(struct group_commit *s)
 {
     s->count = 0;
-    api_scheduler_reset(s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
+    api_scheduler_reset(&s->scheduler, s->now_ms, startup_hold_policy(s->executor->runtime));
 }
 
 /* One request from the park is the group, if it is time to try one; more while they meet no lock. */

@@ -1,82 +1,64 @@
-/* GET /v1/slo and /v1/forecast. */
+/* Who asks, the objective, and the forecast. */
 #include "core/base/duration.h"
 #include "gateway/api/api_internal.h"
 #include "gateway/json/json_report.h"
 
-#define REPORT_MAX ((size_t)16 * 1024 * 1024)
-
-bool api_sees_all(struct api_request *r)
+static json_t *exchange_names(const struct api_scope *s)
 {
-    if (api_scope_is_all(r->scope))
-        return true;
-    api_fail(
-        &r->answer, API_EXCHANGE_NOT_ALLOWED,
-        "this is about all exchanges: it needs a token for all of them (`postdate token create --exchange "
-        "'*'`)");
-    return false;
+    json_t *out = json_array();
+    for (size_t i = 0; i < s->exchanges.count; i++)
+        json_array_append_new(
+            out, json_stringn((const char *)s->exchanges.exchanges[i].data, s->exchanges.exchanges[i].len));
+    return out;
+}
+
+int api_whoami(struct api_context *c, struct api_request *r, struct err *e)
+{
+    const struct api_scope *s = r->scope;
+    (void)e;
+    c->value =
+        json_pack("{s:s?, s:s, s:b, s:o, s:s}", "name", s != NULL ? s->name : NULL, "role",
+                  s != NULL && s->reads_only ? "read" : "operate", "all_exchanges", (int)api_scope_is_all(s),
+                  "exchanges", api_scope_is_all(s) ? json_array() : exchange_names(s), "from", r->from);
+    return 0;
 }
 
 int api_slo(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct slo_report report;
-    if (!api_takes_nothing(r) || !api_sees_all(r))
-        return 0;
+    (void)r;
     if (slo_read(c->pg, &c->objective, &report, e) != 0)
         return -1;
-    struct json_memory_scope outer = json_memory_begin();
-    api_answer_json(r, json_slo(&report), outer);
+    c->value = json_slo(&report);
     return 0;
 }
 
-static bool take_step(struct api_request *r, int64_t *out)
+static int read_step(const struct api_params *p, int64_t *out, struct err *e)
 {
-    struct err e = {0};
     char text[API_PARAM_SIZE];
-    if (!api_param_text(r, "step", text) || duration_parse(text, out, &e) == 0)
-        return true;
-    api_fail(&r->answer, API_INVALID_REQUEST, "step: \"%s\": %s", text, e.text);
-    return false;
-}
-
-/* False: answered. */
-static bool read_request(const struct api_context *c, struct api_request *r, struct forecast_request *q)
-{
-    static const char *const names[] = {"from", "until", "step", "exchange", "what_if", NULL};
-    struct err e = {0};
-    *q = (struct forecast_request){.scope = api_operate_scope(r)};
-    if (api_params_check(r, names) != 0 || api_param_time(r, "from", &q->from_ms, &r->answer) != 0 ||
-        api_param_time(r, "until", &q->until_ms, &r->answer) != 0 || !take_step(r, &q->step_ms) ||
-        api_param_name(r, "exchange", &q->exchange, &r->answer) != 0)
-        return false;
-    struct bytes what_if = api_param(r, "what_if");
-    if (what_if.len > 0 && forecast_assume(q, what_if, &e) != 0) {
-        api_fail(&r->answer, API_INVALID_REQUEST, "%s", e.text);
-        return false;
-    }
-    if (q->exchange.data != NULL && !api_scope_has(r->scope, q->exchange)) {
-        api_fail(&r->answer, API_EXCHANGE_NOT_ALLOWED,
-                 "exchange: it is not among those that the token lists");
-        return false;
-    }
-    if (forecast_check(q, c->now_ms, &e) == 0)
-        return true;
-    api_fail(&r->answer, API_INVALID_REQUEST, "%s", e.text);
-    return false;
+    if (!api_param_text(p, "step", text) || duration_parse(text, out, e) == 0)
+        return 0;
+    return err_wrap(e, "step: \"%s\"", text);
 }
 
 int api_forecast(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct forecast_request q;
+    struct forecast_request q = {.scope = api_operate_scope(r)};
     struct forecast_report report;
-    struct arena arena;
-    if (!read_request(c, r, &q))
+    struct bytes what_if = api_param(&r->params, "what_if");
+    if (api_param_time(&r->params, "from", &q.from_ms, e) != 0 ||
+        api_param_time(&r->params, "until", &q.until_ms, e) != 0 ||
+        read_step(&r->params, &q.step_ms, e) != 0 ||
+        api_param_name(&r->params, "exchange", &q.exchange, e) != 0 ||
+        (what_if.len > 0 && forecast_assume(&q, what_if, e) != 0))
+        return -1;
+    if (q.exchange.data != NULL && !api_scope_has(r->scope, q.exchange)) {
+        api_fail(&r->answer, API_EXCHANGE_NOT_ALLOWED,
+                 "exchange: it is not among those that the token lists");
         return 0;
-    arena_init(&arena, REPORT_MAX);
-    int rc = forecast_read(c->pg, &q, &arena, &report, e);
-    if (rc == 0) {
-        struct json_memory_scope outer = json_memory_begin();
-        api_answer_json(r, json_forecast(&report), outer);
     }
-    arena_free(&arena);
-    return rc;
+    if (forecast_check(&q, c->now_ms, e) != 0 || forecast_read(c->pg, &q, &c->arena, &report, e) != 0)
+        return -1;
+    c->value = json_forecast(&report);
+    return 0;
 }

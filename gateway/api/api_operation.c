@@ -1,0 +1,191 @@
+/* The table of operations, and what a worker does with each of them. */
+#include "gateway/api/api_operation.h"
+
+#include "gateway/api/api_internal.h"
+#include "sql/operate/recur.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PAGE " page_size page_token"
+#define EVERYTHING .for_all = "this is about all exchanges: it needs"
+#define POLICY .for_all = "retry policies are of queues: they need"
+#define RATE .for_all = "rates hold back whoever publishes: changing them needs"
+
+/* clang-format off */
+#define OP(called, how, where, takes, by, may, ...) \
+    {.name = (called), .method = #how, .path = (where), .params = takes, .threads = API_##by, .effect = API_##may, __VA_ARGS__}
+const struct api_operation api_operations[] = {
+    OP("schedule",            POST,   "/v1/messages",                 "",                      GROUP_COMMIT, KEYED,      .large = true),
+    OP("show",                GET,    NULL,                           "key exchange view",     WORKER,       READS,      .run = api_show, .in_cells = true),
+    OP("show",                GET,    "/v1/messages/{id}",            "view",                  WORKER,       READS,      .run = api_show, .in_cells = true),
+    OP("list",                GET,    "/v1/messages",                 API_FILTER PAGE,         WORKER,       READS,      .run = api_list),
+    OP("cancel",              DELETE, "/v1/messages",                 "key exchange",          WORKER,       IDEMPOTENT, .run = api_cancel, .in_cells = true),
+    OP("cancel",              DELETE, "/v1/messages/{id}",            "",                      WORKER,       IDEMPOTENT, .run = api_cancel, .in_cells = true),
+    OP("reschedule",          PATCH,  "/v1/messages/{id}",            "",                      WORKER,       CHANGES,    .run = api_reschedule, .in_cells = true),
+    OP("retry",               POST,   "/v1/messages/{id}:retry",      "",                      WORKER,       CHANGES,    .run = api_retry, .kind = OPERATE_RETRY, .empty = true, .in_cells = true),
+    OP("fail",                POST,   "/v1/messages/{id}:fail",       "",                      WORKER,       IDEMPOTENT, .run = api_retry, .kind = OPERATE_FAIL, .empty = true, .in_cells = true),
+    OP("cancel",              POST,   "/v1/messages:cancel",          "",                      BULK_WORKER,  IDEMPOTENT, .run = api_bulk, .kind = OPERATE_CANCEL),
+    OP("reschedule",          POST,   "/v1/messages:reschedule",      "",                      BULK_WORKER,  CHANGES,    .run = api_bulk, .kind = OPERATE_RESCHEDULE, .needs_key = true),
+    OP("retry",               POST,   "/v1/messages:retry",           "",                      BULK_WORKER,  CHANGES,    .run = api_bulk, .kind = OPERATE_RETRY),
+    OP("fail",                POST,   "/v1/messages:fail",            "",                      BULK_WORKER,  IDEMPOTENT, .run = api_bulk, .kind = OPERATE_FAIL),
+    OP("stats",               GET,    "/v1/stats",                    "",                      STATISTICS,   READS,      .run = NULL),
+    OP("dead_list",           GET,    "/v1/dead",                     API_DEAD_FILTER PAGE,    WORKER,       READS,      .run = api_dead_list),
+    OP("dead_groups",         GET,    "/v1/dead:groups",              API_DEAD_FILTER,         WORKER,       READS,      .run = api_dead_groups),
+    OP("dead_show",           GET,    "/v1/dead/{id}",                "queue",                 WORKER,       READS,      .run = api_dead_show),
+    OP("dead_requeue",        POST,   "/v1/dead:requeue",             "",                      BULK_WORKER,  IDEMPOTENT, .run = api_dead_bulk, .kind = DEAD_REQUEUE),
+    OP("dead_drop",           POST,   "/v1/dead:drop",                "",                      BULK_WORKER,  IDEMPOTENT, .run = api_dead_bulk, .kind = DEAD_DROP),
+    OP("retry_policy_list",   GET,    "/v1/retry-policies",           "",                      WORKER,       READS,      .run = api_policy_list, POLICY),
+    OP("retry_policy_match",  GET,    "/v1/retry-policies:match",     "queue",                 WORKER,       READS,      .run = api_policy_match, POLICY),
+    OP("retry_policy_show",   GET,    "/v1/retry-policies/{pattern}", "",                      WORKER,       READS,      .run = api_policy_show, POLICY),
+    OP("retry_policy_set",    PUT,    "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_set, POLICY),
+    OP("retry_policy_remove", DELETE, "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_remove, POLICY),
+    OP("recur_list",          GET,    "/v1/recurring",                PAGE,                    WORKER,       READS,      .run = api_recur_list, .kind = RECUR_LIST),
+    OP("recur_show",          GET,    "/v1/recurring/{name}",         "",                      WORKER,       READS,      .run = api_recur_read, .kind = RECUR_SHOW),
+    OP("recur_set",           PUT,    "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_set, .kind = RECUR_SET, .large = true, .conditional = true),
+    OP("recur_remove",        DELETE, "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_REMOVE, .conditional = true),
+    OP("recur_pause",         POST,   "/v1/recurring/{name}:pause",   "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_PAUSE, .empty = true, .conditional = true),
+    OP("recur_resume",        POST,   "/v1/recurring/{name}:resume",  "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_RESUME, .empty = true, .conditional = true),
+    OP("recur_run",           POST,   "/v1/recurring/{name}:run",     "",                      WORKER,       KEYED,      .run = api_recur_run, .kind = RECUR_RUN, .empty = true, .conditional = true),
+    OP("recur_history",       GET,    "/v1/recurring/{name}:history", "",                      WORKER,       READS,      .run = api_recur_read, .kind = RECUR_HISTORY),
+    OP("recur_preview",       GET,    "/v1/recurring:preview",        "name cron dialect zone n from dst", WORKER,       READS,      .run = api_recur_preview, .kind = RECUR_PREVIEW),
+    OP("whoami",              GET,    "/v1/whoami",                   "",                      WORKER,       READS,      .run = api_whoami),
+    OP("slo",                 GET,    "/v1/slo",                      "",                      WORKER,       READS,      .run = api_slo, EVERYTHING),
+    OP("forecast",            GET,    "/v1/forecast",                 "from until step exchange what_if", WORKER,       READS,      .run = api_forecast),
+    OP("overview",            GET,    "/v1/overview",                 "",                      STATISTICS,   READS,      EVERYTHING),
+    OP("rate_list",           GET,    "/v1/rates",                    "",                      WORKER,       READS,      .run = api_rate_list),
+    OP("rate_match",          GET,    "/v1/rates:match",              "exchange routing_key",  WORKER,       READS,      .run = api_rate_match),
+    OP("rate_show",           GET,    "/v1/rates/{exchange}",         "routing_key",           WORKER,       READS,      .run = api_rate_show),
+    OP("rate_set",            PUT,    "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_set, RATE),
+    OP("rate_remove",         DELETE, "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_remove, RATE),
+    OP("rate_pause",          POST,   "/v1/rates/{exchange}/pause",   "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_pause, .kind = true, RATE),
+    OP("rate_resume",         POST,   "/v1/rates/{exchange}/resume",  "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_pause, .kind = false, RATE),
+    {.name = NULL},
+};
+/* clang-format on */
+
+struct bytes api_operation_id(const struct api_operation *op)
+{
+    const char *hole = op->path != NULL ? strchr(op->path, '{') : NULL;
+    return hole != NULL ? bytes_of(hole + 1, strcspn(hole + 1, "}")) : (struct bytes){0};
+}
+
+bool api_operation_has_body(const struct api_operation *op)
+{
+    return op->method[0] == 'P';
+}
+
+bool api_operation_is_keyed(const struct api_operation *op)
+{
+    return op->effect == API_KEYED || op->threads == API_BULK_WORKER;
+}
+
+/* A field may be null. */
+static bool has_field(const json_t *request, struct bytes name)
+{
+    return json_object_getn(request, (const char *)name.data, name.len) != NULL;
+}
+
+const struct api_operation *api_operation_find(const json_t *request)
+{
+    struct bytes name = json_text(json_object_get(request, "op"));
+    const struct api_operation *found = NULL;
+    int best = -1;
+    for (const struct api_operation *op = api_operations; op->name != NULL; op++) {
+        struct bytes id = api_operation_id(op);
+        if (!bytes_equal_str(name, op->name))
+            continue;
+        int fits = 2 * ((op->threads == API_BULK_WORKER) == has_field(request, bytes_of_str("filter"))) +
+                   ((id.len > 0) == has_field(request, id.len > 0 ? id : bytes_of_str("id")));
+        if (fits > best)
+            found = op;
+        best = fits > best ? fits : best;
+    }
+    return found;
+}
+
+const char *api_operation_names(char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (const struct api_operation *op = api_operations; op->name != NULL && used < size; op++) {
+        const struct api_operation *same = api_operations;
+        while (strcmp(same->name, op->name) != 0)
+            same++;
+        if (same == op)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? ", " : "", op->name);
+    }
+    return out;
+}
+
+bool api_admits(struct api_request *r)
+{
+    struct err e = {0};
+    if (api_params_check(&r->params, r->op->params, &e) != 0)
+        api_fail(&r->answer, API_INVALID_REQUEST, "%s", e.text);
+    else if (r->op->for_all != NULL && !api_scope_is_all(r->scope))
+        api_fail(&r->answer, API_EXCHANGE_NOT_ALLOWED,
+                 "%s a token for all exchanges (`postdate token create --exchange '*'`)", r->op->for_all);
+    else
+        return true;
+    return false;
+}
+
+/* Over HTTP a body there must be, were it {}: what has none, a browser sends to any address for any page.
+ * False: answered. */
+static bool take_body(struct api_context *c, struct api_request *r)
+{
+    if (!api_operation_has_body(r->op))
+        return true;
+    c->body = api_parse_body(r->body, &r->answer);
+    if (c->body != NULL && r->op->empty && json_object_size(c->body) > 0)
+        api_fail(&r->answer, API_INVALID_MESSAGE, "write {}: there are no fields");
+    else
+        return c->body != NULL;
+    return false;
+}
+
+/* What was asked for is to blame, or it is not there. */
+static int answer_err(struct api_request *r, const struct err *e)
+{
+    if (e->kind != ERR_NOT_FOUND && e->kind != ERR_REJECT)
+        return -1;
+    api_fail(&r->answer,
+             e->kind == ERR_NOT_FOUND        ? API_NOT_FOUND
+             : api_operation_has_body(r->op) ? API_INVALID_MESSAGE
+                                             : API_INVALID_REQUEST,
+             "%s", e->text);
+    return 0;
+}
+
+static int run_operation(struct api_context *c, struct api_request *r, struct err *e)
+{
+    arena_init(&c->arena, API_RECORD_MAX);
+    struct json_memory_scope outer = json_memory_begin();
+    c->value = NULL;
+    int rc = r->op->run(c, r, e);
+    bool no_memory = json_memory_end(outer);
+    if (rc != 0)
+        rc = answer_err(r, e);
+    else if (no_memory)
+        api_fail(&r->answer, API_OVERLOADED, "there is no memory for this answer now");
+    else if (c->value != NULL) {
+        r->answer.status = 200;
+        api_dump(c->value, &r->answer);
+    }
+    json_decref(c->value);
+    arena_free(&c->arena);
+    return rc;
+}
+
+int api_run(struct api_context *c, struct api_request *r, struct err *e)
+{
+    c->body = NULL;
+    if (!api_admits(r))
+        return 0;
+    if (r->op->run == NULL)
+        return err_set(e, ERR_BUG, "%s is not done here", r->op->name);
+    int rc = take_body(c, r) ? run_operation(c, r, e) : 0;
+    json_decref(c->body);
+    return rc;
+}
