@@ -185,8 +185,8 @@ struct broker_message {
 };
 /* Publishes. The properties are checked and measured before the first byte is sent, so that an unencodable
  * message can't desynchronise the connection: then -1 with ERR_REJECT and the connection stays usable. May
- * block while the broker does not read (watch it from outside and broker_shutdown). *seq (may be NULL)
- * receives the delivery tag its confirm will carry (counted from 1 after broker_confirm_select). */
+ * block for 20 s while the broker does not read; then the connection is dead. *seq (may be NULL) receives the
+ * delivery tag its confirm will carry (counted from 1 after broker_confirm_select). */
 int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *seq, struct err *e);
 
 /* Publishes a message to a queue; BROKER_EVENT_RETURN where there is none. The properties are freed. */

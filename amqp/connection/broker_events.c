@@ -16,7 +16,7 @@ int broker_begin(struct broker *b, struct err *e)
 {
     if (b->dead)
         return err_set(e, ERR_AWAY, "the connection to RabbitMQ at %s is closed", b->address);
-    return b->out.len ? broker_flush_until(b, "send", INT64_MAX, e) : 0;
+    return b->out.len ? broker_send(b, e) : 0;
 }
 
 bool broker_has_pending(struct broker *b)

@@ -12,8 +12,9 @@
 
 #define FRAME_HEAD 7 /* type, channel, size */
 #define METHOD_ID 4
-#define LAST_WORDS_NS INT64_C(1000000000) /* between a failed send and the reason for it */
-#define METHOD_MAX 16384                  /* requests of ours, with their arguments */
+#define LAST_WORDS_NS INT64_C(1000000000)  /* between a failed send and the reason for it */
+#define SEND_NS (20 * INT64_C(1000000000)) /* so long a broker may read nothing */
+#define METHOD_MAX 16384                   /* requests of ours, with their arguments */
 
 static uint32_t read_u32(const uint8_t *p)
 {
@@ -145,9 +146,15 @@ static int send_failed(struct broker *b, int status, const char *what, struct er
 int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e)
 {
     int status = broker_transmit_until(b, deadline_ns);
-    return status == 0                     ? 0
-           : status == AMQP_STATUS_TIMEOUT ? broker_fail_status(b, status, what, e)
-                                           : send_failed(b, status, what, e);
+    if (status != AMQP_STATUS_TIMEOUT)
+        return status == 0 ? 0 : send_failed(b, status, what, e);
+    broker_fail_mark_dead(b);
+    return err_set(e, ERR_AWAY, "cannot %s: RabbitMQ at %s accepts nothing", what, b->address);
+}
+
+int broker_send(struct broker *b, struct err *e)
+{
+    return broker_flush_until(b, "send", clock_monotonic_ns() + SEND_NS, e);
 }
 
 int broker_put_method(struct broker *b, const struct broker_call *c, struct err *e)
@@ -179,7 +186,7 @@ int broker_send_method_until(struct broker *b, const struct broker_call *c, int6
 
 int broker_send_method(struct broker *b, const struct broker_call *c, struct err *e)
 {
-    return broker_send_method_until(b, c, INT64_MAX, e);
+    return broker_send_method_until(b, c, clock_monotonic_ns() + SEND_NS, e);
 }
 
 /* --- reading */

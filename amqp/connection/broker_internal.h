@@ -111,8 +111,8 @@ int broker_fail_status(struct broker *b, int status, const char *what, struct er
 void broker_fail_mark_dead(struct broker *b);
 int broker_stream_init(struct broker *b); /* -1: out of memory */
 void broker_stream_free(struct broker *b);
-/* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock (INT64_MAX:
- * for ever). 0, or a status of the library's. */
+/* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock. 0, or
+ * a status of the library's. */
 int broker_transmit_until(struct broker *b, int64_t deadline_ns);
 /* Sends these few bytes if the socket takes them now. */
 bool broker_transmit_now(struct broker *b, struct bytes frame);
@@ -138,6 +138,8 @@ bool broker_frame_waits(struct broker *b);
 
 /* Sends what is gathered in b->out, as broker_transmit_until. */
 int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
+/* The same, within 20 seconds: a broker that reads nothing for so long is away. */
+int broker_send(struct broker *b, struct err *e);
 
 enum broker_phase {
     BROKER_LOGIN,

@@ -12,7 +12,7 @@
 
 int broker_flush(struct broker *b, struct err *e)
 {
-    return b->dead ? broker_begin(b, e) : broker_flush_until(b, "send", INT64_MAX, e);
+    return b->dead ? broker_begin(b, e) : broker_send(b, e);
 }
 
 bool broker_has_unsent(const struct broker *b)
@@ -79,12 +79,12 @@ static int put_message(struct broker *b, const struct broker_message *m, struct 
         buf_put(&b->out, m->body.data + done, chunk);
         buf_put_u8(&b->out, AMQP_FRAME_END);
         done += chunk;
-        if (b->out.len >= FLUSH_BYTES && !b->out.failed && broker_flush_until(b, "send", INT64_MAX, e))
+        if (b->out.len >= FLUSH_BYTES && !b->out.failed && broker_send(b, e))
             return -1;
     }
     if (b->out.failed)
         return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, "publish", e);
-    return b->out.len >= FLUSH_BYTES ? broker_flush_until(b, "send", INT64_MAX, e) : 0;
+    return b->out.len >= FLUSH_BYTES ? broker_send(b, e) : 0;
 }
 
 int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *seq, struct err *e)

@@ -158,10 +158,7 @@ static int compose_serial(struct publisher *p, struct inflight *h, struct publis
     int composed = publisher_compose(p, h, to, e);
     if (composed <= 0 || queue.len == 0)
         return composed;
-    publisher_set_busy(p, true);
-    int rc = topology_bind_return(p->broker, queue, e);
-    publisher_set_busy(p, false);
-    if (rc == 0)
+    if (topology_bind_return(p->broker, queue, e) == 0)
         return 1;
     if (err_is_transient(e)) {
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);

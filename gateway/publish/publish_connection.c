@@ -1,5 +1,4 @@
-/* A publisher's connection: opened, exchanged for another one, asked whether it still answers, and shut by
- * the watchdog when a call on it blocks. */
+/* A publisher's connection: opened, exchanged for another one, asked whether it still answers. */
 #include "gateway/publish/publish_internal.h"
 #include "gateway/runtime/sessions.h"
 
@@ -31,24 +30,10 @@ struct broker *publisher_dial(struct publisher *p, struct err *e)
     return NULL;
 }
 
-bool publisher_unstick(struct publisher *p, int64_t limit_ms)
-{
-    int64_t since = atomic_load(&p->busy_since_ms);
-    if (since == 0 || clock_monotonic_ms() - since < limit_ms)
-        return false;
-    pthread_mutex_lock(&p->broker_lock);
-    if (p->broker)
-        broker_shutdown(p->broker);
-    pthread_mutex_unlock(&p->broker_lock);
-    return true;
-}
-
 struct broker *publisher_swap_broker(struct publisher *p, struct broker *b)
 {
-    pthread_mutex_lock(&p->broker_lock);
     struct broker *old = p->broker;
     p->broker = b;
-    pthread_mutex_unlock(&p->broker_lock);
     publisher_begin_flight(p);
     return old;
 }
@@ -58,19 +43,10 @@ void publisher_set_broker(struct publisher *p, struct broker *b)
     broker_abort(publisher_swap_broker(p, b));
 }
 
-/* Around calls that block while the broker does not read: publishing, and reading events, which flushes. */
-void publisher_set_busy(struct publisher *p, bool busy)
-{
-    atomic_store(&p->busy_since_ms, busy ? clock_monotonic_ms() : 0);
-}
-
 int publisher_next_event(struct publisher *p, struct broker *b, struct broker_event *ev, struct err *e)
 {
     arena_reset(&p->arena);
-    publisher_set_busy(p, true);
-    int rc = broker_next_event(b, &p->arena, RETURN_BODY_MAX, 0, ev, e);
-    publisher_set_busy(p, false);
-    return rc;
+    return broker_next_event(b, &p->arena, RETURN_BODY_MAX, 0, ev, e);
 }
 
 int publisher_ping(struct publisher *p, struct err *e)
@@ -78,10 +54,7 @@ int publisher_ping(struct publisher *p, struct err *e)
     p->pinging = true;
     p->pinged_ms = clock_monotonic_ms();
     p->ping_tag = p->confirms.next - 1;
-    publisher_set_busy(p, true);
-    int rc = broker_ping(p->broker, e);
-    publisher_set_busy(p, false);
-    return rc;
+    return broker_ping(p->broker, e);
 }
 
 int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms)

@@ -27,8 +27,6 @@ void publisher_begin_flight(struct publisher *p);
 void publisher_set_broker(struct publisher *p, struct broker *b);
 /* The same, and the old connection is the caller's. */
 struct broker *publisher_swap_broker(struct publisher *p, struct broker *b);
-/* A call that may block for ever begins, or ended. */
-void publisher_set_busy(struct publisher *p, bool busy);
 /* What b, the connection or a previous one, says next, without waiting; valid until the next call. -1: it is
  * gone. */
 int publisher_next_event(struct publisher *p, struct broker *b, struct broker_event *ev, struct err *e);

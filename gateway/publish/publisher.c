@@ -24,7 +24,6 @@ void publisher_open(struct publisher *p, const struct publisher_role *role, stru
     p->exchanges = exchanges;
     p->destinations = destinations;
     p->routes = (struct last_hop_routes){.runtime = p->runtime, .handover = p->handover};
-    pthread_mutex_init(&p->broker_lock, NULL);
     p->exit_bound = TRANSPORT_EXIT_UNKNOWN;
     p->waiting_last = &p->waiting;
     publisher_begin_flight(p);
@@ -39,7 +38,6 @@ void publisher_close(struct publisher *p)
     last_hop_routes_close(&p->routes);
     arena_free(&p->arena);
     buf_free(&p->properties);
-    pthread_mutex_destroy(&p->broker_lock);
 }
 
 static void announce_ready(struct publisher *p, bool ready)
@@ -108,10 +106,7 @@ static bool reopen_channel(struct publisher *p, const struct err *e)
     const struct publisher_end end = {.e = e, .code = broker_close_code(p->broker)};
     if (!p->role->judges_exchanges || !publisher_blames_a_publish(e))
         return false;
-    publisher_set_busy(p, true);
-    int rc = broker_reopen(p->broker, &again) != 0 ? -1 : broker_confirm_select(p->broker, &again);
-    publisher_set_busy(p, false);
-    if (rc != 0)
+    if (broker_reopen(p->broker, &again) != 0 || broker_confirm_select(p->broker, &again) != 0)
         return false;
     log_debug("%s: %s", p->role->name, e->text);
     p->role->give_up(p, &end);
@@ -165,7 +160,6 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
     int composed = compose_message(p, h, &to, e);
     if (composed <= 0)
         return composed;
-    publisher_set_busy(p, true);
     int rc = broker_publish(p->broker,
                             &(struct broker_message){.exchange = to.exchange,
                                                      .routing_key = to.routing_key,
@@ -173,7 +167,6 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
                                                      .body = m->body,
                                                      .mandatory = p->role->mandatory},
                             &tag, e);
-    publisher_set_busy(p, false);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
         p->role->reject(p, h, e->text);
         return 0;

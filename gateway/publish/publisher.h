@@ -106,9 +106,6 @@ struct publisher {
     struct flight_window window; /* how many may be unconfirmed */
     int stalled;                 /* of these, do not count: their queues are behind the others' */
     struct broker *broker;
-    pthread_mutex_t broker_lock; /* guards broker against the watchdog only */
-    atomic_int_fast64_t
-        busy_since_ms; /* monotonic; a call that may block for ever is going on since; 0: none */
     bool blocked;
     bool pinging;          /* publish_unconfirmed.c: the answer to a ping is to come */
     int64_t pinged_ms;     /* monotonic: the last ping */
@@ -143,9 +140,5 @@ void publisher_open(struct publisher *p, const struct publisher_role *role, stru
                     struct destination_cache *destinations);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
-
-/* For the watchdog: shuts the socket of a publisher that is stuck in one call for longer than limit_ms. True
- * if it did. */
-bool publisher_unstick(struct publisher *p, int64_t limit_ms);
 
 #endif

@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STUCK_MS 20000
 #define WATCH_NS INT64_C(100000000)
 
 #define THREADS_MAX 18
@@ -77,7 +76,7 @@ struct thread {
     int up; /* enum up_bit: sets it after its first connect; 0: nobody waits for it */
     bool needs_transport;
     bool needs_once;                   /* --once; it starts before the servers are there */
-    const struct publisher_role *role; /* arg is a struct publisher, which may be stuck in a blocked broker */
+    const struct publisher_role *role; /* arg is a struct publisher, whose due queue opens the notifier */
 };
 
 /* In the order in which they start. The relay runs without a transport, too: messages may be with the broker
@@ -271,25 +270,11 @@ static void close_http(struct supervisor *s)
     tokens_close(s->tokens);
 }
 
-static void join_publisher(struct supervisor *s, pthread_t thread, struct publisher *p)
-{
-    while (pthread_timedjoin_np(thread, NULL, &(struct timespec){0}) != 0) {
-        publisher_unstick(p, STUCK_MS / 4);
-        notifier_wait(&s->notifier, -1, WATCH_NS / 10);
-    }
-}
-
 static void join_stage(struct supervisor *s, enum stop_stage stage)
 {
-    for (size_t i = 0; i < THREADS; i++) {
-        const struct thread *t = &threads[i];
-        if (t->ends_with != stage || !s->started[i].runs)
-            continue;
-        if (t->role)
-            join_publisher(s, s->started[i].thread, member_at(s, t->arg));
-        else
+    for (size_t i = 0; i < THREADS; i++)
+        if (threads[i].ends_with == stage && s->started[i].runs)
             pthread_join(s->started[i].thread, NULL);
-    }
 }
 
 /* What is claimed is first released or published, then written down, then the instance goes. */
@@ -303,16 +288,6 @@ static void stop_threads(struct supervisor *s)
         raise_stage(s, stage);
         join_stage(s, stage);
     }
-}
-
-static bool unstick_publishers(struct supervisor *s)
-{
-    bool any = false;
-    for (size_t i = 0; i < THREADS; i++)
-        any = (threads[i].role && s->started[i].runs &&
-               publisher_unstick(member_at(s, threads[i].arg), STUCK_MS)) ||
-              any;
-    return any;
 }
 
 static void watch_over(struct supervisor *s)
@@ -334,8 +309,6 @@ static void watch_over(struct supervisor *s)
                     "others");
         }
         service_alive(clock_monotonic_ms());
-        if (unstick_publishers(s))
-            log_warning("RabbitMQ accepted nothing for %d s: reconnecting", STUCK_MS / 1000);
         notifier_wait(&s->notifier, -1, said_ready ? WATCH_NS : WATCH_NS / 10);
     }
 }
