@@ -79,36 +79,17 @@ enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct by
     return v;
 }
 
-void exchange_cache_good(struct exchange_cache *cache, struct bytes exchange)
+void exchange_cache_learn(struct exchange_cache *cache, struct bytes exchange, enum exchange_verdict v,
+                          const char *reason)
 {
     pthread_mutex_lock(&cache->lock);
     struct exchange_entry *entry = find_or_add_entry(cache, exchange);
-    if (entry)
-        entry->verdict = EXCHANGE_GOOD;
-    pthread_mutex_unlock(&cache->lock);
-}
-
-static void keep_refusal(struct exchange_cache *cache, struct bytes name, enum exchange_verdict v,
-                         const char *reason)
-{
-    pthread_mutex_lock(&cache->lock);
-    struct exchange_entry *entry = find_or_add_entry(cache, name);
     if (entry) {
         entry->verdict = v;
         entry->refused_until_ms = clock_monotonic_ms() + EXCHANGE_REFUSED_MS;
-        snprintf(entry->reason, sizeof entry->reason, "%s", reason);
+        snprintf(entry->reason, sizeof entry->reason, "%s", reason ? reason : "");
     }
     pthread_mutex_unlock(&cache->lock);
-}
-
-void exchange_cache_refused(struct exchange_cache *cache, struct bytes exchange, const char *reason)
-{
-    keep_refusal(cache, exchange, EXCHANGE_REFUSED, reason);
-}
-
-void exchange_cache_missing(struct exchange_cache *cache, struct bytes queue, const char *reason)
-{
-    keep_refusal(cache, queue, EXCHANGE_MISSING, reason);
 }
 
 void exchange_cache_forget(struct exchange_cache *cache)

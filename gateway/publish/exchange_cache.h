@@ -37,10 +37,10 @@ struct bytes exchange_cache_name(const struct message *m, uint8_t out[256]);
 /* reason (size reason_size) is filled for EXCHANGE_REFUSED and EXCHANGE_MISSING. */
 enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct bytes exchange, char *reason,
                                          size_t reason_size);
-void exchange_cache_good(struct exchange_cache *cache, struct bytes exchange);
-void exchange_cache_refused(struct exchange_cache *cache, struct bytes exchange, const char *reason);
-/* The same for a queue that is not there. */
-void exchange_cache_missing(struct exchange_cache *cache, struct bytes queue, const char *reason);
+/* It took one, or refuses them. EXCHANGE_MISSING: as a queue that is not there does. reason: NULL for
+ * EXCHANGE_GOOD. */
+void exchange_cache_learn(struct exchange_cache *cache, struct bytes exchange, enum exchange_verdict v,
+                          const char *reason);
 /* After a channel was closed on the fast queue: nothing is certain any more. */
 void exchange_cache_forget(struct exchange_cache *cache);
 

@@ -133,7 +133,7 @@ static void trust_exchange(struct publisher *p, const struct inflight *h)
 {
     uint8_t name[256];
     if (!h->released)
-        exchange_cache_good(p->exchanges, exchange_cache_name(&h->message, name));
+        exchange_cache_learn(p->exchanges, exchange_cache_name(&h->message, name), EXCHANGE_GOOD, NULL);
 }
 
 static void note_ack(struct publisher *p, struct inflight *h)

@@ -227,10 +227,8 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e)
 {
     uint8_t name[256];
-    if (h->queue_gone)
-        exchange_cache_missing(p->exchanges, exchange_cache_name(&h->message, name), e->text);
-    else
-        exchange_cache_refused(p->exchanges, exchange_cache_name(&h->message, name), e->text);
+    exchange_cache_learn(p->exchanges, exchange_cache_name(&h->message, name),
+                         h->queue_gone ? EXCHANGE_MISSING : EXCHANGE_REFUSED, e->text);
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_EXCHANGE, e->text, clock_monotonic_ms());
 }
 

@@ -336,8 +336,8 @@ int supervisor_run(const struct supervisor_options *o)
     }
     if (rc == 0) {
         handover_know_exit(&s->handover, s->runtime.exit_queues, s->runtime.exit_bound);
-        exchange_cache_good(&s->exchanges, bytes_of_str(o->config->delivery.exchange));
-        exchange_cache_good(&s->exchanges, bytes_of("", 0));
+        exchange_cache_learn(&s->exchanges, bytes_of_str(o->config->delivery.exchange), EXCHANGE_GOOD, NULL);
+        exchange_cache_learn(&s->exchanges, bytes_of("", 0), EXCHANGE_GOOD, NULL);
         start_all(s);
         watch_over(s);
     } else if (e.kind != ERR_STOPPING) {

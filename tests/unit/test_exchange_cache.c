@@ -20,6 +20,11 @@ static int teardown(void **state)
     return 0;
 }
 
+static void learn_good(struct bytes exchange)
+{
+    exchange_cache_learn(&b, exchange, EXCHANGE_GOOD, NULL);
+}
+
 static enum exchange_verdict ask(const char *name)
 {
     reason[0] = '\0';
@@ -42,27 +47,27 @@ static void test_what_is_known_of_one_says_nothing_of_others(void **state)
 {
     (void)state;
     assert_int_equal(ask("orders"), EXCHANGE_UNKNOWN);
-    exchange_cache_good(&b, bytes_of_str("orders"));
-    exchange_cache_refused(&b, bytes_of_str("missing"), "NOT_FOUND");
+    learn_good(bytes_of_str("orders"));
+    exchange_cache_learn(&b, bytes_of_str("missing"), EXCHANGE_REFUSED, "NOT_FOUND");
     assert_int_equal(ask("orders"), EXCHANGE_GOOD);
     assert_int_equal(ask("missing"), EXCHANGE_REFUSED);
     assert_string_equal(reason, "NOT_FOUND");
     assert_int_equal(ask("order"), EXCHANGE_UNKNOWN);
     assert_int_equal(ask("orders2"), EXCHANGE_UNKNOWN);
     assert_int_equal(ask(""), EXCHANGE_UNKNOWN);
-    exchange_cache_good(&b, bytes_of_str("")); /* the default exchange has a name, too */
+    learn_good(bytes_of_str("")); /* the default exchange has a name, too */
     assert_int_equal(ask(""), EXCHANGE_GOOD);
 }
 
 static void test_the_last_answer_counts(void **state)
 {
     (void)state;
-    exchange_cache_good(&b, bytes_of_str("e"));
-    exchange_cache_refused(&b, bytes_of_str("e"), "ACCESS_REFUSED");
+    learn_good(bytes_of_str("e"));
+    exchange_cache_learn(&b, bytes_of_str("e"), EXCHANGE_REFUSED, "ACCESS_REFUSED");
     assert_int_equal(ask("e"), EXCHANGE_REFUSED);
-    exchange_cache_missing(&b, bytes_of_str("e"), "NOT_FOUND");
+    exchange_cache_learn(&b, bytes_of_str("e"), EXCHANGE_MISSING, "NOT_FOUND");
     assert_int_equal(ask("e"), EXCHANGE_MISSING);
-    exchange_cache_good(&b, bytes_of_str("e"));
+    learn_good(bytes_of_str("e"));
     assert_int_equal(ask("e"), EXCHANGE_GOOD);
     assert_int_equal(b.count, 1);
 }
@@ -70,12 +75,12 @@ static void test_the_last_answer_counts(void **state)
 static void test_a_refusal_is_believed_for_a_while(void **state)
 {
     (void)state;
-    exchange_cache_refused(&b, bytes_of_str("e"), "NOT_FOUND");
+    exchange_cache_learn(&b, bytes_of_str("e"), EXCHANGE_REFUSED, "NOT_FOUND");
     int64_t left_ms = b.entries[0].refused_until_ms - clock_monotonic_ms();
     assert_true(left_ms > 0 && left_ms <= EXCHANGE_REFUSED_MS);
     b.entries[0].refused_until_ms = clock_monotonic_ms(); /* that time has passed */
     assert_int_equal(ask("e"), EXCHANGE_UNKNOWN);
-    exchange_cache_refused(&b, bytes_of_str("e"), "NOT_FOUND, again");
+    exchange_cache_learn(&b, bytes_of_str("e"), EXCHANGE_REFUSED, "NOT_FOUND, again");
     assert_int_equal(ask("e"), EXCHANGE_REFUSED);
     assert_string_equal(reason, "NOT_FOUND, again");
 }
@@ -87,13 +92,12 @@ static void test_long_names_and_reasons(void **state)
     memset(name, 'n', sizeof name);
     memset(text, 'r', sizeof text);
     text[sizeof text - 1] = '\0';
-    exchange_cache_good(&b, bytes_of(name, 255));
-    exchange_cache_good(&b,
-                        bytes_of(name, 256)); /* AMQP has no such name: nothing is known, nothing breaks */
+    learn_good(bytes_of(name, 255));
+    learn_good(bytes_of(name, 256)); /* AMQP has no such name: nothing is known, nothing breaks */
     assert_int_equal(b.count, 1);
     assert_int_equal(exchange_cache_ask(&b, bytes_of(name, 255), reason, sizeof reason), EXCHANGE_GOOD);
     assert_int_equal(exchange_cache_ask(&b, bytes_of(name, 256), reason, sizeof reason), EXCHANGE_UNKNOWN);
-    exchange_cache_refused(&b, bytes_of_str("e"), text);
+    exchange_cache_learn(&b, bytes_of_str("e"), EXCHANGE_REFUSED, text);
     assert_int_equal(exchange_cache_ask(&b, bytes_of_str("e"), small, sizeof small), EXCHANGE_REFUSED);
     assert_string_equal(small, "rrrrrrr");
 }
@@ -102,9 +106,9 @@ static void test_bad_names_do_not_push_out_the_good(void **state)
 {
     (void)state;
     for (int i = 0; i < EXCHANGE_CACHE_MAX - 1; i++)
-        exchange_cache_good(&b, numbered("good", i));
+        learn_good(numbered("good", i));
     for (int i = 0; i < 3 * EXCHANGE_CACHE_MAX; i++) {
-        exchange_cache_refused(&b, numbered("bad", i), "NOT_FOUND");
+        exchange_cache_learn(&b, numbered("bad", i), EXCHANGE_REFUSED, "NOT_FOUND");
         assert_int_equal(ask_numbered("bad", i), EXCHANGE_REFUSED);
     }
     for (int i = 0; i < EXCHANGE_CACHE_MAX - 1; i++)
@@ -115,8 +119,8 @@ static void test_when_all_are_good_one_gives_way(void **state)
 {
     (void)state;
     for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
-        exchange_cache_good(&b, numbered("good", i));
-    exchange_cache_good(&b, bytes_of_str("one more"));
+        learn_good(numbered("good", i));
+    learn_good(bytes_of_str("one more"));
     assert_int_equal(ask("one more"), EXCHANGE_GOOD);
     int known = 0;
     for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
@@ -128,11 +132,11 @@ static void test_after_a_closed_channel_nothing_is_certain(void **state)
 {
     (void)state;
     for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
-        exchange_cache_good(&b, numbered("good", i));
+        learn_good(numbered("good", i));
     exchange_cache_forget(&b);
     for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
         assert_int_equal(ask_numbered("good", i), EXCHANGE_UNKNOWN);
-    exchange_cache_good(&b, bytes_of_str("e"));
+    learn_good(bytes_of_str("e"));
     assert_int_equal(ask("e"), EXCHANGE_GOOD);
 }
 
