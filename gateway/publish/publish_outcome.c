@@ -10,7 +10,6 @@
 #include <stdio.h>
 
 #define RETURN_ATTEMPTS 3
-#define NAME_EVERY_MS 1000
 #define LOST_OFTEN 2 /* attempts before this one */
 #define PUBLISHER_SUSPECT                                                                                    \
     "RabbitMQ closed the connection or channel that it was in flight on, perhaps over it"
@@ -232,22 +231,13 @@ void publisher_note_refused(struct publisher *p, const struct inflight *h, const
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_EXCHANGE, e->text, clock_monotonic_ms());
 }
 
-/* At most one line a second: each culprit is tried again with growing waits. */
 static void name_culprit(struct publisher *p, const struct inflight *h, const struct err *e)
 {
-    char name[INFLIGHT_NAME_SIZE], others[60] = "";
-    int64_t now_ms = clock_monotonic_ms();
-    if (p->blamed_ms && now_ms - p->blamed_ms < NAME_EVERY_MS) {
-        p->unnamed++;
-        return;
-    }
-    if (p->unnamed > 0)
-        snprintf(others, sizeof others, " (and %d others before)", p->unnamed);
-    p->blamed_ms = now_ms;
-    p->unnamed = 0;
-    log_warning(
-        "RabbitMQ ends a connection or channel over message %s, which is published alone from now on%s: %s",
-        inflight_name(h, name), others, e->text);
+    char name[INFLIGHT_NAME_SIZE];
+    if (log_quota_take(&p->culprits, 1, inflight_name(h, name), "ended a connection or channel"))
+        log_warning(
+            "RabbitMQ ends a connection or channel over message %s, which is published alone from now on: %s",
+            name, e->text);
 }
 
 /* It was alone, and RabbitMQ does not say for certain that it did not take it. */

@@ -17,6 +17,7 @@
 #include "gateway/publish/confirms.h"
 #include "gateway/publish/destination_cache.h"
 #include "gateway/publish/exchange_cache.h"
+#include "gateway/runtime/log.h"
 
 #define PUBLISHER_PREVIOUS_MOST 4
 
@@ -126,8 +127,7 @@ struct publisher {
     bool got_on; /* RabbitMQ closed the connection over a publish, and answered others before */
     /* The serial publisher: */
     struct inflight *apart; /* waits until nothing else is in flight; NULL: none */
-    int64_t blamed_ms;      /* monotonic: when the log named a culprit last */
-    int unnamed;            /* culprits since, which it did not name */
+    struct log_quota culprits;
     struct confirms confirms;
     struct inflight *waiting, **waiting_last; /* claimed and due, until the settler catches up */
     struct publisher_previous previous[PUBLISHER_PREVIOUS_MOST];
