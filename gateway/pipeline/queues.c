@@ -14,54 +14,65 @@
 void due_queue_open(struct due_queue *q)
 {
     *q = (struct due_queue){.lock = PTHREAD_MUTEX_INITIALIZER};
-    due_heap_init(&q->heap);
+    for (int i = 0; i < 2; i++)
+        due_heap_init(&q->heap[i]);
 }
 
 void due_queue_close(struct due_queue *q)
 {
-    for (struct inflight *h; (h = due_heap_pop(&q->heap)) != NULL;)
-        inflight_free(h);
-    due_heap_free(&q->heap);
+    for (int i = 0; i < 2; i++) {
+        for (struct inflight *h; (h = due_heap_pop(&q->heap[i])) != NULL;)
+            inflight_free(h);
+        due_heap_free(&q->heap[i]);
+    }
+}
+
+/* The heap whose first one is the first of these; *due_ms: when that is due, INT64_MAX: there is none. */
+static struct due_heap *find_first(struct due_queue *q, enum due_which which, int64_t *due_ms)
+{
+    struct due_heap *found = NULL;
+    *due_ms = INT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        const struct due_entry *first = due_heap_peek(&q->heap[i]);
+        if (!first || (which & 1 << i) == 0 || (found && first->due_ms >= *due_ms))
+            continue;
+        found = &q->heap[i];
+        *due_ms = first->due_ms;
+    }
+    return found;
 }
 
 int due_queue_push(struct due_queue *q, struct inflight *h)
 {
+    int64_t first_ms;
     GUARD(&q->lock);
-    const struct due_entry *first = due_heap_peek(&q->heap);
-    bool sooner = !first || h->at_ms < first->due_ms;
-    int rc = due_heap_push(&q->heap, h->at_ms, h);
-    q->claimed += rc == 0 && !h->relayed;
+    bool sooner = !find_first(q, DUE_ALL, &first_ms) || h->at_ms < first_ms;
+    int rc = due_heap_push(&q->heap[h->relayed], h->at_ms, h);
     if (rc == 0 && sooner)
         notifier_notify(&q->notifier);
     return rc;
 }
 
-struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms)
+struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms, enum due_which which)
 {
+    int64_t due_ms;
     GUARD(&q->lock);
-    const struct due_entry *first = due_heap_peek(&q->heap);
-    struct inflight *h = first && first->due_ms <= now_ms ? due_heap_pop(&q->heap) : NULL;
-    q->claimed -= h && !h->relayed;
-    return h;
+    struct due_heap *heap = find_first(q, which, &due_ms);
+    return heap && due_ms <= now_ms ? due_heap_pop(heap) : NULL;
 }
 
 size_t due_queue_count(struct due_queue *q)
 {
     GUARD(&q->lock);
-    return q->heap.count;
+    return q->heap[0].count + q->heap[1].count;
 }
 
-size_t due_queue_claimed(struct due_queue *q)
+int64_t due_queue_next_ms(struct due_queue *q, enum due_which which)
 {
+    int64_t ms;
     GUARD(&q->lock);
-    return q->claimed;
-}
-
-int64_t due_queue_next_ms(struct due_queue *q)
-{
-    GUARD(&q->lock);
-    const struct due_entry *first = due_heap_peek(&q->heap);
-    return first ? first->due_ms : INT64_MAX;
+    find_first(q, which, &ms);
+    return ms;
 }
 
 /* --- before the settler */

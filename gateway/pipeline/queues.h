@@ -13,9 +13,8 @@
 /* Messages that wait for their millisecond in front of one publisher: stages and other publishers push, the
  * queue's publisher takes. */
 struct due_queue {
-    pthread_mutex_t lock; /* guards heap, claimed */
-    struct due_heap heap;
-    size_t claimed; /* so many in it were not relayed */
+    pthread_mutex_t lock;    /* guards the heaps */
+    struct due_heap heap[2]; /* what needs a claim to be published; [1]: what was relayed */
     struct notifier
         notifier; /* rings when something sooner than everything else came; the supervisor's to open */
 };
@@ -23,12 +22,13 @@ struct due_queue {
 void due_queue_open(struct due_queue *q);
 void due_queue_close(struct due_queue *q);                   /* frees what is still in it */
 int due_queue_push(struct due_queue *q, struct inflight *h); /* -1: out of memory, h stays the caller's */
-/* The first message due at or before now_ms, or NULL. */
-struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms);
+/* Which of them. */
+enum due_which { DUE_CLAIMED = 1, DUE_RELAYED = 2, DUE_ALL = DUE_CLAIMED | DUE_RELAYED };
+/* The first message of these due at or before now_ms, or NULL. */
+struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms, enum due_which which);
 size_t due_queue_count(struct due_queue *q);
-size_t due_queue_claimed(struct due_queue *q); /* of these, what needs a claim to be published */
-/* When the first message is due; INT64_MAX when there is none. */
-int64_t due_queue_next_ms(struct due_queue *q);
+/* When the first of these is due; INT64_MAX when there is none. */
+int64_t due_queue_next_ms(struct due_queue *q, enum due_which which);
 
 /* From the publishers to the settler: messages whose outcome is known. Bounded by the budget of messages in
  * flight. */

@@ -93,7 +93,8 @@ static bool can_wait(struct publisher *p, int64_t silent_ms)
     const struct inflight *newest = p->confirms.newest;
     bool known = newest && destination_cache_stands_still(p->destinations, newest->destination);
     return silent_ms <= PUBLISHER_CONFIRM_MS &&
-           (!newest || (known && (due_queue_next_ms(p->queue) == INT64_MAX || silent_ms < OTHERS_WAIT_MS)));
+           (!newest ||
+            (known && (due_queue_next_ms(p->queue, DUE_ALL) == INT64_MAX || silent_ms < OTHERS_WAIT_MS)));
 }
 
 static int watch_unconfirmed(struct publisher *p, struct err *e)

@@ -26,7 +26,7 @@ static void release_near(struct publisher *p)
     struct inflight *h;
     if (!runtime_now_ms(p->runtime, &now_ms))
         return;
-    while ((h = due_queue_take_due(p->queue, near_ms(p, now_ms))) != NULL)
+    while ((h = due_queue_take_due(p->queue, near_ms(p, now_ms), DUE_ALL)) != NULL)
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
 }
 

@@ -89,10 +89,8 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
 
 /* --- publish_route.c */
 /* False: h was not ours any more, and has been dealt with; or it was claimed, and too much is not settled: it
- * waits. What was relayed does not, for it has proofs. */
+ * goes back to its queue. What was relayed does not, for it has proofs. */
 bool publisher_keep_ours(struct publisher *p, struct inflight *h);
-/* The first of those that wait so, or NULL. */
-struct inflight *publisher_take_waiting(struct publisher *p);
 /* A role's route, for a delivery. */
 bool publisher_route(struct publisher *p, struct inflight *h);
 /* The publisher is to deal with h as v says. True: it publishes it itself. */

@@ -5,24 +5,6 @@
 #define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
 #define SLOT_MS 250      /* so late a slot of a rate may be used */
 
-static void put_aside(struct publisher *p, struct inflight *h)
-{
-    h->next = NULL;
-    *p->waiting_last = h;
-    p->waiting_last = &h->next;
-}
-
-struct inflight *publisher_take_waiting(struct publisher *p)
-{
-    struct inflight *h = p->waiting;
-    if (!h)
-        return NULL;
-    p->waiting = h->next;
-    if (!p->waiting)
-        p->waiting_last = &p->waiting;
-    return h;
-}
-
 bool publisher_keep_ours(struct publisher *p, struct inflight *h)
 {
     if (h->relayed)
@@ -38,7 +20,8 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
     }
     if (p->role->alone || !result_queue_full(&p->pipeline->results))
         return true;
-    put_aside(p, h);
+    if (due_queue_push(p->queue, h) != 0)
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
     return false;
 }
 

@@ -25,7 +25,6 @@ void publisher_open(struct publisher *p, const struct publisher_role *role, stru
     p->destinations = destinations;
     p->routes = (struct last_hop_routes){.runtime = p->runtime, .handover = p->handover};
     p->exit_bound = TRANSPORT_EXIT_UNKNOWN;
-    p->waiting_last = &p->waiting;
     publisher_begin_flight(p);
     arena_init(&p->arena, ARENA_MAX);
     buf_init(&p->properties, 16 << 20);
@@ -52,35 +51,21 @@ static void release_parked(struct publisher *p)
         p->role->release_parked(p);
 }
 
-/* Those that wait for the settler were due before. */
-static struct inflight *take_any(struct publisher *p, int64_t due_ms)
-{
-    struct inflight *h = publisher_take_waiting(p);
-    return h ? h : due_queue_take_due(p->queue, due_ms);
-}
-
 /* Not a byte of these was sent: they may be cancelled again, or published by another gateway. What was
  * relayed stays: it needs no claim. At the stop it goes back with the relay's connection. */
 static void release_all(struct publisher *p)
 {
-    struct inflight *relayed = NULL;
     bool stopping = runtime_stopping(p->runtime, STOP_PUBLISHERS);
     release_parked(p);
-    for (struct inflight *h; (stopping || p->waiting || due_queue_claimed(p->queue) > 0) &&
-                             (h = take_any(p, INT64_MAX)) != NULL;) {
+    for (struct inflight *h;
+         (h = due_queue_take_due(p->queue, INT64_MAX, stopping ? DUE_ALL : DUE_CLAIMED)) != NULL;) {
         if (h->relayed) {
-            h->next = relayed;
-            relayed = h;
+            inflight_free(h);
             continue;
         }
         if (p->role->note_release)
             p->role->note_release(p, h);
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
-    }
-    for (struct inflight *next; relayed; relayed = next) {
-        next = relayed->next;
-        if (stopping || due_queue_push(p->queue, relayed) != 0)
-            inflight_free(relayed);
     }
 }
 
@@ -208,11 +193,10 @@ static bool has_room(struct publisher *p)
     return p->role->has_room(p);
 }
 
-/* While too much is not settled, those that wait for that stay where they are. */
-static struct inflight *take_due(struct publisher *p, int64_t due_ms)
+/* While too much is not settled, what was claimed stays where it is. */
+static enum due_which takeable(struct publisher *p)
 {
-    return result_queue_full(&p->pipeline->results) ? due_queue_take_due(p->queue, due_ms)
-                                                    : take_any(p, due_ms);
+    return result_queue_full(&p->pipeline->results) ? DUE_RELAYED : DUE_ALL;
 }
 
 static bool take_parked(struct publisher *p, struct inflight **h)
@@ -228,7 +212,7 @@ static int publish_due(struct publisher *p, struct err *e)
     while (!p->blocked && has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
         struct inflight *h;
         if (!take_parked(p, &h)) {
-            h = take_due(p, p->role->at_once ? INT64_MAX : now_ms);
+            h = due_queue_take_due(p->queue, p->role->at_once ? INT64_MAX : now_ms, takeable(p));
             if (!h)
                 break;
             if (!p->role->route(p, h))
@@ -244,10 +228,11 @@ static int publish_due(struct publisher *p, struct err *e)
 
 static int64_t ns_until_next(struct publisher *p)
 {
-    int64_t next_ms = due_queue_next_ms(p->queue);
+    enum due_which which = takeable(p);
+    int64_t next_ms = due_queue_next_ms(p->queue, which);
     int64_t idle_ns = p->confirms.count + publisher_left_behind(p) > 0 ? NEAR_NS : IDLE_NS;
     bool parked = p->role->has_parked && p->role->has_parked(p);
-    if ((p->waiting || p->apart) && !p->blocked)
+    if (!p->blocked && (p->apart || next_ms > due_queue_next_ms(p->queue, DUE_ALL)))
         idle_ns = SETTLE_NS;
     if ((next_ms == INT64_MAX && !parked) || p->blocked)
         return idle_ns;

@@ -129,7 +129,6 @@ struct publisher {
     struct inflight *apart; /* waits until nothing else is in flight; NULL: none */
     struct log_quota culprits;
     struct confirms confirms;
-    struct inflight *waiting, **waiting_last; /* claimed and due, until the settler catches up */
     struct publisher_previous previous[PUBLISHER_PREVIOUS_MOST];
     struct arena arena;
     struct buf properties;
