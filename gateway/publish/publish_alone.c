@@ -111,23 +111,12 @@ static void give_up_alone(struct publisher *p, const struct publisher_end *end)
     publisher_doubt_all(p, &p->confirms, end);
 }
 
-static enum destination_verdict ask_serial(struct publisher *p, struct inflight *h)
-{
-    return destination_cache_ask(p->destinations, h, clock_monotonic_ms());
-}
-
-static enum destination_verdict ask_patient(struct publisher *p, struct inflight *h)
+static enum destination_verdict ask(struct publisher *p, struct inflight *h)
 {
     struct destination_cache *cache = p->destinations;
     if (h->is_try)
         return destination_cache_stands_still(cache, h->destination) ? DESTINATION_TRY : DESTINATION_GOOD;
     return destination_cache_ask(cache, h, clock_monotonic_ms());
-}
-
-/* The next one is to find out. */
-static void note_release(struct publisher *p, struct inflight *h)
-{
-    destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
 }
 
 static void trust_exchange(struct publisher *p, const struct inflight *h)
@@ -177,14 +166,11 @@ const struct publisher_role publisher_serial = {
     .queue = offsetof(struct pipeline, serial),
     .alone = true,
     .judges_exchanges = true,
-    .keeps_queue = true,
-    .mandatory = true,
-    .leave_after_ms = PUBLISHER_LEFT_MS,
     .watch = watch_unconfirmed,
     .give_up = give_up_alone,
     .has_room = has_room,
     .route = route_serial,
-    .ask = ask_serial,
+    .ask = ask,
     .compose = compose_serial,
     .reject = publisher_refuse,
     .on_ack = note_ack,
@@ -201,16 +187,13 @@ const struct publisher_role publisher_patient = {
     .up = UP_PATIENT,
     .queue = offsetof(struct pipeline, patient),
     .alone = true,
-    .mandatory = true,
-    .leave_after_ms = PUBLISHER_LEFT_MS,
     .watch = watch_unconfirmed,
     .give_up = give_up_alone,
     .has_room = has_room,
     .route = publisher_route,
-    .ask = ask_patient,
+    .ask = ask,
     .compose = publisher_compose,
     .reject = publisher_refuse,
-    .note_release = note_release,
     .on_ack = publisher_acked,
     .on_nack = publisher_nacked,
     .on_held_up = blame_newest,

@@ -16,15 +16,6 @@ static void announce_fast(struct publisher *p, bool ready)
         notifier_notify(&p->runtime->claimer_notifier);
 }
 
-static void tell_blocked(struct publisher *p, struct bytes why)
-{
-    char text[160];
-    if (p->blocked)
-        log_warning("RabbitMQ blocks publishers: %s", bytes_printable(why, text, sizeof text));
-    else
-        log_info("RabbitMQ takes messages again");
-}
-
 /* Has something been unconfirmed for long? */
 static bool is_lagging(const struct publisher *p, int64_t now_ms)
 {
@@ -161,10 +152,7 @@ const struct publisher_role publisher_fast = {
     .name = "postdate publisher",
     .up = UP_FAST,
     .queue = offsetof(struct pipeline, fast),
-    .mandatory = true,
-    .leave_after_ms = PUBLISHER_LEFT_MS,
     .announce = announce_fast,
-    .tell_blocked = tell_blocked,
     .watch = watch_unconfirmed,
     .give_up = give_up_fast,
     .has_room = publisher_window_has_room,

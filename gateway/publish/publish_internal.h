@@ -14,7 +14,6 @@
 /* After so long an unconfirmed message's row is given back, as one in doubt; its confirm still counts. */
 #define PUBLISHER_CONFIRM_MS 30000
 #define PUBLISHER_AGAIN_MS 1000 /* what holds up a channel is tried again after that */
-#define PUBLISHER_LEFT_MS 1000  /* at the stop, a delivery unconfirmed for so long is left in doubt */
 #define PUBLISHER_UNCONFIRMED                                                                                \
     "RabbitMQ has not confirmed it: the connection may be dead, or a queue without a majority of its nodes"
 
@@ -60,6 +59,8 @@ void publisher_left(struct publisher *p, struct inflight *h, bool confirmed);
 /* h's destination stands still: it waits in the database, until then (database ms). */
 int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h);
 void publisher_wait(struct publisher *p, struct inflight *h);
+/* h goes back, and not a byte was sent. If it was to try its destination, the next one is to. */
+void publisher_note_lost_try(struct publisher *p, const struct inflight *h);
 
 /* --- publish_previous.c; not for the hand-over publisher */
 /* Not too often, and not where it is RabbitMQ that is slow, and no queue: there each connection would leave

@@ -43,6 +43,12 @@ void publisher_wait(struct publisher *p, struct inflight *h)
     pipeline_settle(p->pipeline, h, SETTLE_WAIT);
 }
 
+void publisher_note_lost_try(struct publisher *p, const struct inflight *h)
+{
+    if (h->is_try)
+        destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+}
+
 static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
 {
     const struct config *c = p->runtime->config;
@@ -219,8 +225,13 @@ void publisher_on_event(struct publisher *p, const struct broker_event *ev)
     if (ev->kind != BROKER_EVENT_BLOCKED && ev->kind != BROKER_EVENT_UNBLOCKED)
         return;
     p->blocked = ev->kind == BROKER_EVENT_BLOCKED;
-    if (p->role->tell_blocked)
-        p->role->tell_blocked(p, ev->text);
+    if (p->role->up != UP_FAST) /* which says it for all */
+        return;
+    char text[160];
+    if (p->blocked)
+        log_warning("RabbitMQ blocks publishers: %s", bytes_printable(ev->text, text, sizeof text));
+    else
+        log_info("RabbitMQ takes messages again");
 }
 
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e)

@@ -75,8 +75,7 @@ bool publisher_route(struct publisher *p, struct inflight *h)
     if (!publisher_keep_ours(p, h))
         return false;
     if (publisher_is_expired(p, h)) {
-        if (h->is_try && p->role->note_release)
-            p->role->note_release(p, h);
+        publisher_note_lost_try(p, h);
         publisher_refuse(p, h, PUBLISHER_TOO_LATE);
         return false;
     }

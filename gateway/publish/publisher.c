@@ -14,6 +14,7 @@
 #define SETTLE_NS INT64_C(2000000)   /* the settler is behind */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define DRAIN_MS 5000
+#define LEFT_MS 1000 /* at the stop, a delivery unconfirmed for so long is left in doubt */
 
 void publisher_open(struct publisher *p, const struct publisher_role *role, struct exchange_cache *exchanges,
                     struct destination_cache *destinations)
@@ -63,8 +64,7 @@ static void release_all(struct publisher *p)
             inflight_free(h);
             continue;
         }
-        if (p->role->note_release)
-            p->role->note_release(p, h);
+        publisher_note_lost_try(p, h);
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
     }
 }
@@ -79,7 +79,7 @@ static void give_up_connection(struct publisher *p, const struct err *e)
     p->role->give_up(p, &(struct publisher_end){.e = e, .code = broker_close_code(p->broker)});
     publisher_end_previous(p);
     publisher_set_broker(p, NULL);
-    if (!p->role->keeps_queue)
+    if (!p->role->judges_exchanges)
         release_all(p);
 }
 
@@ -150,7 +150,7 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
                                                      .routing_key = to.routing_key,
                                                      .properties = buf_bytes(&p->properties),
                                                      .body = m->body,
-                                                     .mandatory = p->role->mandatory},
+                                                     .mandatory = !p->role->hands_over},
                             &tag, e);
     if (rc != 0 && e->kind == ERR_REJECT && !broker_is_dead(p->broker)) {
         p->role->reject(p, h, e->text);
@@ -212,7 +212,7 @@ static int publish_due(struct publisher *p, struct err *e)
     while (!p->blocked && has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
         struct inflight *h;
         if (!take_parked(p, &h)) {
-            h = due_queue_take_due(p->queue, p->role->at_once ? INT64_MAX : now_ms, takeable(p));
+            h = due_queue_take_due(p->queue, p->role->hands_over ? INT64_MAX : now_ms, takeable(p));
             if (!h)
                 break;
             if (!p->role->route(p, h))
@@ -238,7 +238,7 @@ static int64_t ns_until_next(struct publisher *p)
         return idle_ns;
     if (!has_room(p)) /* perhaps some have stalled by then */
         return p->apart || result_queue_full(&p->pipeline->results) ? SETTLE_NS : NEAR_NS;
-    if (p->role->at_once || parked)
+    if (p->role->hands_over || parked)
         return 0;
     int64_t ns = runtime_ns_until(p->runtime, next_ms);
     return ns < 0 ? 0 : ns < idle_ns ? ns : idle_ns;
@@ -258,10 +258,11 @@ static void pause_reconnecting(struct publisher *p, unsigned *attempt)
 static bool is_drained(struct publisher *p)
 {
     const struct confirms *c = &p->confirms;
-    int64_t now_ms = clock_monotonic_ms(), left_ms = p->role->leave_after_ms;
+    int64_t now_ms = clock_monotonic_ms();
     if (publisher_left_behind(p) > 0)
         return false;
-    return c->count == 0 || (!p->pinging && confirms_lagging(c, now_ms, left_ms, left_ms) == c->count);
+    return c->count == 0 ||
+           (!p->role->hands_over && !p->pinging && confirms_lagging(c, now_ms, LEFT_MS, LEFT_MS) == c->count);
 }
 
 /* One round: publishes, and reads what the broker says. */

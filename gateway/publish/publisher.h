@@ -46,16 +46,13 @@ struct publisher_role {
     enum up_bit up;
     size_t queue;          /* where its due queue lies in struct pipeline */
     bool alone;            /* one publish at a time: the next one after the broker answered a ping */
-    bool judges_exchanges; /* alone, and a closed channel tells about the last publish's exchange */
-    bool keeps_queue;      /* what waits in front of it goes on waiting when its connection is lost */
-    bool at_once;          /* publishes long before due: the broker is to wait */
-    bool mandatory;
-    int64_t leave_after_ms; /* at the stop, what is unconfirmed for so long is left in doubt */
+    bool judges_exchanges; /* alone, and a closed channel tells about the last publish's exchange. What waits
+                              in front of it goes on waiting when its connection is lost */
+    bool hands_over;       /* publishes long before due, not mandatory: the broker is to wait */
 
     /* Its connection. */
     int (*prepare)(struct publisher *p, struct broker *b, struct err *e); /* a new one */
     void (*announce)(struct publisher *p, bool ready);                    /* may others send it messages? */
-    void (*tell_blocked)(struct publisher *p, struct bytes why);          /* p->blocked changed */
     int (*keep_up)(struct publisher *p, struct err *e); /* again and again, before publishing */
     int (*watch)(struct publisher *p, struct err *e);   /* and after it: what does not confirm */
     /* That is lost: everything in flight is in doubt. */
@@ -69,7 +66,6 @@ struct publisher_role {
      * with; -1: and the channel was closed over it, or the connection is lost. */
     int (*compose)(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
     void (*reject)(struct publisher *p, struct inflight *h, const char *reason); /* it can't be published */
-    void (*note_release)(struct publisher *p, struct inflight *h); /* it goes back, and not a byte was sent */
 
     /* What became of it. */
     void (*on_ack)(struct publisher *p, struct inflight *h);
