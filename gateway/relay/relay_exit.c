@@ -36,10 +36,10 @@ static bool declare_new(struct relay_rescue *rescue, int queues)
     struct err e = {0};
     if (queues <= atomic_load(&rescue->handover->exit_queues))
         return true;
-    if (relay_line_open(rescue, &rescue->line, &e) == 0 &&
-        topology_declare_exit(rescue->line.broker, queues, &e) == 0)
+    struct broker *b = relay_line(rescue, RELAY_LINE, &e);
+    if (b && topology_declare_exit(b, queues, &e) == 0)
         return true;
-    relay_line_check(&rescue->line, &e);
+    relay_line_check(rescue, RELAY_LINE, &e);
     say_failed(rescue, "declared", &e);
     return false;
 }
@@ -99,16 +99,11 @@ int relay_exit_follow(struct relay_rescue *rescue, const struct relay_marks *m, 
 }
 
 /* --- pings */
-static struct relay_line *line_of(struct relay_rescue *rescue, int number)
-{
-    return number == 1 ? &rescue->line : &rescue->exits[number - 1].line;
-}
-
-static void keep_alive(struct relay_rescue *rescue, struct relay_line *line)
+static void keep_alive(struct relay_rescue *rescue, int number)
 {
     struct err e = {0};
-    if (line->broker && relay_line_open(rescue, line, &e) != 0)
-        relay_line_check(line, &e);
+    if (rescue->exits[number - 1].line.broker && !relay_line(rescue, number, &e))
+        relay_line_check(rescue, number, &e);
 }
 
 /* Who hears them knows that this gateway has a database. In a dead queue they pile up: fewer then. */
@@ -121,12 +116,11 @@ void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
         int number = (rescue->pings + i) % queues + 1;
         struct exit_watch *w = &rescue->exits[number - 1];
         if (w->said_dead && w->ping_sent && clock_ms - w->pinged_ms < DEAD_PING_MS) {
-            keep_alive(rescue, line_of(rescue, number));
+            keep_alive(rescue, number);
             continue;
         }
         /* Where RabbitMQ cannot be reached, to find that out once takes long enough. */
-        w->ping_sent = (!failed || line_of(rescue, number)->broker) &&
-                       relay_ping_exit(rescue, line_of(rescue, number), number, now_ms);
+        w->ping_sent = (!failed || w->line.broker) && relay_ping_exit(rescue, number, now_ms);
         w->pinged_ms = clock_ms;
         failed |= !w->ping_sent;
     }
@@ -148,15 +142,14 @@ int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const struct rela
  * come to some. */
 static int count_consumers(struct relay_rescue *rescue, int number)
 {
-    struct relay_line *line = line_of(rescue, number);
     char queue[TOPOLOGY_EXIT_NAME_SIZE];
     uint32_t ready, consumers;
     struct err e = {0};
     topology_exit_queue(number, queue);
-    if (relay_line_open(rescue, line, &e) == 0 &&
-        broker_look_at_queue(line->broker, queue, &ready, &consumers, &e) == 0)
+    struct broker *b = relay_line(rescue, number, &e);
+    if (b && broker_look_at_queue(b, queue, &ready, &consumers, &e) == 0)
         return consumers > 0 ? (int)consumers : -1;
-    relay_line_check(line, &e);
+    relay_line_check(rescue, number, &e);
     return -1;
 }
 

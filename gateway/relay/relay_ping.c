@@ -22,36 +22,41 @@ static void on_lost_ping(struct relay_rescue *rescue)
     notifier_notify(&rescue->pipeline->handover.notifier);
 }
 
-static int connect_line(struct relay_rescue *rescue, struct relay_line *line, struct err *e)
+static struct broker *connect_line(struct relay_rescue *rescue, int number, struct err *e)
 {
+    struct relay_line *line = &rescue->exits[number - 1].line;
     *line = (struct relay_line){
         .broker = sessions_open_broker_with(rescue->runtime, "postdate relay look-up", RELAY_HEARTBEAT_S, e)};
-    if (line == &rescue->line)
+    if (number == RELAY_LINE)
         memset(rescue->last_hop, 0, sizeof rescue->last_hop); /* pings may be lost */
-    return line->broker ? broker_confirm_select(line->broker, e) : -1;
+    return line->broker;
 }
 
-int relay_line_open(struct relay_rescue *rescue, struct relay_line *line, struct err *e)
+struct broker *relay_line(struct relay_rescue *rescue, int number, struct err *e)
 {
+    struct relay_line *line = &rescue->exits[number - 1].line;
     struct broker_event ev = {0};
     bool lost = false;
-    if (!line->broker && connect_line(rescue, line, e) != 0)
-        return -1;
+    if (!line->broker && !connect_line(rescue, number, e))
+        return NULL;
     do {
         arena_reset(&rescue->arena);
         if (broker_next_event(line->broker, &rescue->arena, 0, 0, &ev, e) != 0)
-            return -1;
+            return NULL;
         lost = lost || ev.kind == BROKER_EVENT_RETURN;
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED)
             line->blocked = ev.kind == BROKER_EVENT_BLOCKED;
     } while (ev.kind != BROKER_EVENT_NONE);
     if (lost)
         on_lost_ping(rescue);
-    return line->blocked ? err_set(e, ERR_BUSY, "RabbitMQ blocks publishers") : 0;
+    if (line->blocked)
+        err_set(e, ERR_BUSY, "RabbitMQ blocks publishers");
+    return line->blocked ? NULL : line->broker;
 }
 
-void relay_line_check(struct relay_line *line, const struct err *e)
+void relay_line_check(struct relay_rescue *rescue, int number, const struct err *e)
 {
+    struct relay_line *line = &rescue->exits[number - 1].line;
     log_debug("relay look-up: %s", e->text);
     if (!line->broker || !broker_is_dead(line->broker))
         return;
@@ -69,32 +74,30 @@ void relay_put_ping(struct buf *properties, int64_t sent_ms, int number)
     wire_properties_end(&p, headers, properties);
 }
 
-/* number: of an exit queue of RabbitMQ's last hop; 0: the relay's. */
-static bool send_ping(struct relay_rescue *rescue, struct relay_line *line, const char *queue, int number,
-                      int64_t now_ms)
+/* last_hop: the number of an exit queue of RabbitMQ's last hop; 0: the relay's. */
+static bool send_ping(struct relay_rescue *rescue, int line, const char *queue, int last_hop, int64_t now_ms)
 {
     struct buf properties;
     struct err e = {0};
-    uint64_t tag;
     buf_init(&properties, 200);
-    relay_put_ping(&properties, now_ms, number);
-    bool sent = relay_line_open(rescue, line, &e) == 0 &&
-                broker_publish_to_queue(line->broker, queue, &properties, (struct bytes){0}, &tag, &e) == 0 &&
-                broker_flush(line->broker, &e) == 0;
+    relay_put_ping(&properties, now_ms, last_hop);
+    struct broker *b = relay_line(rescue, line, &e);
+    bool sent = b && broker_publish_to_queue(b, queue, &properties, (struct bytes){0}, NULL, &e) == 0 &&
+                broker_flush(b, &e) == 0;
     buf_free(&properties);
     if (!sent)
-        relay_line_check(line, &e);
+        relay_line_check(rescue, line, &e);
     return sent;
 }
 
-bool relay_ping_exit(struct relay_rescue *rescue, struct relay_line *line, int number, int64_t now_ms)
+bool relay_ping_exit(struct relay_rescue *rescue, int number, int64_t now_ms)
 {
     char queue[TOPOLOGY_EXIT_NAME_SIZE];
     topology_exit_queue(number, queue);
-    return send_ping(rescue, line, queue, 0, now_ms);
+    return send_ping(rescue, number, queue, 0, now_ms);
 }
 
 bool relay_ping_last_hop(struct relay_rescue *rescue, int number, int64_t now_ms)
 {
-    return send_ping(rescue, &rescue->line, last_hop_queue(number), number, now_ms);
+    return send_ping(rescue, RELAY_LINE, last_hop_queue(number), number, now_ms);
 }

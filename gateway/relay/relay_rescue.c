@@ -33,7 +33,6 @@ void relay_rescue_connected(struct relay_rescue *rescue)
 
 void relay_rescue_close(struct relay_rescue *rescue)
 {
-    broker_close(rescue->line.broker);
     for (int i = 0; i < EXIT_QUEUES_MAX; i++)
         broker_close(rescue->exits[i].line.broker);
     arena_free(&rescue->arena);
@@ -71,10 +70,10 @@ static bool has_receipts(struct relay_rescue *rescue)
 {
     uint32_t ready = 0, consumers;
     struct err e = {0};
-    if (relay_line_open(rescue, &rescue->line, &e) == 0 &&
-        broker_look_at_queue(rescue->line.broker, broker_names.receipts, &ready, &consumers, &e) == 0)
+    struct broker *b = relay_line(rescue, RELAY_LINE, &e);
+    if (b && broker_look_at_queue(b, broker_names.receipts, &ready, &consumers, &e) == 0)
         return ready > 0;
-    relay_line_check(&rescue->line, &e);
+    relay_line_check(rescue, RELAY_LINE, &e);
     return true;
 }
 
@@ -88,11 +87,10 @@ void relay_rescue_find_receipts(struct relay_rescue *rescue)
     if (atomic_load(&rescue->relay->receipts) != RECEIPTS_ASKED)
         return;
     bool in_use = atomic_load(&rescue->handover->last_hop_queue) > 0;
-    int rc = relay_line_open(rescue, &rescue->line, &e);
-    if (rc == 0)
-        rc = broker_look_at_queue(rescue->line.broker, broker_names.receipts, &ready, &consumers, &e);
+    struct broker *b = relay_line(rescue, RELAY_LINE, &e);
+    int rc = b ? broker_look_at_queue(b, broker_names.receipts, &ready, &consumers, &e) : -1;
     if (rc != 0)
-        relay_line_check(&rescue->line, &e);
+        relay_line_check(rescue, RELAY_LINE, &e);
     if (rc != 0 && e.kind == ERR_NOT_FOUND && in_use && !rescue->runtime->transport)
         rc = handover_declare_last_hop(rescue->handover, &e);
     if (rc != 0 && e.kind != ERR_NOT_FOUND && err_is_transient(&e))
@@ -116,19 +114,14 @@ void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
         return;
     bool first = rescue->declared_ms == 0; /* the start has just done it */
     rescue->declared_ms = now_ms;
-    int rc = first ? 0 : relay_line_open(rescue, &rescue->line, &e);
-    if (rc == 0 && !first)
-        rc = startup_declare(rescue->runtime, rescue->line.broker, pg, false, &found, &e);
-    if (rc == 0 && found.refused.kind != ERR_NONE) {
-        rc = err_set(&e, found.refused.kind, "%s", found.refused.text);
-        broker_close(rescue->line.broker); /* it was opened again, without confirms */
-        rescue->line = (struct relay_line){0};
-    }
-    if (rc == 0) {
+    struct broker *b = first ? NULL : relay_line(rescue, RELAY_LINE, &e);
+    if (b && startup_declare(rescue->runtime, b, pg, false, &found, &e) == 0)
+        e = found.refused;
+    if (e.kind == ERR_NONE) {
         rescue->said_undeclared = false;
         return;
     }
-    relay_line_check(&rescue->line, &e);
+    relay_line_check(rescue, RELAY_LINE, &e);
     if (!err_is_transient(&e) && !rescue->said_undeclared)
         log_warning("what somebody deletes in RabbitMQ is not declared again: %s", e.text);
     rescue->said_undeclared |= !err_is_transient(&e);

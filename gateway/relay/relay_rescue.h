@@ -34,7 +34,7 @@ struct relay_line {
 
 /* Of an exit queue. */
 struct exit_watch {
-    struct relay_line line; /* of number 2 and on: a queue without a leader holds up a whole channel */
+    struct relay_line line; /* its own: a queue without a leader holds up a whole channel */
     int64_t newest_ping_ms; /* that came to anybody; database time */
     int64_t unheard_ms;     /* monotonic: since when this gateway's pings go and none comes; 0: one came */
     int64_t pinged_ms;      /* monotonic: when the latest one was sent */
@@ -49,8 +49,7 @@ struct relay_rescue {
     struct lease *lease;
     struct handover *handover;
     struct relay *relay;
-    struct pg *pg;          /* the caller's, during a look */
-    struct relay_line line; /* for pings, and to look at queues, which may take RabbitMQ a while to answer */
+    struct pg *pg; /* the caller's, during a look */
     struct arena arena;
     int64_t noted_ms;     /* monotonic */
     int64_t ping_ms;      /* this one came, … */
@@ -79,14 +78,16 @@ void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg);
 void relay_rescue_close(struct relay_rescue *rescue);
 
 /* relay_ping.c */
-/* Opens it where need be, and reads what came. 0: it may be used. A connection that has published is not read
+#define RELAY_LINE 1 /* for what is of no exit queue */
+/* That of an exit queue, for pings and to look at queues, which may take RabbitMQ a while to answer: opened
+ * where need be, and what came is read. NULL: it may not be used. A connection that has published is not read
  * from during an alarm, so nothing is asked of it then. It is not the relay's, which goes on acknowledging.
  */
-int relay_line_open(struct relay_rescue *rescue, struct relay_line *line, struct err *e);
+struct broker *relay_line(struct relay_rescue *rescue, int number, struct err *e);
 /* After an error: drops it when it is dead. */
-void relay_line_check(struct relay_line *line, const struct err *e);
+void relay_line_check(struct relay_rescue *rescue, int number, const struct err *e);
 /* By an exit queue, or, with the number of one of RabbitMQ's last hop, by that. False: it was not sent. */
-bool relay_ping_exit(struct relay_rescue *rescue, struct relay_line *line, int number, int64_t now_ms);
+bool relay_ping_exit(struct relay_rescue *rescue, int number, int64_t now_ms);
 bool relay_ping_last_hop(struct relay_rescue *rescue, int number, int64_t now_ms);
 
 /* relay_exit.c: the exit queues, each for itself. */
