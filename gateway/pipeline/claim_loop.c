@@ -176,8 +176,11 @@ static void run_connected(struct claim_loop *l, struct err *e)
         int64_t nap_ms = horizon->look(l, e);
         if (nap_ms < 0 && (pg_is_broken(l->pg) || !err_is_transient(e)))
             return;
-        if (nap_ms < 0) /* a lock or a limit: the next look tries again */
+        if (nap_ms < 0) { /* a lock or a limit: the next look tries again */
+            log_debug("%s: %s", horizon->name, e->text);
+            err_clear(e);
             nap_ms = l->nap_ms;
+        }
         if (nap_ms == 0)
             continue;
         notifier_wait(l->notifier, horizon->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);

@@ -24,7 +24,7 @@ struct claim_horizon {
     void (*begin)(struct claim_loop *l); /* on a new connection */
     /* One look. How long to sleep in ms (0: there is more), or -1. */
     int64_t (*look)(struct claim_loop *l, struct err *e);
-    /* Claims once within q->due: claim_loop_claim, perhaps with limits. */
+    /* These are for claim_loop_claim and the like. Claims once within q->due, perhaps with limits. */
     enum looked (*claim)(struct claim_loop *l, struct claim_request *q, struct err *e);
     int (*take)(struct claim_loop *l, struct inflight *h); /* 0: owns h now; -1: out of memory */
 };

@@ -6,6 +6,8 @@
 #include "gateway/runtime/log.h"
 #include "sql/pipeline/relay.h"
 
+#include <string.h>
+
 #define QUESTIONS 500
 #define CLAIM_BYTES (4 * 1024 * 1024)
 #define TICK_MS 50
@@ -15,16 +17,11 @@
 #define SAY_EVERY_MS 60000
 
 struct lookup {
-    struct runtime *runtime;
-    struct pipeline *pipeline;
-    struct lease *lease;
-    struct pg *pg;
-    int32_t instance;
+    struct claim_loop loop;
     struct relay_question questions[QUESTIONS];
     bool claimed[QUESTIONS];
     size_t count;
-    int64_t look_sent_ns; /* claimed_row_hear_clock */
-    bool contentless;     /* the rows of this claim */
+    bool contentless; /* the rows of this claim */
     struct relay_rescue rescue;
     int64_t said_ms; /* monotonic: that rescuing fails */
 };
@@ -37,22 +34,22 @@ static void mark_claimed(struct lookup *lookup, struct message_id id)
 }
 
 /* Nobody has published it, as far as the database knows. */
-static bool keep_row(struct lookup *lookup, const struct claimed_row *row)
+static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
 {
     int64_t now_ms;
     bool refused;
-    claimed_row_hear_clock(lookup->lease, lookup->runtime, row, &lookup->look_sent_ns);
-    struct inflight *h = claimed_row_to_inflight(lookup->pipeline, row, lookup->instance, &refused);
+    claimed_row_hear_clock(l->lease, l->runtime, row, &l->sent_ns);
+    struct inflight *h = claimed_row_to_inflight(l->pipeline, row, l->instance, &refused);
     if (!h)
         return false;
     if (refused) {
-        pipeline_settle(lookup->pipeline, h, SETTLE_FAILED);
-    } else if (runtime_now_ms(lookup->runtime, &now_ms) &&
-               row->message.due_ms > now_ms + 2 * lookup->runtime->config->delivery.lead_ms + 1000) {
+        pipeline_settle(l->pipeline, h, SETTLE_FAILED);
+    } else if (runtime_now_ms(l->runtime, &now_ms) &&
+               row->message.due_ms > now_ms + 2 * l->runtime->config->delivery.lead_ms + 1000) {
         h->in_doubt = false; /* it came much too early: not a byte was sent by anybody */
         h->next_at_ms = h->message.due_ms;
-        pipeline_settle(lookup->pipeline, h, SETTLE_HOLD);
-    } else if (due_queue_push(&lookup->pipeline->fast, h) != 0) {
+        pipeline_settle(l->pipeline, h, SETTLE_HOLD);
+    } else if (due_queue_push(&l->pipeline->fast, h) != 0) {
         inflight_free(h);
         return false;
     }
@@ -63,14 +60,15 @@ static bool on_row(void *ctx, const struct claimed_row *row)
 {
     struct lookup *lookup = ctx;
     mark_claimed(lookup, row->message.id);
-    if (lookup->contentless || row->aside || keep_row(lookup, row))
+    if (lookup->contentless || row->aside || keep_row(&lookup->loop, row))
         return true;
-    lease_end_instance(lookup->lease, lookup->instance); /* it is claimed, and not in memory */
+    lease_end_instance(lookup->loop.lease, lookup->loop.instance); /* it is claimed, and not in memory */
     return false;
 }
 
 static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
 {
+    struct claim_loop *l = &lookup->loop;
     struct message_id ids[QUESTIONS];
     size_t n = 0;
     for (size_t i = 0; i < lookup->count; i++)
@@ -79,12 +77,12 @@ static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
     if (n == 0)
         return 0;
     const struct relay_claim q = {
-        .instance = lookup->instance, .ids = ids, .count = n, .bytes_max = CLAIM_BYTES, .content = !sent};
+        .instance = l->instance, .ids = ids, .count = n, .bytes_max = CLAIM_BYTES, .content = !sent};
     lookup->contentless = sent;
-    lookup->look_sent_ns = clock_monotonic_ns();
-    int claimed = relay_claim(lookup->pg, &q, on_row, lookup, e);
+    l->sent_ns = clock_monotonic_ns();
+    int claimed = relay_claim(l->pg, &q, on_row, lookup, e);
     if (claimed < 0 && e->kind == ERR_AWAY) /* it may have been committed */
-        lease_end_instance(lookup->lease, lookup->instance);
+        lease_end_instance(l->lease, l->instance);
     return claimed;
 }
 
@@ -92,7 +90,8 @@ static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
  * than grace: what is rescued then is published by whoever claims it. */
 static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
 {
-    struct relay_book *book = &lookup->pipeline->book;
+    struct claim_loop *l = &lookup->loop;
+    struct relay_book *book = &l->pipeline->book;
     struct message_id ids[QUESTIONS];
     bool pending[QUESTIONS];
     int64_t now_ms = 0, clock_ms = clock_monotonic_ms();
@@ -100,45 +99,45 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
     for (size_t i = 0; i < lookup->count; i++)
         if (!lookup->claimed[i])
             ids[n++] = lookup->questions[i].id;
-    if (n > 0 && relay_pending(lookup->pg, lookup->instance, ids, n, pending, e) != 0)
+    if (n > 0 && relay_pending(l->pg, l->instance, ids, n, pending, e) != 0)
         return -1;
-    runtime_now_ms(lookup->runtime, &now_ms);
+    runtime_now_ms(l->runtime, &now_ms);
     for (size_t i = 0, j = 0; i < lookup->count; i++) {
         const struct relay_question *q = &lookup->questions[i];
         bool wait = !lookup->claimed[i] && pending[j++];
-        bool overdue = now_ms >= message_id_due_ms(q->id) + lookup->runtime->config->handover.grace_ms;
+        bool overdue = now_ms >= message_id_due_ms(q->id) + l->runtime->config->handover.grace_ms;
         if (wait && (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
         else
             relay_book_answer(book, q->id);
     }
-    notifier_notify(&lookup->pipeline->relay_notifier);
+    notifier_notify(&l->pipeline->relay_notifier);
     return 0;
 }
 
 static void ask_again(struct lookup *lookup)
 {
     for (size_t i = 0; i < lookup->count; i++)
-        relay_book_again(&lookup->pipeline->book, &lookup->questions[i], clock_monotonic_ms() + TICK_MS);
+        relay_book_again(&lookup->loop.pipeline->book, &lookup->questions[i], clock_monotonic_ms() + TICK_MS);
     lookup->count = 0;
 }
 
 /* How long to sleep, or -1. */
 static int64_t look_up_messages(struct lookup *lookup, struct err *e)
 {
-    int64_t now_ms = runtime_latest_ms(lookup->runtime);
-    lookup->instance = lease_instance(lookup->lease);
-    if (!lookup->instance || now_ms == INT64_MAX)
+    struct claim_loop *l = &lookup->loop;
+    int64_t now_ms = runtime_latest_ms(l->runtime);
+    l->instance = lease_instance(l->lease);
+    if (!l->instance || now_ms == INT64_MAX)
         return TICK_MS;
-    if (atomic_load(&lookup->pipeline->claimed.bytes) >= INFLIGHT_BYTES_MAX ||
-        atomic_load(&lookup->pipeline->claimed.count) >= INFLIGHT_COUNT_MAX)
+    if (atomic_load(&l->pipeline->claimed.bytes) >= INFLIGHT_BYTES_MAX ||
+        atomic_load(&l->pipeline->claimed.count) >= INFLIGHT_COUNT_MAX)
         return BUSY_MS;
-    lookup->count = relay_book_questions(&lookup->pipeline->book, now_ms, clock_monotonic_ms(),
-                                         lookup->questions, QUESTIONS);
+    lookup->count =
+        relay_book_questions(&l->pipeline->book, now_ms, clock_monotonic_ms(), lookup->questions, QUESTIONS);
     if (lookup->count == 0)
         return TICK_MS;
-    for (size_t i = 0; i < lookup->count; i++)
-        lookup->claimed[i] = false;
+    memset(lookup->claimed, 0, sizeof lookup->claimed);
     int sent = claim_rows(lookup, true, e), unsent = sent < 0 ? -1 : claim_rows(lookup, false, e);
     if (unsent < 0 || answer_questions(lookup, unsent > 0, e) != 0) {
         ask_again(lookup);
@@ -158,55 +157,40 @@ static void say_failed(struct lookup *lookup, struct err *e)
     err_clear(e);
 }
 
-static void run_connected(struct lookup *lookup, struct err *e)
+static int64_t look(struct claim_loop *l, struct err *e)
 {
-    while (!runtime_stopping(lookup->runtime, STOP_INTAKE)) {
-        if (relay_rescue_look(&lookup->rescue, lookup->pg, e) != 0) {
-            if (pg_is_broken(lookup->pg))
-                return;
-            say_failed(lookup, e);
-        }
-        relay_rescue_find_receipts(&lookup->rescue);
-        relay_rescue_declare(&lookup->rescue, lookup->pg);
-        int64_t nap_ms = look_up_messages(lookup, e);
-        if (nap_ms < 0 && (pg_is_broken(lookup->pg) || !err_is_transient(e)))
-            return;
-        if (nap_ms < 0) {
-            log_debug("relay look-up: %s", e->text);
-            err_clear(e);
-        }
-        if (nap_ms != 0)
-            notifier_wait(&lookup->pipeline->lookup_notifier, -1, (nap_ms < 0 ? TICK_MS : nap_ms) * 1000000);
+    struct lookup *lookup = l->own;
+    if (relay_rescue_look(&lookup->rescue, l->pg, e) != 0) {
+        if (pg_is_broken(l->pg))
+            return -1;
+        say_failed(lookup, e);
     }
+    relay_rescue_find_receipts(&lookup->rescue);
+    relay_rescue_declare(&lookup->rescue, l->pg);
+    return look_up_messages(lookup, e);
+}
+
+static void begin_connection(struct claim_loop *l)
+{
+    relay_rescue_connected(&((struct lookup *)l->own)->rescue);
 }
 
 void *relay_lookup_thread(void *arg)
 {
+    static const struct claim_horizon taken = {
+        .name = "postdate relay", .begin = begin_connection, .look = look};
     struct relay *relay = arg;
     static struct lookup lookup;
-    struct err e = {0};
-    unsigned attempt = 0;
-    lookup.runtime = relay->runtime;
-    lookup.pipeline = relay->pipeline;
-    lookup.lease = relay->lease;
+    lookup.loop = (struct claim_loop){.runtime = relay->runtime,
+                                      .pipeline = relay->pipeline,
+                                      .lease = relay->lease,
+                                      .horizon = &taken,
+                                      .notifier = &relay->pipeline->lookup_notifier,
+                                      .own = &lookup,
+                                      .lock_timeout_ms = LOCK_TIMEOUT_MS,
+                                      .nap_ms = TICK_MS};
     relay_rescue_init(&lookup.rescue, relay);
-    while (!runtime_stopping(lookup.runtime, STOP_INTAKE)) {
-        lookup.pg = pg_open(lookup.runtime->config->postgres.url, "postdate relay", &e);
-        if (!lookup.pg || claim_setup(lookup.pg, LOCK_TIMEOUT_MS, &e) != 0) {
-            pg_close(lookup.pg);
-            server_status_failed(&lookup.runtime->postgres, &e);
-            notifier_wait(&lookup.pipeline->lookup_notifier, -1, server_status_pause_ms(&attempt) * 1000000);
-            continue;
-        }
-        server_status_succeeded(&lookup.runtime->postgres);
-        attempt = 0;
-        relay_rescue_connected(&lookup.rescue);
-        err_clear(&e);
-        run_connected(&lookup, &e);
-        if (e.kind != ERR_NONE)
-            log_debug("relay look-up: %s", e.text);
-        pg_close(lookup.pg);
-    }
+    claim_loop_run(&lookup.loop);
     relay_rescue_close(&lookup.rescue);
     return NULL;
 }
