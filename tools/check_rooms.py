@@ -76,7 +76,7 @@ SHORT = {
     # an algorithm
     'core/base/base64.c', 'core/base/random.c',
     # a rule tested alone
-    'gateway/runtime/shards_run.c', 'gateway/settle/settle_replay.c',
+    'gateway/runtime/shards_run.c',
     # the counts of an objective; a transport that RabbitMQ's plugin does
     'sql/operate/slo.c', 'amqp/topology/transport_plugin.c',
     # a security boundary: what a token may name, what must not leak, who did it

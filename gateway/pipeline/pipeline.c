@@ -2,17 +2,16 @@
 
 #include "gateway/runtime/guard.h"
 
-#define STILL_MS 100 /* a database that is there settles within that */
-#define LARGE_BYTES (64u * 1024)
-
-/* --- a ring without removals: whoever settles a message need not say so here. That more ids are proven than
- * would be needed does no harm, for what is settled stays as it is. */
-
 /* So long before the settler wrote something down for the last time, what waits for it now may have been
  * delivered; and so long before a database crashed, what it had been told last, and forgot: three times
  * wal_writer_delay, which is 200 ms. */
 #define WAITED_MS 300
 #define FORGOTTEN_MS 1000
+#define STILL_MS 100 /* a database that is there settles within that */
+#define LARGE_BYTES (64u * 1024)
+
+/* --- a ring without removals: whoever settles a message need not say so here. That more ids are proven than
+ * would be needed does no harm, for what is settled stays as it is. */
 
 void delivered_ring_open(struct delivered_ring *ring)
 {
@@ -22,38 +21,52 @@ void delivered_ring_open(struct delivered_ring *ring)
 
 /* While the database keeps pace nobody takes anything, so the ring is full as a rule: then the oldest one is
  * given up as if it had been taken. */
-void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int64_t now_ms)
+void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int32_t instance, int64_t now_ms)
 {
     GUARD(&ring->lock);
     ring->items[ring->added++ % DELIVERED_RING_SIZE] =
-        (struct delivered_ring_item){.id = id, .at_ms = now_ms};
+        (struct delivered_ring_item){.id = id, .instance = instance, .at_ms = now_ms};
     if (ring->added - ring->taken > DELIVERED_RING_SIZE)
         ring->taken = ring->added - DELIVERED_RING_SIZE;
 }
 
-/* A database that is merely slow is given time: proofs make work for it, too. */
-static int64_t unproven_since_ms(const struct delivered_until *until)
-{
-    if (until->away)
-        return until->settled_ms - FORGOTTEN_MS;
-    return until->now_ms - until->settled_ms >= WAITED_MS ? until->settled_ms - WAITED_MS : INT64_MAX;
-}
-
 /* What is passed over is taken as well: it must not come when the database goes away for the second time,
  * with an older settled_ms. */
-size_t delivered_ring_take(struct delivered_ring *ring, const struct delivered_until *until,
-                           struct message_id *out, size_t max)
+size_t delivered_ring_take(struct delivered_ring *ring, int64_t since_ms, struct message_id *out, size_t max)
 {
-    int64_t since_ms = unproven_since_ms(until);
     size_t n = 0;
-    if (since_ms == INT64_MAX)
-        return 0;
     GUARD(&ring->lock);
     /* The times only grow, so that what is passed over is passed over once. */
     for (; ring->taken < ring->added && n < max; ring->taken++) {
         const struct delivered_ring_item *item = &ring->items[ring->taken % DELIVERED_RING_SIZE];
         if (item->at_ms >= since_ms)
             out[n++] = item->id;
+    }
+    return n;
+}
+
+/* NULL: it is too old, or there is none. */
+static const struct delivered_ring_item *item_at(const struct delivered_ring *ring, uint64_t at)
+{
+    if (at >= ring->added || at >= DELIVERED_RING_SIZE)
+        return NULL;
+    const struct delivered_ring_item *newest = &ring->items[(ring->added - 1) % DELIVERED_RING_SIZE];
+    const struct delivered_ring_item *item = &ring->items[(ring->added - 1 - at) % DELIVERED_RING_SIZE];
+    return at < DELIVERED_REPEATED || newest->at_ms - item->at_ms <= DELIVERED_REPEATED_MS ? item : NULL;
+}
+
+size_t delivered_ring_repeat(struct delivered_ring *ring, uint64_t *at, struct settle_item *out, size_t max,
+                             int32_t *instance)
+{
+    size_t n = 0;
+    GUARD(&ring->lock);
+    for (const struct delivered_ring_item *i; n < max && (i = item_at(ring, *at)) != NULL; (*at)++) {
+        if (i->instance == 0)
+            continue;
+        if (n > 0 && i->instance != *instance)
+            break;
+        *instance = i->instance;
+        out[n++] = (struct settle_item){.id = i->id, .kind = SETTLE_DELIVERED};
     }
     return n;
 }
@@ -167,7 +180,7 @@ static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind 
     if (h->relayed)
         h = settle_relayed(p, h);
     else if (outcome == SETTLE_DELIVERED && !h->receipt)
-        delivered_ring_add(&p->delivered, h->message.id, clock_monotonic_ms());
+        delivered_ring_add(&p->delivered, h->message.id, h->range ? 0 : h->instance, clock_monotonic_ms());
     result_queue_put(&p->results, h);
 }
 
@@ -191,12 +204,14 @@ bool pipeline_is_behind(struct pipeline *p)
              clock_monotonic_ms() - atomic_load(&p->settled_ms) >= STILL_MS));
 }
 
+/* A database that is merely slow is given time: proofs make work for it, too. */
 size_t pipeline_take_unproven(struct pipeline *p, struct message_id *out, size_t max)
 {
-    const struct delivered_until until = {.now_ms = clock_monotonic_ms(),
-                                          .settled_ms = atomic_load(&p->settled_ms),
-                                          .away = server_status_away_ms(&p->runtime->postgres) > 0};
-    return pipeline_is_behind(p) ? delivered_ring_take(&p->delivered, &until, out, max) : 0;
+    int64_t settled_ms = atomic_load(&p->settled_ms);
+    bool away = server_status_away_ms(&p->runtime->postgres) > 0;
+    if (!pipeline_is_behind(p) || (!away && clock_monotonic_ms() - settled_ms < WAITED_MS))
+        return 0;
+    return delivered_ring_take(&p->delivered, settled_ms - (away ? FORGOTTEN_MS : WAITED_MS), out, max);
 }
 
 bool pipeline_is_in_touch(const struct pipeline *p)

@@ -17,32 +17,35 @@
 #include "gateway/pipeline/relay_book.h"
 #include "gateway/runtime/runtime.h"
 
-/* The ids of what was claimed and delivered last: what is to get a proof when the database goes away
- * (relay_proof.c). Some of it is not settled yet, and of what is, a database that crashes forgets the last
- * moment, where rows are settled with asynchronous commits. Thread-safe. */
+/* The ids of what was claimed and delivered last: what gets a proof when the database goes away
+ * (relay_proof.c), and is said again when it is back. Some of it is not settled yet. Of what is, where rows
+ * are settled with asynchronous commits, a database that crashes or fails over to its standby forgets the
+ * last moment (three times wal_writer_delay: https://www.postgresql.org/docs/15/wal-async-commit.html), and
+ * it would be published again. Thread-safe. */
 #define DELIVERED_RING_SIZE 32768u /* a second and more of a gateway that does nothing else */
+#define DELIVERED_REPEATED_MS 3000 /* before the newest one */
+#define DELIVERED_REPEATED 512     /* and so many at least: the settler may have been slow */
 
 struct delivered_ring {
     pthread_mutex_t lock;  /* guards everything below */
     uint64_t added, taken; /* so many were; the ring has the last of them */
     struct delivered_ring_item {
         struct message_id id;
-        int64_t at_ms; /* monotonic: when its outcome was known */
+        int32_t instance; /* under which its row was claimed; 0: with a range, of which it is said */
+        int64_t at_ms;    /* monotonic: when its outcome was known */
     } items[DELIVERED_RING_SIZE];
 };
 
 void delivered_ring_open(struct delivered_ring *ring);
 /* The oldest one is forgotten for it. */
-void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int64_t now_ms);
-/* What is known of the database. Times are monotonic. */
-struct delivered_until {
-    int64_t now_ms, settled_ms; /* when it took something for the last time */
-    bool away;                  /* it is known to be; else it does not keep pace */
-};
-/* The ids of what was delivered and may not be in the database: at most max of them, the oldest first, each
- * only once. What is so old that it must be there is passed over for good. Returns how many. */
-size_t delivered_ring_take(struct delivered_ring *ring, const struct delivered_until *until,
-                           struct message_id *out, size_t max);
+void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int32_t instance, int64_t now_ms);
+/* The ids of what was delivered since then (monotonic) and may not be in the database: at most max of them,
+ * the oldest first, each only once. What is older is passed over for good. Returns how many. */
+size_t delivered_ring_take(struct delivered_ring *ring, int64_t since_ms, struct message_id *out, size_t max);
+/* What is to be said again, the newest first: at most max of one instance. *at: 0 at first, how many were
+ * passed. Returns 0 when there are no more. */
+size_t delivered_ring_repeat(struct delivered_ring *ring, uint64_t *at, struct settle_item *out, size_t max,
+                             int32_t *instance);
 
 #define INFLIGHT_BYTES_MAX (24u * 1024 * 1024)
 #define INFLIGHT_COUNT_MAX 50000

@@ -71,3 +71,11 @@ void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog, i
     if (!*list)
         backlog->last[kind] = list;
 }
+
+/* Putting a message back twice could take it away from the same gateway's next claim. That it is handed over,
+ * its row says already. */
+bool settle_batch_may_repeat(enum settle_kind kind)
+{
+    return kind == SETTLE_DELIVERED || kind == SETTLE_FAILED || kind == SETTLE_EXPIRED ||
+           kind == SETTLE_HANDED;
+}

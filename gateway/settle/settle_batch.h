@@ -34,4 +34,7 @@ void settle_backlog_put_back(struct settle_backlog *backlog, struct inflight *h)
  * now_ms: monotonic. */
 void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog, int64_t now_ms);
 
+/* May it be said twice without harm? */
+bool settle_batch_may_repeat(enum settle_kind kind);
+
 #endif

@@ -3,7 +3,7 @@
  * What is delivered is said of a range in one small row: up to which message, and which before it are still
  * pending. So neither what takes long nor what somebody has locked holds back the others. Ranges are kept for
  * a while after that: a database that crashes or fails over may forget what it was told last, and is told
- * again (settle_replay.h has the same for messages that are claimed by themselves). */
+ * again (struct delivered_ring has the same for messages that are claimed by themselves). */
 #ifndef POSTDATE_GATEWAY_SETTLE_SETTLE_RANGES_H
 #define POSTDATE_GATEWAY_SETTLE_SETTLE_RANGES_H
 

@@ -1,7 +1,7 @@
 /* Writes outcomes into the database, a batch at a time.
  *
  * Commits of what was claimed by row and delivered are asynchronous: what a crash of the database swallows is
- * said again (settle_replay.h), or else published again, never lost. All others are synchronous. A row that
+ * said again (struct delivered_ring), or else published again, never lost. All others are synchronous. A row that
  * somebody's open transaction has locked does not hold up the others: it is left out and tried again later.
  */
 #include "gateway/settle/settler.h"
@@ -90,14 +90,11 @@ static void say_end(struct settler *s, const struct inflight *h)
 
 static void finish_message(struct settler *s, size_t i)
 {
-    const struct settle_owner o = owner_of(s, i);
     count_delivery(s, s->batch.messages[i]);
     say_end(s, s->batch.messages[i]);
     settle_handings_mark(&s->handings, s->batch.messages[i]);
-    if (o.relayed)
+    if (s->batch.messages[i]->relayed)
         relay_book_done(&s->pipeline->book, s->batch.messages[i]->message.id);
-    else if (!s->batch.items[i].in_batch)
-        settle_replay_add(&s->replay, &s->batch.items[i], o.instance, clock_monotonic_ms());
     result_queue_free(&s->pipeline->results, s->batch.messages[i]);
     s->batch.messages[i] = NULL;
 }
@@ -207,7 +204,7 @@ static void on_unclear(struct settler *s)
         struct inflight *h = s->batch.messages[i];
         if (!h)
             continue;
-        if (h->relayed || settle_replay_may_repeat(h->outcome)) {
+        if (h->relayed || settle_batch_may_repeat(h->outcome)) {
             settle_backlog_put_back(&s->backlog, h);
             continue;
         }
@@ -254,8 +251,8 @@ static int repeat_outcomes(struct settler *s, struct err *e)
     bool done[SETTLE_BATCH_MAX];
     struct settle_owner owner = {0};
     uint64_t at = 0;
-    for (size_t n;
-         (n = settle_replay_next(&s->replay, &at, s->batch.items, SETTLE_BATCH_MAX, &owner.instance)) > 0;)
+    for (size_t n; (n = delivered_ring_repeat(&s->pipeline->delivered, &at, s->batch.items, SETTLE_BATCH_MAX,
+                                              &owner.instance)) > 0;)
         if (settle_free(s->pg, &owner, s->batch.items, n, done, e) != 0) {
             if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
                 return -1;

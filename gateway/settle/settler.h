@@ -8,7 +8,6 @@
 #include "gateway/settle/settle_batch.h"
 #include "gateway/settle/settle_handings.h"
 #include "gateway/settle/settle_ranges.h"
-#include "gateway/settle/settle_replay.h"
 #include "sql/operate/slo.h"
 
 struct settler {
@@ -25,7 +24,6 @@ struct settler {
     struct claim_range *ranges; /* held: settle_ranges.h */
     struct settle_handings handings;
     int64_t around_ms; /* monotonic: until then rows that somebody has locked are not waited for */
-    struct settle_replay replay;
     struct log_quota ends;
     struct slo_count slo; /* settled, and not yet written */
     int64_t slo_ms;       /* monotonic: when it was written last */

@@ -143,6 +143,16 @@ static void test_what_is_put_back_comes_next(void **state)
     assert_budget_is_free(&budget);
 }
 
+static void test_what_may_not_be_said_twice(void **state)
+{
+    (void)state;
+    assert_true(settle_batch_may_repeat(SETTLE_FAILED));
+    assert_true(settle_batch_may_repeat(SETTLE_EXPIRED));
+    assert_false(settle_batch_may_repeat(SETTLE_RELEASE));
+    assert_false(settle_batch_may_repeat(SETTLE_RETRY));
+    assert_false(settle_batch_may_repeat(SETTLE_IN_DOUBT));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +163,7 @@ int main(void)
         cmocka_unit_test(test_what_was_claimed_comes_first),
         cmocka_unit_test(test_what_was_relayed_has_its_turn),
         cmocka_unit_test(test_what_is_put_back_comes_next),
+        cmocka_unit_test(test_what_may_not_be_said_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
