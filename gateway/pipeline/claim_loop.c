@@ -213,7 +213,8 @@ void claim_loop_run(struct claim_loop *l)
         bool open = open_session(l, &e) == 0;
         if (open) {
             attempt = 0;
-            l->horizon->begin(l);
+            if (l->horizon->begin)
+                l->horizon->begin(l);
             run_connected(l, &e);
         }
         if (e.kind != ERR_NONE)

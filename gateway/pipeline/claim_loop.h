@@ -21,7 +21,7 @@ struct claim_horizon {
     const char *name;                    /* as Postgres shows it */
     bool listens;                        /* for NOTIFY */
     bool one_piece;                      /* one with rows is enough for a look */
-    void (*begin)(struct claim_loop *l); /* on a new connection */
+    void (*begin)(struct claim_loop *l); /* on a new connection; NULL: nothing */
     /* One look. How long to sleep in ms (0: there is more), or -1. */
     int64_t (*look)(struct claim_loop *l, struct err *e);
     /* These are for claim_loop_claim and the like. Claims once within q->due, perhaps with limits. */

@@ -2,22 +2,11 @@
 
 #include "amqp/topology/transport.h"
 #include "core/base/clock.h"
-#include "gateway/runtime/guard.h"
 #include "gateway/runtime/sessions.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define AWAY_MS 2000
-
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the entries of all tables, never for long */
-
-void last_hop_routes_open(struct last_hop_routes *routes, struct runtime *rt, struct handover *handover)
-{
-    GUARD(&lock);
-    *routes = (struct last_hop_routes){.runtime = rt, .handover = handover};
-}
 
 static struct last_hop_route *find_route(struct last_hop_routes *routes, struct bytes exchange)
 {
@@ -97,37 +86,27 @@ static bool is_fresh(const struct last_hop_routes *routes, const struct last_hop
            clock_monotonic_ms() - route->asked_ms < fresh_ms;
 }
 
-/* epoch, now_ms: of before it was asked. */
-static int note_answer(struct last_hop_routes *routes, struct bytes exchange, bool leads, int epoch,
-                       int64_t now_ms)
-{
-    GUARD(&lock);
-    struct last_hop_route *route = find_route(routes, exchange);
-    if (!route)
-        route = add_route(routes, exchange);
-    if (!route)
-        return -1;
-    route->leads = leads;
-    route->wanted = false;
-    route->asked_ms = now_ms;
-    route->epoch = epoch;
-    return 0;
-}
-
 int last_hop_routes_lead_to(struct last_hop_routes *routes, struct bytes exchange, int64_t fresh_ms,
                             struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
     if (!can_lead(exchange))
         return 0;
-    const struct last_hop_route *route = find_route(routes, exchange);
+    struct last_hop_route *route = find_route(routes, exchange);
     int epoch = atomic_load(&routes->handover->routes_epoch);
     if (is_fresh(routes, route, fresh_ms))
         return route->leads;
     int leads = ask_broker(routes, exchange, e);
     if (leads < 0)
         return -1;
-    return note_answer(routes, exchange, leads, epoch, now_ms) ? err_set(e, ERR_BUG, "out of memory") : leads;
+    if (routes->tells && leads == 0 && (!route || route->leads))
+        epoch = 1 + atomic_fetch_add(&routes->handover->routes_epoch, 1);
+    if (!route && (route = add_route(routes, exchange)) == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    route->leads = leads;
+    route->asked_ms = now_ms;
+    route->epoch = epoch;
+    return leads;
 }
 
 int last_hop_routes_refresh(struct last_hop_routes *routes, int64_t age_ms, struct err *e)
@@ -142,61 +121,8 @@ int last_hop_routes_refresh(struct last_hop_routes *routes, int64_t age_ms, stru
     return last_hop_routes_lead_to(routes, bytes_of(route.name, route.len), age_ms, e) < 0 ? -1 : 0;
 }
 
-enum last_hop_lead last_hop_routes_know(struct last_hop_routes *routes, struct bytes exchange,
-                                        int64_t fresh_ms, bool *asks)
-{
-    enum last_hop_lead lead = LEADS_UNKNOWN;
-    if (!can_lead(exchange))
-        return LEADS_NOWHERE;
-    GUARD(&lock);
-    if (!routes->runtime) /* closed */
-        return LEADS_UNKNOWN;
-    struct last_hop_route *route = find_route(routes, exchange);
-    if (is_fresh(routes, route, fresh_ms))
-        lead = route->leads ? LEADS_THERE : LEADS_NOWHERE;
-    else if (last_hop_routes_are_away(routes))
-        lead = LEADS_UNSAID;
-    if (!is_fresh(routes, route, fresh_ms / 2) && (route || (route = add_route(routes, exchange)) != NULL))
-        *asks = route->wanted = true;
-    return lead;
-}
-
-/* False: there is none. */
-static bool find_wanted(const struct last_hop_routes *routes, struct last_hop_route *out)
-{
-    GUARD(&lock);
-    for (int i = 0; i < routes->count; i++) {
-        *out = routes->entries[i];
-        if (out->wanted)
-            return true;
-    }
-    return false;
-}
-
-/* That a delivery exchange is gone is news for whoever believes to know it. */
-bool last_hop_routes_find_out(struct last_hop_routes *routes)
-{
-    struct last_hop_route route;
-    struct err e = {0};
-    bool any = false;
-    while (find_wanted(routes, &route)) {
-        int64_t now_ms = clock_monotonic_ms();
-        struct bytes exchange = bytes_of(route.name, route.len);
-        int epoch = atomic_load(&routes->handover->routes_epoch), leads = ask_broker(routes, exchange, &e);
-        if (leads < 0)
-            break;
-        if (leads == 0 && (route.leads || route.asked_ms == 0))
-            epoch = 1 + atomic_fetch_add(&routes->handover->routes_epoch, 1);
-        note_answer(routes, exchange, leads, epoch, now_ms);
-        any = true;
-    }
-    return any;
-}
-
 void last_hop_routes_close(struct last_hop_routes *routes)
 {
     broker_close(routes->broker);
-    GUARD(&lock);
     free(routes->entries);
-    *routes = (struct last_hop_routes){.runtime = NULL};
 }

@@ -135,7 +135,7 @@ static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kin
  * for that: else what a target refuses would fill the relay's memory meanwhile, and hold up all others. */
 static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
 {
-    bool to_be_proven = h->outcome == SETTLE_DELIVERED && !h->receipt;
+    bool to_be_proven = h->outcome == SETTLE_DELIVERED && !h->proof;
     relay_book_settling(&p->book, h->message.id, to_be_proven ? clock_monotonic_ms() : 0);
     if (h->outcome == SETTLE_RELEASE) {
         h->outcome = SETTLE_WAIT;
@@ -172,14 +172,14 @@ static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind 
     struct metrics *m = &p->runtime->metrics;
     if (counted[outcome] != METRIC_COUNT && !h->proof)
         metrics_add(m, (enum metric)counted[outcome], 1);
-    if (outcome == SETTLE_DELIVERED && !h->receipt)
+    if (outcome == SETTLE_DELIVERED && !h->proof)
         note_lateness(p->runtime, h);
     h->outcome = outcome;
     if (result_queue_unsettled(&p->results) == 0)
         atomic_store(&p->settled_ms, clock_monotonic_ms());
     if (h->relayed)
         h = settle_relayed(p, h);
-    else if (outcome == SETTLE_DELIVERED && !h->receipt)
+    else if (outcome == SETTLE_DELIVERED && !h->proof)
         delivered_ring_add(&p->delivered, h->message.id, h->range ? 0 : h->instance, clock_monotonic_ms());
     result_queue_put(&p->results, h);
 }

@@ -116,7 +116,7 @@ int result_queue_unsettled(const struct result_queue *q)
 
 static bool was_taken_by_the_broker(const struct inflight *h)
 {
-    return !h->receipt && h->outcome == SETTLE_DELIVERED;
+    return !h->proof && h->outcome == SETTLE_DELIVERED;
 }
 
 void result_queue_put(struct result_queue *q, struct inflight *h)

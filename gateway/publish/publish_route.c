@@ -14,7 +14,7 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
         return false;
     }
     if (h->in_doubt && relay_book_has_proof(&p->pipeline->book, h->message.id)) {
-        h->receipt = h->proof = true; /* its gateway delivered and counted it before it died */
+        h->proof = true; /* its gateway delivered and counted it before it died */
         pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return false;
     }

@@ -19,7 +19,6 @@
 #define REFUSED_RETRY_MS 5000
 #define FULL_MS 3000  /* so long reading stops for want of memory */
 #define EARLY_MS 2000 /* before lead: something has shortened the wait */
-#define BODY_MAX (64u << 20)
 /* The gateway that had what came back may be alive, and know nothing of it: when RabbitMQ loses sight of a
  * node, it gives what a consumer there has to others. It publishes that when it is due, and has so long to
  * write that down before anybody asks. */
@@ -88,7 +87,7 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
 
 static void take_foreign(struct reader *r, const struct broker_event *ev)
 {
-    if (relay_is_ping(r, ev))
+    if (relay_is_ping(r->relay, ev, &r->ping_heard_ms))
         relay_note_tag(r, ev->tag, TAG_DONE);
     else
         relay_take_foreign(r, ev);
@@ -101,8 +100,6 @@ static void on_delivery(struct reader *r, const struct broker_event *ev)
     enum envelope_kind kind = envelope_read(ev->properties, &m);
     if (kind == ENVELOPE_FOREIGN)
         take_foreign(r, ev);
-    else if (relay_is_receipt(ev))
-        relay_take_receipt(r, ev, &m);
     else if (kind != ENVELOPE_PROOF)
         take_message(r, ev, &m, kind);
     else if (!relay_take_proof(r, ev))
@@ -131,7 +128,7 @@ static int read_events(struct reader *r, struct err *e)
     struct broker_event ev;
     for (int i = 0; i < EVENTS_MAX && has_room(r); i++) {
         arena_reset(&r->arena);
-        if (broker_next_event(r->broker, &r->arena, BODY_MAX, 0, &ev, e) != 0)
+        if (broker_next_event(r->broker, &r->arena, RELAY_BODY_MAX, 0, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_NONE)
             return !broker_has_unread(r->broker);
@@ -181,9 +178,6 @@ static int open_connection(struct reader *r, struct err *e)
     r->low = 1;
     r->high = 0;
     r->full_ms = 0;
-    r->reads_receipts = false;
-    atomic_store(&r->relay->receipts, RECEIPTS_UNKNOWN);
-    r->receipts_ms = 0;
     r->low_ms = clock_monotonic_ms();
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
     if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit_queues), e) != 0)
@@ -217,9 +211,8 @@ static int run_connected(struct reader *r, struct err *e)
         }
         if (atomic_exchange(&r->relay->forgotten, false))
             return err_set(e, ERR_AWAY, "nothing comes out of an exit queue");
-        relay_end_unsure(r);
-        if (relay_open_receipts(r, e) != 0 || read_and_note(r, e) != 0 || relay_end_foreign(r, e) != 0 ||
-            relay_acknowledge(r, e) != 0 || relay_adapt_consumers(r, e) != 0)
+        if (read_and_note(r, e) != 0 || relay_end_foreign(r, e) != 0 || relay_acknowledge(r, e) != 0 ||
+            relay_adapt_consumers(r, e) != 0)
             return -1;
         if (!r->draining && steps_aside(r))
             return err_set(e, ERR_AWAY, "other gateways have the database");
@@ -272,14 +265,12 @@ void *relay_thread(void *arg)
     struct err e = {0};
     unsigned attempt = 0;
     struct reopened reopened = {.name = "relay"};
-    r.unsure_end = &r.unsure;
-    last_hop_routes_open(&relay->routes, relay->runtime, relay->handover);
     r.tags = calloc(RELAY_WINDOW, 1);
     if (!r.tags) {
         log_error("there is no memory for the gateway's threads");
         _exit(1); /* as a crash: nothing accepted is lost */
     }
-    arena_init(&r.arena, BODY_MAX + (1u << 20));
+    arena_init(&r.arena, RELAY_BODY_MAX + (1u << 20));
     while (!runtime_stopping(r.runtime, STOP_RELAY)) {
         err_clear(&e);
         if (open_connection(&r, &e) == 0) {
@@ -304,7 +295,6 @@ void *relay_thread(void *arg)
         notifier_wait(&r.pipeline->relay_notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     close_connection(&r, true);
-    relay_forget_unsure(&r);
     arena_free(&r.arena);
     free(r.tags);
     return NULL;

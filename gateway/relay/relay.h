@@ -9,7 +9,6 @@
 
 #include "core/message/publish_headers.h"
 #include "gateway/pipeline/handover.h"
-#include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/pipeline/lease.h"
 #include "gateway/pipeline/pipeline.h"
 #include "gateway/runtime/rejected.h"
@@ -34,30 +33,28 @@ struct relay_foreign {
 
 #define RELAY_FOREIGN_MAX 64
 
-/* Are there receipts to read? The reader asks, the look-up's thread finds out. */
-enum relay_receipts { RECEIPTS_UNKNOWN, RECEIPTS_ASKED, RECEIPTS_NONE, RECEIPTS_THERE };
-
-/* What relay and look-up share. */
+/* What its threads share. */
 struct relay {
     struct runtime *runtime;
     struct pipeline *pipeline;
     struct lease *lease;
     struct handover *handover;
-    struct notifier proof_notifier; /* wakes the thread of relay_proof.c */
-    struct last_hop_routes routes;  /* that thread asks RabbitMQ for what the reader wants to know */
+    struct notifier proof_notifier;    /* wakes the thread of relay_proof.c */
+    struct notifier receipts_notifier; /* … of relay_receipts.c */
     /* Atomic. */
-    atomic_int receipts;   /* enum relay_receipts */
     atomic_bool forgotten; /* nothing comes to this gateway's consumers, or to anybody's */
     atomic_int lost_consumers[EXIT_QUEUES_MAX]; /* of its lost connections: RabbitMQ goes on counting those of
                                                    a dead node */
     atomic_uint left_out;                       /* exit queues that are not read, 1u << (number - 1) */
     atomic_int_fast64_t read_ms;                /* database time: when all that had come was read */
+    atomic_int_fast64_t receipts_low_ms;        /* what it took that was due before is settled */
     struct relay_foreign foreign[RELAY_FOREIGN_MAX];
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
 };
 
 void *relay_thread(void *relay);
 void *relay_lookup_thread(void *relay);
-void *relay_proof_thread(void *relay); /* relay_proof.c */
+void *relay_proof_thread(void *relay);    /* relay_proof.c */
+void *relay_receipts_thread(void *relay); /* relay_receipts.c */
 
 #endif

@@ -108,8 +108,6 @@ int relay_cancel_consumers(struct reader *r, struct err *e)
             if (broker_cancel_consume(r->broker, tag, e) != 0)
                 return -1;
         }
-    if (r->reads_receipts && broker_cancel_consume(r->broker, broker_names.receipts, e) != 0)
-        return -1;
     relay_forget_consumers(r, false);
     return 0;
 }

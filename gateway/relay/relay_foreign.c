@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define BYTES_MAX ((size_t)8 << 20)
-#define REASON "it is no message of the gateway's, and was published to a queue that only gateways use"
 
 static void free_place(struct reader *r, struct relay_foreign *f)
 {
@@ -57,15 +56,14 @@ static bool keep_copy(struct reader *r, const struct broker_event *ev, const cha
 void relay_take_foreign(struct reader *r, const struct broker_event *ev)
 {
     char name[REJECTED_NAME_SIZE];
-    const char *queue = relay_is_receipt(ev) ? broker_names.receipts : broker_names.exit;
     if (!r->said_foreign)
         log_warning("something else publishes to %s: messages that are not the gateway's are moved to "
                     "%s; the first: %s",
-                    queue, broker_names.rejected, rejected_name(ev->properties, name));
+                    broker_names.exit, broker_names.rejected, rejected_name(ev->properties, name));
     r->said_foreign = true;
     relay_note_tag(r, ev->tag, TAG_FOREIGN);
     r->foreign_count++;
-    r->foreign_placeless += !keep_copy(r, ev, REASON);
+    r->foreign_placeless += !keep_copy(r, ev, RELAY_FOREIGN_REASON);
 }
 
 /* RabbitMQ delivers it again. */

@@ -8,18 +8,11 @@
 
 /* What a machine that vanishes has taken comes to another one after two of these. */
 #define RELAY_HEARTBEAT_S 5
+#define RELAY_BODY_MAX (64u << 20)
 #define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
 
 /* FOREIGN: somebody else's, acknowledged when it is in postdate.rejected. */
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
-
-/* The book has it, as one to be looked up, but not yet. */
-struct relay_unsure {
-    struct relay_unsure *next;
-    struct message_id id;
-    size_t len; /* of the delivery exchange's name */
-    uint8_t exchange[];
-};
 
 struct reader { /* the relay thread's own */
     struct runtime *runtime;
@@ -44,11 +37,8 @@ struct reader { /* the relay thread's own */
     size_t foreign_bytes;     /* in relay->foreign */
     size_t foreign_count;     /* TAG_FOREIGN of this session */
     size_t foreign_placeless; /* … that are not in relay->foreign */
-    bool reads_receipts;
-    int64_t receipts_ms;                       /* monotonic: when they were looked for */
-    struct relay_unsure *unsure, **unsure_end; /* receipts that are not believed yet */
-    bool aside;                                /* nothing is taken: others are there who have the database */
-    int64_t ping_heard_ms; /* monotonic: when somebody sent a ping that came; it takes a database */
+    bool aside;               /* nothing is taken: others are there who have the database */
+    int64_t ping_heard_ms;    /* monotonic: when somebody sent a ping that came; it takes a database */
 };
 
 /* relay_reader.c */
@@ -60,6 +50,8 @@ void relay_end_without_memory(void) __attribute__((noreturn));
 int relay_acknowledge(struct reader *r, struct err *e);
 /* Those that are done and have undone ones before them, one by one. */
 int relay_acknowledge_singles(struct reader *r, struct err *e);
+/* Notes by which queue it came. *heard_ms (monotonic) is when somebody sent a ping that came. */
+bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *heard_ms);
 
 /* relay_consumers.c: who reads the exit queues. */
 /* One consumer at each, or as many as the others have, at those that have none. */
@@ -89,6 +81,8 @@ void relay_put_ping(struct buf *properties, int64_t sent_ms, int number);
 bool relay_take_proof(struct reader *r, const struct broker_event *ev);
 
 /* relay_foreign.c */
+#define RELAY_FOREIGN_REASON                                                                                 \
+    "it is no message of the gateway's, and was published to a queue that only gateways use"
 void relay_take_foreign(struct reader *r, const struct broker_event *ev);
 /* Those that are in postdate.rejected are TAG_DONE; some that have no place come again. -1: the connection is
  * lost. */
@@ -105,18 +99,5 @@ struct relay_mover {
 };
 /* Moves what waits; may take a few seconds. */
 void relay_move_foreign(struct relay *relay, struct relay_mover *m);
-
-/* relay_receipts.c */
-/* Reads the receipts once the look-up's thread has found that there are any. */
-int relay_open_receipts(struct reader *r, struct err *e);
-bool relay_is_receipt(const struct broker_event *ev);
-/* It was delivered, by RabbitMQ or, with a proof, by a gateway. */
-void relay_settle_delivered(struct reader *r, const struct message *m, bool proof);
-void relay_take_receipt(struct reader *r, const struct broker_event *ev, const struct message *m);
-/* Those of whose delivery exchange something is known now. */
-void relay_end_unsure(struct reader *r);
-void relay_forget_unsure(struct reader *r);
-/* Notes by which exit queue it came. */
-bool relay_is_ping(struct reader *r, const struct broker_event *ev);
 
 #endif

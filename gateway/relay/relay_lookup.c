@@ -165,7 +165,6 @@ static int64_t look(struct claim_loop *l, struct err *e)
             return -1;
         say_failed(lookup, e);
     }
-    relay_rescue_find_receipts(&lookup->rescue);
     relay_rescue_declare(&lookup->rescue, l->pg);
     return look_up_messages(lookup, e);
 }

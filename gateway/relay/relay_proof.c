@@ -2,8 +2,7 @@
  * (docs/internals/relay.md), small, replicated, and taken like any message, so that pings and low-water marks
  * (relay_rescue.h) cover it.
  *
- * The same thread moves what is not the gateway's (relay_foreign.c), and asks for delivery exchanges
- * (relay_receipts.c), for it may wait, too. */
+ * The same thread moves what is not the gateway's (relay_foreign.c), for it may wait, too. */
 #include "core/base/names.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
@@ -49,6 +48,15 @@ static size_t read_proof(struct bytes body, struct message_id *ids)
     return n;
 }
 
+static void settle_proven(struct reader *r, struct message_id id)
+{
+    struct inflight *h = relay_hold(r, &(struct message){.id = id, .due_ms = message_id_due_ms(id)});
+    if (!h)
+        relay_end_without_memory();
+    h->proof = true;
+    pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
+}
+
 bool relay_take_proof(struct reader *r, const struct broker_event *ev)
 {
     struct message_id ids[PROOF_IDS_MAX];
@@ -60,8 +68,7 @@ bool relay_take_proof(struct reader *r, const struct broker_event *ev)
         relay_end_without_memory();
     for (size_t i = 0; i < n; i++)
         if (fresh[i])
-            relay_settle_delivered(r, &(struct message){.id = ids[i], .due_ms = message_id_due_ms(ids[i])},
-                                   true);
+            settle_proven(r, ids[i]);
     return true;
 }
 
@@ -190,8 +197,6 @@ void *relay_proof_thread(void *arg)
         nap_ms = nap_ms > AWAY_LOOK_MS * SELDOM ? AWAY_LOOK_MS * SELDOM : nap_ms;
         int more = prove_some(p, wait_ms, &e);
         relay_move_foreign(p->relay, &p->mover);
-        if (last_hop_routes_find_out(&p->relay->routes))
-            notifier_notify(&p->relay->pipeline->relay_notifier);
         if (more < 0) {
             log_debug("relay proofs: %s", e.text);
             err_clear(&e);
@@ -205,7 +210,6 @@ void *relay_proof_thread(void *arg)
             notifier_wait(&p->relay->proof_notifier, -1, nap_ms * 1000000);
     }
     drop_connection(p, true);
-    last_hop_routes_close(&p->relay->routes);
     arena_free(&p->arena);
     return NULL;
 }

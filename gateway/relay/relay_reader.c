@@ -1,10 +1,14 @@
 /* What the relay's connection has taken: opened, kept in memory, acknowledged. */
+#include "amqp/topology/transport.h"
 #include "core/base/names.h"
+#include "core/base/timestamp.h"
+#include "core/message/wire.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
 
 #include <unistd.h>
 
+#define AHEAD_MS 60000 /* so far may a gateway's estimate of the database's clock be ahead of another's */
 #define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
 
 struct inflight *relay_hold(struct reader *r, const struct message *m)
@@ -71,4 +75,39 @@ int relay_acknowledge(struct reader *r, struct err *e)
         return 0;
     r->low_ms = now_ms;
     return relay_acknowledge_singles(r, e);
+}
+
+/* One that comes again may be older; but after the database's clock was set back, less is later. */
+static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms, int64_t now_ms)
+{
+    int64_t before_ms = atomic_load(latest_ms);
+    if (sent_ms > before_ms || before_ms > now_ms)
+        atomic_store(latest_ms, sent_ms);
+}
+
+bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *heard_ms)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    int64_t sent_ms, now_ms, queue = 0;
+    int exit = relay_exit_number(ev);
+    if (wire_properties_read(ev->properties, &p, NULL) != 0 ||
+        !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) || !wire_field_int(&f, &sent_ms))
+        return false;
+    if (sent_ms == RELAY_PROBE_MS)
+        return true;
+    if (!runtime_now_ms(relay->runtime, &now_ms))
+        now_ms = sent_ms;
+    /* Anybody who may publish to the queue can send one. */
+    if (sent_ms <= 0 || sent_ms > TIMESTAMP_MAX_MS || sent_ms > now_ms + AHEAD_MS)
+        return false;
+    if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
+        queue <= LAST_HOP_QUEUES)
+        note_ping(&relay->last_hop_ping_ms[queue - 1], sent_ms, now_ms);
+    else if (exit > 0)
+        note_ping(&relay->handover->ping_ms[exit - 1], sent_ms, now_ms);
+    /* An old one says nothing of now. */
+    int64_t at_ms = clock_monotonic_ms() - (now_ms > sent_ms ? now_ms - sent_ms : 0);
+    *heard_ms = at_ms > *heard_ms ? at_ms : *heard_ms;
+    return true;
 }

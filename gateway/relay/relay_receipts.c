@@ -2,165 +2,227 @@
  *
  * A receipt says that RabbitMQ is responsible now. It comes from a binding of its own, so it also comes when
  * the delivery exchange is gone: then the message is looked up, and this gateway publishes it, which fails
- * where everybody sees it. Whether the exchange is there, the thread of relay_proof.c asks, for RabbitMQ may
- * not answer for seconds; until it is known, the receipt waits, and all others go on. */
+ * where everybody sees it. RabbitMQ may not say for seconds whether the exchange is there. So a thread of its
+ * own reads the receipts, and settles them itself. While the database is away they stay in RabbitMQ. */
 #include "amqp/topology/transport.h"
 #include "core/base/names.h"
-#include "core/base/timestamp.h"
-#include "core/message/publish_headers.h"
-#include "core/message/wire.h"
+#include "core/message/envelope.h"
+#include "gateway/pipeline/claim_loop.h"
+#include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
-#include <stdlib.h>
+#include "sql/pipeline/relay.h"
+
 #include <string.h>
 
-#define PREFETCH 4000
-#define RETRY_MS 5000  /* where they may not be had */
-#define AHEAD_MS 60000 /* so far may a gateway's estimate of the database's clock be ahead of another's */
-#define FRESH_MS 1000  /* so old may be what is known of a delivery exchange */
+#define RECEIPTS_MAX 4000 /* that RabbitMQ sends ahead: so many may wait for a lock */
+#define SETTLED_AT_ONCE 1000
+#define RETRY_MS 5000 /* where they may not be had */
+#define FRESH_MS 1000 /* so old may be what is known of a delivery exchange */
+#define TICK_MS 1000
+#define LOOK_MS 50
+#define LOCK_TIMEOUT_MS 100
 
-bool relay_is_receipt(const struct broker_event *ev)
+struct receipts {
+    struct relay *relay;
+    struct claim_loop loop;
+    struct broker *broker;
+    struct arena arena;
+    struct last_hop_routes routes;
+    struct settle_item items[RECEIPTS_MAX]; /* not settled yet */
+    uint64_t tags[RECEIPTS_MAX];            /* 0: of a connection that is gone */
+    size_t count;
+    bool all;   /* nothing more has come */
+    bool again; /* one could not be dealt with, and comes again */
+    bool said_refused;
+    struct rejected_pace pace;
+    struct log_quota moved;
+};
+
+/* All that this gateway took and was due before that is settled. */
+static void note_low(struct receipts *r, int64_t low_ms)
 {
-    return bytes_equal_str(ev->text, broker_names.receipts);
+    for (size_t i = 0; i < r->count; i++)
+        if (message_id_due_ms(r->items[i].id) < low_ms)
+            low_ms = message_id_due_ms(r->items[i].id);
+    atomic_store(&r->relay->receipts_low_ms, low_ms);
 }
 
-void relay_settle_delivered(struct reader *r, const struct message *m, bool proof)
+static int move_foreign(struct receipts *r, const struct broker_event *ev, struct err *e)
 {
-    struct inflight *h = relay_hold(r, m);
-    if (!h)
-        relay_end_without_memory();
-    h->receipt = true;
-    h->proof = proof;
-    pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
+    struct err why = {0};
+    struct rejected one = {.input = {.exchange = ev->exchange,
+                                     .routing_key = ev->routing_key,
+                                     .properties = ev->properties,
+                                     .body = ev->body},
+                           .reason = bytes_of_str(RELAY_FOREIGN_REASON)};
+    if (rejected_publish(r->loop.runtime, &r->pace, &one, 1, &why) == 0)
+        rejected_say_moved(&r->moved, &one, 1, "foreign receipt");
+    else
+        rejected_say_waits(&r->pace, &one, 1, "foreign receipt", &why);
+    r->again = !one.done;
+    return one.done ? broker_ack(r->broker, ev->tag, false, e) : broker_reject(r->broker, ev->tag, true, e);
 }
 
-/* As far as is known; asks the thread that may wait for RabbitMQ. */
-static enum last_hop_lead ask_lead(struct reader *r, struct bytes exchange)
+/* Believed, also when RabbitMQ does not say: to be settled. Not believed: its row is looked up. */
+static int take_receipt(struct receipts *r, const struct broker_event *ev, struct message_id id,
+                        struct err *e)
 {
-    bool asks = false;
-    enum last_hop_lead lead = last_hop_routes_know(&r->relay->routes, exchange, FRESH_MS, &asks);
-    if (asks)
-        notifier_notify(&r->relay->proof_notifier);
-    return lead;
-}
-
-static void keep_unsure(struct reader *r, struct message_id id, struct bytes exchange)
-{
-    struct relay_unsure *u = malloc(sizeof *u + exchange.len);
-    if (!u)
-        relay_end_without_memory();
-    *u = (struct relay_unsure){.id = id, .len = exchange.len};
-    memcpy(u->exchange, exchange.data, exchange.len);
-    *r->unsure_end = u;
-    r->unsure_end = &u->next;
-}
-
-static void settle_believed(struct reader *r, struct message_id id)
-{
-    relay_settle_delivered(r, &(struct message){.id = id, .due_ms = message_id_due_ms(id)}, false);
-}
-
-/* Not believed: its row is looked up. Believed, also when RabbitMQ does not say: settled. */
-void relay_take_receipt(struct reader *r, const struct broker_event *ev, const struct message *m)
-{
-    struct bytes exchange = last_hop_exchange(ev->properties);
-    enum last_hop_lead lead = ask_lead(r, exchange);
-    int64_t look_up_ms = lead == LEADS_NOWHERE ? clock_monotonic_ms() : lead == LEADS_UNKNOWN ? INT64_MAX : 0;
-    enum relay_taken taken = relay_book_take(&r->pipeline->book, m->id, ev->tag, look_up_ms);
-    if (taken == RELAY_FRESH)
-        settle_believed(r, m->id);
-    else if (taken == RELAY_LOOKS_UP && lead == LEADS_UNKNOWN)
-        keep_unsure(r, m->id, exchange);
-    else if (taken == RELAY_COPY)
-        relay_note_tag(r, ev->tag, TAG_DONE);
-    else if (taken == RELAY_NO_ROOM)
-        relay_end_without_memory();
-    if (lead == LEADS_NOWHERE)
-        notifier_notify(&r->pipeline->lookup_notifier);
-}
-
-void relay_end_unsure(struct reader *r)
-{
-    struct relay_unsure **at = &r->unsure;
-    while (*at) {
-        struct relay_unsure *u = *at;
-        enum last_hop_lead lead = ask_lead(r, bytes_of(u->exchange, u->len));
-        if (lead == LEADS_UNKNOWN) {
-            at = &u->next;
-            continue;
-        }
-        if (lead == LEADS_NOWHERE) {
-            relay_book_again(&r->pipeline->book, &(struct relay_question){.id = u->id}, clock_monotonic_ms());
-            notifier_notify(&r->pipeline->lookup_notifier);
-        } else
-            settle_believed(r, u->id);
-        *at = u->next;
-        free(u);
-    }
-    r->unsure_end = at;
-}
-
-void relay_forget_unsure(struct reader *r)
-{
-    for (struct relay_unsure *next; r->unsure; r->unsure = next) {
-        next = r->unsure->next;
-        free(r->unsure);
-    }
-    r->unsure_end = &r->unsure;
-}
-
-/* One that comes again may be older; but after the database's clock was set back, less is later. */
-static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms, int64_t now_ms)
-{
-    int64_t before_ms = atomic_load(latest_ms);
-    if (sent_ms > before_ms || before_ms > now_ms)
-        atomic_store(latest_ms, sent_ms);
-}
-
-bool relay_is_ping(struct reader *r, const struct broker_event *ev)
-{
-    struct wire_properties p;
-    struct wire_field f;
-    int64_t sent_ms, now_ms, queue = 0;
-    int exit = relay_exit_number(ev);
-    if (wire_properties_read(ev->properties, &p, NULL) != 0 ||
-        !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) || !wire_field_int(&f, &sent_ms))
-        return false;
-    if (sent_ms == RELAY_PROBE_MS)
-        return true;
-    if (!runtime_now_ms(r->runtime, &now_ms))
-        now_ms = sent_ms;
-    /* Anybody who may publish to the queue can send one. */
-    if (sent_ms <= 0 || sent_ms > TIMESTAMP_MAX_MS || sent_ms > now_ms + AHEAD_MS)
-        return false;
-    if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
-        queue <= LAST_HOP_QUEUES)
-        note_ping(&r->relay->last_hop_ping_ms[queue - 1], sent_ms, now_ms);
-    else if (exit > 0)
-        note_ping(&r->handover->ping_ms[exit - 1], sent_ms, now_ms);
-    /* An old one says nothing of now. */
-    int64_t ago_ms = now_ms > sent_ms ? now_ms - sent_ms : 0;
-    int64_t heard_ms = clock_monotonic_ms() - ago_ms;
-    r->ping_heard_ms = heard_ms > r->ping_heard_ms ? heard_ms : r->ping_heard_ms;
-    return true;
-}
-
-int relay_open_receipts(struct reader *r, struct err *e)
-{
-    atomic_int *receipts = &r->relay->receipts;
-    int64_t now_ms = clock_monotonic_ms();
-    int queue = atomic_load(&r->handover->last_hop_queue), found = atomic_load(receipts);
-    if (r->reads_receipts || r->draining || queue <= 0 || found == RECEIPTS_ASKED)
+    struct err why = {0};
+    int leads = last_hop_routes_lead_to(&r->routes, last_hop_exchange(ev->properties), FRESH_MS, &why);
+    if (leads != 0) {
+        r->tags[r->count] = ev->tag;
+        r->items[r->count++] = (struct settle_item){.id = id, .kind = SETTLE_DELIVERED};
+        if (message_id_due_ms(id) < atomic_load(&r->relay->receipts_low_ms))
+            atomic_store(&r->relay->receipts_low_ms, message_id_due_ms(id));
         return 0;
-    if (found == RECEIPTS_THERE) {
-        r->reads_receipts = true;
-        return broker_consume_more(r->broker, broker_names.receipts, broker_names.receipts, PREFETCH, e);
     }
-    if (found == RECEIPTS_UNKNOWN || now_ms - r->receipts_ms >= RETRY_MS) {
-        r->receipts_ms = now_ms;
-        atomic_store(receipts, RECEIPTS_ASKED);
-        notifier_notify(&r->pipeline->lookup_notifier);
+    if (relay_book_take(&r->loop.pipeline->book, id, 0, clock_monotonic_ms()) == RELAY_NO_ROOM)
+        relay_end_without_memory();
+    notifier_notify(&r->loop.pipeline->lookup_notifier);
+    return broker_ack(r->broker, ev->tag, false, e); /* should this gateway die now, the row is rescued */
+}
+
+static int on_delivery(struct receipts *r, const struct broker_event *ev, struct err *e)
+{
+    struct message m = {0};
+    int64_t heard_ms = 0;
+    if (envelope_read(ev->properties, &m) != ENVELOPE_FOREIGN)
+        return take_receipt(r, ev, m.id, e);
+    if (relay_is_ping(r->relay, ev, &heard_ms))
+        return broker_ack(r->broker, ev->tag, false, e);
+    return move_foreign(r, ev, e);
+}
+
+/* These of them. What is not settled is locked by somebody, or somebody's: it stays, as the first *kept. */
+static int settle_some(struct receipts *r, size_t from, size_t n, size_t *kept, struct err *e)
+{
+    const struct settle_owner owner = {.instance = lease_instance(r->loop.lease), .relayed = true};
+    bool done[SETTLED_AT_ONCE], pending[SETTLED_AT_ONCE];
+    struct message_id ids[SETTLED_AT_ONCE];
+    for (size_t i = 0; i < n; i++)
+        ids[i] = r->items[from + i].id;
+    if (settle_free(r->loop.pg, &owner, r->items + from, n, done, e) != 0 ||
+        relay_pending(r->loop.pg, owner.instance, ids, n, pending, e) != 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t tag = r->tags[from + i];
+        metrics_add(&r->loop.runtime->metrics, METRIC_DELIVERED, done[i]);
+        if (!done[i] && pending[i]) {
+            r->items[*kept] = r->items[from + i];
+            r->tags[(*kept)++] = tag;
+        } else if (tag)
+            broker_ack(r->broker, tag, false, NULL); /* what fails is said by the next read */
     }
     return 0;
+}
+
+static int settle_receipts(struct receipts *r, struct err *e)
+{
+    size_t kept = 0, at = 0;
+    int rc = 0;
+    for (size_t n; at < r->count && rc == 0; at += rc == 0 ? n : 0) {
+        n = r->count - at < SETTLED_AT_ONCE ? r->count - at : SETTLED_AT_ONCE;
+        rc = settle_some(r, at, n, &kept, e);
+    }
+    for (; at < r->count; at++, kept++) { /* after an error */
+        r->items[kept] = r->items[at];
+        r->tags[kept] = r->tags[at];
+    }
+    r->again = r->again || kept > 0;
+    r->count = kept;
+    return rc;
+}
+
+static int open_broker(struct receipts *r, struct err *e)
+{
+    struct runtime *rt = r->loop.runtime;
+    /* The hand-over publisher declares them, if there is one. */
+    if (!rt->transport && handover_declare_last_hop(r->relay->handover, e) != 0)
+        return -1;
+    r->broker = sessions_open_broker_with(rt, "postdate relay receipts", RELAY_HEARTBEAT_S, e);
+    if (!r->broker)
+        return -1;
+    note_low(r, 0);
+    return broker_consume(r->broker, broker_names.receipts, broker_names.receipts, RECEIPTS_MAX, e);
+}
+
+static int read_receipts(struct receipts *r, struct err *e)
+{
+    struct broker_event ev = {0};
+    r->again = r->all = false;
+    if (!r->broker && open_broker(r, e) != 0)
+        return -1;
+    while (!r->all && r->count < RECEIPTS_MAX) {
+        arena_reset(&r->arena);
+        if (broker_next_event(r->broker, &r->arena, RELAY_BODY_MAX, 0, &ev, e) != 0)
+            return -1;
+        if (ev.kind == BROKER_EVENT_CANCELLED)
+            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", broker_names.receipts);
+        if (ev.kind == BROKER_EVENT_DELIVERY && on_delivery(r, &ev, e) != 0)
+            return -1;
+        r->all = ev.kind == BROKER_EVENT_NONE;
+    }
+    return 0;
+}
+
+/* What was taken and is not settled is settled without it, and comes again. */
+static void drop_broker(struct receipts *r, const struct err *e)
+{
+    bool refused = !err_is_transient(e) && e->kind != ERR_NOT_FOUND;
+    if (refused && !r->said_refused)
+        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", e->text);
+    else
+        log_debug("relay receipts: %s", e->text);
+    r->said_refused = refused;
+    broker_drop(r->broker);
+    r->broker = NULL;
+    memset(r->tags, 0, sizeof r->tags);
+    note_low(r, INT64_MAX);
+}
+
+static int64_t look(struct claim_loop *l, struct err *e)
+{
+    struct receipts *r = l->own;
+    struct err why = {0};
+    int64_t now_ms;
+    if (!lease_instance(l->lease) || !runtime_now_ms(l->runtime, &now_ms))
+        return TICK_MS;
+    if (read_receipts(r, &why) != 0)
+        drop_broker(r, &why);
+    if (settle_receipts(r, e) != 0)
+        return -1;
+    if (!r->broker)
+        return err_is_transient(&why) ? TICK_MS : RETRY_MS;
+    note_low(r, r->all ? now_ms : atomic_load(&r->relay->receipts_low_ms));
+    return r->again ? TICK_MS : r->all ? LOOK_MS : 0;
+}
+
+void *relay_receipts_thread(void *arg)
+{
+    static const struct claim_horizon delivered = {.name = "postdate relay receipts", .look = look};
+    static struct receipts receipts;
+    struct receipts *r = &receipts;
+    struct relay *relay = arg;
+    *r = (struct receipts){.relay = relay,
+                           .routes = {.runtime = relay->runtime, .handover = relay->handover, .tells = true},
+                           .loop = {.runtime = relay->runtime,
+                                    .pipeline = relay->pipeline,
+                                    .lease = relay->lease,
+                                    .horizon = &delivered,
+                                    .notifier = &relay->receipts_notifier,
+                                    .own = r,
+                                    .lock_timeout_ms = LOCK_TIMEOUT_MS,
+                                    .nap_ms = LOOK_MS}};
+    arena_init(&r->arena, RELAY_BODY_MAX + (1u << 20));
+    note_low(r, INT64_MAX);
+    while (!runtime_stopping(relay->runtime, STOP_INTAKE) &&
+           atomic_load(&relay->handover->last_hop_queue) <= 0)
+        notifier_wait(&relay->receipts_notifier, -1, TICK_MS * INT64_C(1000000));
+    claim_loop_run(&r->loop);
+    broker_close(r->broker);
+    last_hop_routes_close(&r->routes);
+    arena_free(&r->arena);
+    return NULL;
 }

@@ -77,32 +77,6 @@ static bool has_receipts(struct relay_rescue *rescue)
     return true;
 }
 
-/* The hand-over publisher declares them, if there is one. A connection that was lost says nothing: they are
- * asked for again. */
-void relay_rescue_find_receipts(struct relay_rescue *rescue)
-{
-    uint32_t ready, consumers;
-    struct err e = {0};
-    int asked = RECEIPTS_ASKED;
-    if (atomic_load(&rescue->relay->receipts) != RECEIPTS_ASKED)
-        return;
-    bool in_use = atomic_load(&rescue->handover->last_hop_queue) > 0;
-    struct broker *b = relay_line(rescue, RELAY_LINE, &e);
-    int rc = b ? broker_look_at_queue(b, broker_names.receipts, &ready, &consumers, &e) : -1;
-    if (rc != 0)
-        relay_line_check(rescue, RELAY_LINE, &e);
-    if (rc != 0 && e.kind == ERR_NOT_FOUND && in_use && !rescue->runtime->transport)
-        rc = handover_declare_last_hop(rescue->handover, &e);
-    if (rc != 0 && e.kind != ERR_NOT_FOUND && err_is_transient(&e))
-        return;
-    if (rc != 0 && in_use && !rescue->said_receipts)
-        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", e.text);
-    rescue->said_receipts = rc != 0 && in_use;
-    atomic_compare_exchange_strong(&rescue->relay->receipts, &asked,
-                                   rc == 0 ? RECEIPTS_THERE : RECEIPTS_NONE);
-    notifier_notify(&rescue->pipeline->relay_notifier);
-}
-
 /* An exchange or a binding that somebody deleted makes no noise: what is published goes nowhere, and whoever
  * published first declares the exchange again. */
 void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
@@ -158,7 +132,7 @@ static int watch_last_hop(struct relay_rescue *rescue, const struct relay_marks 
         return relay_change_last_hop(rescue->pg, 0, 1, e);
     if (atomic_exchange(&rescue->handover->last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
         atomic_fetch_add(&rescue->handover->topology_epoch, 1); /* its end is to be bound to another queue */
-        notifier_notify(&rescue->pipeline->relay_notifier);
+        notifier_notify(&rescue->relay->receipts_notifier);
         notifier_notify(&rescue->runtime->handover_feeder_notifier);
     }
     if (m->last_hop_queue == 0)
@@ -190,6 +164,8 @@ static struct relay_note make_note(struct relay_rescue *rescue, int64_t now_ms)
     int64_t read_ms = atomic_load(&r->read_ms), low_ms = relay_book_low_ms(&rescue->pipeline->book);
     if (handover_consumers(handover) > 0 && read_ms < low_ms)
         low_ms = read_ms;
+    if (atomic_load(&r->receipts_low_ms) < low_ms)
+        low_ms = atomic_load(&r->receipts_low_ms);
     struct relay_note n = {
         .low_ms = low_ms < now_ms ? low_ms : now_ms,
         /* As long as it does as if there were one, nobody moves what comes out to others. */

@@ -61,7 +61,7 @@ struct relay_rescue {
     bool said_exit;     /* that exit queues cannot be declared or bound */
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
-    bool said_stuck, said_receipts, said_undeclared;
+    bool said_stuck, said_undeclared;
     int64_t declared_ms; /* monotonic */
 };
 
@@ -71,8 +71,6 @@ void relay_rescue_connected(struct relay_rescue *rescue);
 /* Once a second, whenever it is called: notes what this gateway took, and learns from all notes what is lost
  * (handover.h: rescue_before_ms). -1: the database did not answer. */
 int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e);
-/* Looks for the receipts where the relay has asked for them. */
-void relay_rescue_find_receipts(struct relay_rescue *rescue);
 /* Now and then: what the start declared is there, also when somebody has deleted it. */
 void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg);
 void relay_rescue_close(struct relay_rescue *rescue);

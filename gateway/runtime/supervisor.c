@@ -26,7 +26,7 @@
 
 #define WATCH_NS INT64_C(100000000)
 
-#define THREADS_MAX 18
+#define THREADS_MAX 19
 
 struct supervisor {
     /* What the threads share: each sees of it what it needs. */
@@ -118,6 +118,8 @@ static const struct thread threads[] = {
      .ends_with = STOP_INTAKE,      .notifier = AT(pipeline.lookup_notifier)},
     {.run = relay_proof_thread,     .arg = AT(relay),           SEES_ALL(relay),
      .ends_with = STOP_RELAY,       .notifier = AT(relay.proof_notifier)},
+    {.run = relay_receipts_thread,  .arg = AT(relay),           SEES_ALL(relay),
+     .ends_with = STOP_INTAKE,      .notifier = AT(relay.receipts_notifier)},
     {PUBLISHER(to_rabbitmq, publisher_handover),
      .up = UP_HANDOVER,             .notifier = AT(pipeline.handover.notifier),
      .needs_transport = true},

@@ -41,12 +41,12 @@ static void keep_for_later(struct settler *s, size_t i)
     s->batch.messages[i] = NULL;
 }
 
-/* For the objective. What RabbitMQ delivered itself has no time. */
+/* For the objective. */
 static void count_delivery(struct settler *s, const struct inflight *h)
 {
     const int64_t late_us = s->runtime->config->slo.late_ms * 1000;
     bool again = inflight_is_again(h);
-    if (h->outcome != SETTLE_DELIVERED || h->receipt)
+    if (h->outcome != SETTLE_DELIVERED || h->proof)
         return;
     s->slo.delivered++;
     s->slo.late += h->late_us > late_us;
