@@ -19,19 +19,14 @@
     "x-postdate-ping-queue"  /* by which exit queue of RabbitMQ's last hop it goes */
 #define RELAY_ASIDE_MS 15000 /* so long a gateway without a database goes on where others have it */
 
-/* A place for one that somebody else published. FREE and MOVED: the reader's; MOVES: the other thread's;
- * WAITS: whose takes it. */
-enum relay_foreign_state { FOREIGN_FREE, FOREIGN_WAITS, FOREIGN_MOVES, FOREIGN_MOVED };
-
+/* A copy of what somebody else published. */
 struct relay_foreign {
-    atomic_int state;
+    struct relay_foreign *next;
     uint64_t session, tag; /* of its delivery; the reader's */
     size_t size;
-    uint8_t *data;            /* what rejected points into */
-    struct rejected rejected; /* to be published */
+    struct rejected rejected; /* to be published: points into data */
+    uint8_t data[];
 };
-
-#define RELAY_FOREIGN_MAX 64
 
 /* What its threads share. */
 struct relay {
@@ -48,7 +43,10 @@ struct relay {
     atomic_uint left_out;                       /* exit queues that are not read, 1u << (number - 1) */
     atomic_int_fast64_t read_ms;                /* database time: when all that had come was read */
     atomic_int_fast64_t receipts_low_ms;        /* what it took that was due before is settled */
-    struct relay_foreign foreign[RELAY_FOREIGN_MAX];
+    struct {
+        struct relay_foreign *waits, *done; /* for postdate.rejected; it is there. relay_foreign.c */
+        atomic_size_t count, bytes;         /* of both lists, and between them */
+    } foreign;
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
 };
 

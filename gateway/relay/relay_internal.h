@@ -32,13 +32,11 @@ struct reader { /* the relay thread's own */
     bool draining;                  /* at the stop: nothing new */
     int64_t full_ms;                /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
-    int64_t cure_said_ms;     /* monotonic */
-    uint64_t session;         /* counts connections */
-    size_t foreign_bytes;     /* in relay->foreign */
-    size_t foreign_count;     /* TAG_FOREIGN of this session */
-    size_t foreign_placeless; /* … that are not in relay->foreign */
-    bool aside;               /* nothing is taken: others are there who have the database */
-    int64_t ping_heard_ms;    /* monotonic: when somebody sent a ping that came; it takes a database */
+    int64_t cure_said_ms;  /* monotonic */
+    uint64_t session;      /* counts connections */
+    size_t foreign_count;  /* TAG_FOREIGN of this session */
+    bool aside;            /* nothing is taken: others are there who have the database */
+    int64_t ping_heard_ms; /* monotonic: when somebody sent a ping that came; it takes a database */
 };
 
 /* relay_reader.c */
@@ -84,7 +82,7 @@ bool relay_take_proof(struct reader *r, const struct broker_event *ev);
 #define RELAY_FOREIGN_REASON                                                                                 \
     "it is no message of the gateway's, and was published to a queue that only gateways use"
 void relay_take_foreign(struct reader *r, const struct broker_event *ev);
-/* Those that are in postdate.rejected are TAG_DONE; some that have no place come again. -1: the connection is
+/* Those that are in postdate.rejected are TAG_DONE; some without a copy come again. -1: the connection is
  * lost. */
 int relay_end_foreign(struct reader *r, struct err *e);
 /* The connection is gone: all come again. */
@@ -92,7 +90,6 @@ void relay_forget_foreign(struct reader *r);
 
 /* The other thread's. */
 struct relay_mover {
-    size_t next; /* place */
     bool failed;
     struct rejected_pace pace;
     struct log_quota quota;
