@@ -28,12 +28,22 @@ void handing_release(struct handing *h)
         free(h);
 }
 
+static void count_in_budget(const struct inflight *h)
+{
+    atomic_fetch_add(&h->budget->count, 1);
+    atomic_fetch_add(&h->budget->bytes, h->size);
+}
+
 struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, struct inflight_budget *budget)
 {
-    size_t size = sizeof(struct inflight) + message_size(&row->message);
-    struct inflight *h = malloc(size);
-    if (!h)
+    size_t size = message_size(&row->message);
+    struct inflight *h = malloc(sizeof *h);
+    uint8_t *at = malloc(size + 1);
+    if (!h || !at) {
+        free(h);
+        free(at);
         return NULL;
+    }
     *h = (struct inflight){.budget = budget,
                            .instance = instance,
                            .attempts = row->attempts,
@@ -41,50 +51,50 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, s
                            .isolate = row->isolate,
                            .at_ms = row->next_at_ms,
                            .message = row->message,
-                           .size = size};
-    uint8_t *at = h->data;
+                           .size = sizeof *h + size,
+                           .data = at};
     struct message *m = &h->message;
     m->exchange = bytes_copy(&at, m->exchange);
     m->routing_key = bytes_copy(&at, m->routing_key);
     m->key = bytes_copy(&at, m->key);
     m->properties = bytes_copy(&at, m->properties);
     m->body = bytes_copy(&at, m->body);
-    atomic_fetch_add(&budget->count, 1);
-    atomic_fetch_add(&budget->bytes, size);
+    count_in_budget(h);
     return h;
 }
 
-struct inflight *inflight_ghost(const struct inflight *h)
+struct inflight *inflight_leave_ghost(struct inflight *h)
 {
-    struct inflight *ghost = calloc(1, sizeof *ghost);
-    if (!ghost)
+    struct inflight *row = malloc(sizeof *row);
+    if (!row)
         return NULL;
-    *ghost = (struct inflight){.budget = h->budget,
-                               .relayed = h->relayed,
-                               .in_doubt = true,
-                               .released = true,
-                               .at_ms = h->at_ms,
-                               .published_ms = h->published_ms,
-                               .destination = h->destination,
-                               .unproven = h->unproven,
-                               .tag = h->tag,
-                               .message = {.id = h->message.id, .due_ms = h->message.due_ms},
-                               .size = sizeof *ghost};
-    atomic_fetch_add(&ghost->budget->count, 1);
-    atomic_fetch_add(&ghost->budget->bytes, ghost->size);
-    return ghost;
+    *row = *h;
+    row->next = row->prev = NULL;
+    *h = (struct inflight){.next = h->next,
+                           .prev = h->prev,
+                           .budget = h->budget,
+                           .relayed = h->relayed,
+                           .in_doubt = true,
+                           .released = true,
+                           .at_ms = h->at_ms,
+                           .published_ms = h->published_ms,
+                           .destination = h->destination,
+                           .unproven = h->unproven,
+                           .tag = h->tag,
+                           .message = {.id = h->message.id, .due_ms = h->message.due_ms},
+                           .size = sizeof *h};
+    count_in_budget(h);
+    return row;
 }
 
-struct inflight *inflight_without_content(struct inflight *h)
+void inflight_drop_content(struct inflight *h)
 {
     struct message *m = &h->message;
     m->exchange = m->routing_key = m->key = m->properties = m->body = bytes_of("", 0);
-    struct inflight *smaller = realloc(h, sizeof *h);
-    if (!smaller)
-        return h;
-    atomic_fetch_sub(&smaller->budget->bytes, smaller->size);
-    smaller->size = 0;
-    return smaller;
+    free(h->data);
+    h->data = NULL;
+    atomic_fetch_sub(&h->budget->bytes, h->size);
+    h->size = 0;
 }
 
 void inflight_free(struct inflight *h)
@@ -96,6 +106,7 @@ void inflight_free(struct inflight *h)
     claim_range_release(h->range);
     handing_release(h->handing);
     free(h->error);
+    free(h->data);
     free(h);
 }
 

@@ -48,9 +48,9 @@ enum inflight_cause {
 };
 
 struct inflight {
-    struct inflight *next;         /* in the result queue, among the confirms, or parked */
-    struct inflight *prev, *chain; /* confirms.c */
-    uint64_t tag;                  /* confirms.c */
+    struct inflight *next; /* in the result queue, among the confirms, or parked */
+    struct inflight *prev; /* confirms.c */
+    uint64_t tag;          /* confirms.c */
     struct inflight_budget *budget;
     int32_t instance;          /* under which it was claimed; settling is guarded by it */
     struct claim_range *range; /* of a plain one; held. NULL: its row is claimed by itself */
@@ -82,18 +82,19 @@ struct inflight {
     int64_t late_us, later_us; /* delivered: so long after its due time; after the time of this attempt */
     char *error;               /* owned; why, for the outcome or from the return */
     enum inflight_cause cause; /* of the error */
-    size_t size;
-    uint8_t data[];
+    size_t size;               /* with its content */
+    uint8_t *data;             /* owned; NULL: it has none any more */
 };
 
 /* Copies the row. NULL: out of memory. */
 struct inflight *inflight_new(const struct claimed_row *row, int32_t instance,
                               struct inflight_budget *budget);
-/* What is left of h when its row is given back: it has no content. NULL: out of memory. */
-struct inflight *inflight_ghost(const struct inflight *h);
-/* The same h, perhaps elsewhere in memory, without names, properties and body. It counts for no bytes any
- * more: what waits for a database that is away is bounded by the prefetch, and must not stop deliveries. */
-struct inflight *inflight_without_content(struct inflight *h);
+/* Its row is to be given back. Returns what is to be settled; h is a ghost from now on, without content,
+ * which tells of its confirm. NULL: out of memory, and h is as it was. */
+struct inflight *inflight_leave_ghost(struct inflight *h);
+/* Frees names, properties and body. h counts for no bytes any more: what waits for a database that is away is
+ * bounded by the prefetch, and must not stop deliveries. */
+void inflight_drop_content(struct inflight *h);
 void inflight_free(struct inflight *h);
 /* An attempt before this one did not succeed, or nobody knows. */
 static inline bool inflight_is_again(const struct inflight *h)

@@ -133,7 +133,7 @@ static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kin
 
 /* The row's next attempt is when it would be rescued. Its content is in the database, and this may wait long
  * for that: else what a target refuses would fill the relay's memory meanwhile, and hold up all others. */
-static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
+static void settle_relayed(struct pipeline *p, struct inflight *h)
 {
     bool to_be_proven = h->outcome == SETTLE_DELIVERED && !h->proof;
     relay_book_settling(&p->book, h->message.id, to_be_proven ? clock_monotonic_ms() : 0);
@@ -141,7 +141,7 @@ static struct inflight *settle_relayed(struct pipeline *p, struct inflight *h)
         h->outcome = SETTLE_WAIT;
         h->next_at_ms = h->at_ms;
     }
-    return inflight_without_content(h);
+    inflight_drop_content(h);
 }
 
 static void note_lateness(struct runtime *rt, struct inflight *h)
@@ -178,7 +178,7 @@ static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind 
     if (result_queue_unsettled(&p->results) == 0)
         atomic_store(&p->settled_ms, clock_monotonic_ms());
     if (h->relayed)
-        h = settle_relayed(p, h);
+        settle_relayed(p, h);
     else if (outcome == SETTLE_DELIVERED && !h->proof)
         delivered_ring_add(&p->delivered, h->message.id, h->range ? 0 : h->instance, clock_monotonic_ms());
     result_queue_put(&p->results, h);

@@ -13,11 +13,6 @@ int confirms_lagging(const struct confirms *c, int64_t now_ms, int64_t overtaken
     return n;
 }
 
-static struct inflight **bucket_of(struct confirms *c, uint64_t tag)
-{
-    return &c->bucket[tag % CONFIRMS_BUCKETS];
-}
-
 void confirms_add(struct confirms *c, uint64_t tag, struct inflight *h)
 {
     h->tag = tag;
@@ -25,8 +20,6 @@ void confirms_add(struct confirms *c, uint64_t tag, struct inflight *h)
     h->prev = c->newest;
     *(c->newest ? &c->newest->next : &c->oldest) = h;
     c->newest = h;
-    h->chain = *bucket_of(c, tag);
-    *bucket_of(c, tag) = h;
     c->next = tag + 1;
     c->count++;
     c->bytes += h->size;
@@ -34,19 +27,17 @@ void confirms_add(struct confirms *c, uint64_t tag, struct inflight *h)
 
 static struct inflight *remove_publish(struct confirms *c, uint64_t tag)
 {
-    struct inflight **at = bucket_of(c, tag);
-    while (*at && (*at)->tag != tag)
-        at = &(*at)->chain;
-    struct inflight *h = *at;
-    if (!h)
+    struct inflight *h = c->oldest;
+    while (h && h->tag < tag)
+        h = h->next;
+    if (!h || h->tag != tag)
         return NULL;
-    *at = h->chain;
     *(h->prev ? &h->prev->next : &c->oldest) = h->next;
     *(h->next ? &h->next->prev : &c->newest) = h->prev;
     c->count--;
     c->ghosts -= h->released;
     c->bytes -= h->size;
-    h->next = h->prev = h->chain = NULL;
+    h->next = h->prev = NULL;
     return h;
 }
 
@@ -72,19 +63,12 @@ struct inflight *confirms_find(struct confirms *c, struct message_id id)
     return NULL;
 }
 
-void confirms_replace(struct confirms *c, struct inflight *h, struct inflight *ghost)
+struct inflight *confirms_leave_ghost(struct confirms *c, struct inflight *h)
 {
-    struct inflight **at = bucket_of(c, h->tag);
-    while (*at != h)
-        at = &(*at)->chain;
-    *at = ghost;
-    ghost->tag = h->tag;
-    ghost->chain = h->chain;
-    ghost->next = h->next;
-    ghost->prev = h->prev;
-    *(h->prev ? &h->prev->next : &c->oldest) = ghost;
-    *(h->next ? &h->next->prev : &c->newest) = ghost;
-    c->bytes = c->bytes - h->size + ghost->size;
+    struct inflight *row = inflight_leave_ghost(h);
+    if (!row)
+        return NULL;
+    c->bytes = c->bytes - row->size + h->size;
     c->ghosts++;
-    h->next = h->prev = h->chain = NULL;
+    return row;
 }

@@ -1,5 +1,6 @@
 /* The unconfirmed publishes of one channel, by confirm tag. Confirms may come for many at once and out of
- * order, and some may never come: what is here takes as much room as there are, however far apart their tags.
+ * order, and some may never come. There are as few as the window and the ghosts allow, and the oldest are
+ * confirmed first as a rule: a list is searched.
  * Owned by one publisher thread. Source: https://www.rabbitmq.com/docs/confirms */
 #ifndef POSTDATE_GATEWAY_PUBLISH_CONFIRMS_H
 #define POSTDATE_GATEWAY_PUBLISH_CONFIRMS_H
@@ -8,14 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CONFIRMS_BUCKETS 2048
-
 struct confirms {
-    struct inflight *bucket[CONFIRMS_BUCKETS]; /* by tag */
-    struct inflight *oldest, *newest;
-    uint64_t next;      /* the next publish's tag */
-    uint64_t confirmed; /* the greatest tag that was confirmed */
-    int count, ghosts;  /* ghosts: those of count whose rows were given back */
+    struct inflight *oldest, *newest; /* in the order of their tags */
+    uint64_t next;                    /* the next publish's tag */
+    uint64_t confirmed;               /* the greatest tag that was confirmed */
+    int count, ghosts;                /* ghosts: those of count whose rows were given back */
     size_t bytes;
 };
 
@@ -29,7 +27,8 @@ struct inflight *confirms_take(struct confirms *c, uint64_t tag, bool multiple);
 /* Takes any, oldest first; NULL when empty. */
 struct inflight *confirms_take_any(struct confirms *c);
 struct inflight *confirms_find(struct confirms *c, struct message_id id);
-/* ghost takes the place of h, which is the caller's then. */
-void confirms_replace(struct confirms *c, struct inflight *h, struct inflight *ghost);
+/* Leaves a ghost of h in its place. Returns what of h is to be settled; NULL: out of memory, nothing has
+ * changed. */
+struct inflight *confirms_leave_ghost(struct confirms *c, struct inflight *h);
 
 #endif

@@ -44,14 +44,13 @@ void publisher_heard(struct publisher *p, const struct broker_event *ev)
  */
 static void release_row(struct publisher *p, struct inflight *h)
 {
-    struct inflight *ghost = inflight_ghost(h);
-    if (!ghost)
+    struct inflight *row = confirms_leave_ghost(&p->confirms, h);
+    if (!row)
         return;
-    confirms_replace(&p->confirms, h, ghost);
-    h->in_doubt = true;
-    inflight_set_error(h, INFLIGHT_UNCONFIRMED, PUBLISHER_UNCONFIRMED);
-    h->next_at_ms = publisher_wait_until_ms(p, h);
-    pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
+    row->in_doubt = true;
+    inflight_set_error(row, INFLIGHT_UNCONFIRMED, PUBLISHER_UNCONFIRMED);
+    row->next_at_ms = publisher_wait_until_ms(p, row);
+    pipeline_settle(p->pipeline, row, SETTLE_IN_DOUBT);
 }
 
 static void forget_ghost(struct publisher *p, struct inflight *ghost)
