@@ -110,6 +110,12 @@ void inflight_free(struct inflight *h)
     free(h);
 }
 
+void inflight_free_list(struct inflight *list)
+{
+    while (list)
+        inflight_free(inflight_pop(&list));
+}
+
 const char *inflight_name(const struct inflight *h, char out[INFLIGHT_NAME_SIZE])
 {
     char id[MESSAGE_ID_TEXT_SIZE], shown[40];

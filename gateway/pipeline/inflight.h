@@ -96,6 +96,17 @@ struct inflight *inflight_leave_ghost(struct inflight *h);
  * bounded by the prefetch, and must not stop deliveries. */
 void inflight_drop_content(struct inflight *h);
 void inflight_free(struct inflight *h);
+void inflight_free_list(struct inflight *list);
+/* The first of a list, which it leaves; NULL: there is none. */
+static inline struct inflight *inflight_pop(struct inflight **list)
+{
+    struct inflight *h = *list;
+    if (h) {
+        *list = h->next;
+        h->next = NULL;
+    }
+    return h;
+}
 /* An attempt before this one did not succeed, or nobody knows. */
 static inline bool inflight_is_again(const struct inflight *h)
 {

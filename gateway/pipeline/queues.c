@@ -97,11 +97,7 @@ void result_queue_open(struct result_queue *q, atomic_int *relayed)
 
 void result_queue_close(struct result_queue *q)
 {
-    for (struct inflight *h = q->first, *next; h; h = next) {
-        next = h->next;
-        inflight_free(h);
-    }
-    q->first = NULL;
+    inflight_free_list(q->first);
 }
 
 bool result_queue_behind(const struct result_queue *q)

@@ -50,10 +50,7 @@ int destination_cache_open(struct destination_cache *cache)
 void destination_cache_close(struct destination_cache *cache)
 {
     if (cache->table)
-        for (struct inflight *h = destination_cache_unpark_all(cache), *next; h; h = next) {
-            next = h->next;
-            inflight_free(h);
-        }
+        inflight_free_list(destination_cache_unpark_all(cache));
     free(cache->table);
     refusals_close(&cache->refusals);
     pthread_mutex_destroy(&cache->lock);
@@ -306,12 +303,9 @@ void destination_cache_left(struct destination_cache *cache, struct inflight *h,
 
 static void note_name(struct destination_cache *cache, const struct inflight *h, int64_t now_ms)
 {
-    char exchange[90], key[90], id[INFLIGHT_NAME_SIZE];
     cache->said = false;
     cache->stalled_since_ms = now_ms;
-    snprintf(cache->name, sizeof cache->name, "exchange '%s', routing key '%s' (the first: %s)",
-             bytes_printable(h->message.exchange, exchange, sizeof exchange),
-             bytes_printable(h->message.routing_key, key, sizeof key), inflight_name(h, id));
+    refusals_print_name(h, REFUSAL_OF_KEY, cache->name);
 }
 
 static void mark_stalled(struct destination_cache *cache, struct destination *d, const struct inflight *h,

@@ -74,8 +74,8 @@ static int take_apart(struct publisher *p, struct inflight **h)
 
 static void put_apart_back(struct publisher *p)
 {
-    if (p->apart && due_queue_push(p->queue, p->apart) != 0)
-        pipeline_settle(p->pipeline, p->apart, SETTLE_RELEASE);
+    if (p->apart)
+        publisher_send_to(p, p->apart, p->queue);
     p->apart = NULL;
 }
 

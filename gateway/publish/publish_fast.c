@@ -58,10 +58,9 @@ static int take_parked(struct publisher *p, struct inflight **h)
 
 static void release_parked(struct publisher *p)
 {
-    for (struct inflight *h = destination_cache_unpark_all(p->destinations), *next; h; h = next) {
-        next = h->next;
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
-    }
+    struct inflight *all = destination_cache_unpark_all(p->destinations);
+    while (all)
+        pipeline_settle(p->pipeline, inflight_pop(&all), SETTLE_RELEASE);
 }
 
 static void check_destination(struct publisher *p, const struct inflight *h, int64_t now_ms)
@@ -69,10 +68,8 @@ static void check_destination(struct publisher *p, const struct inflight *h, int
     struct inflight *parked = NULL;
     if (!destination_cache_check(p->destinations, h, now_ms, &parked))
         return;
-    for (struct inflight *next; parked; parked = next) {
-        next = parked->next;
-        publisher_wait(p, parked);
-    }
+    while (parked)
+        publisher_wait(p, inflight_pop(&parked));
 }
 
 static void tell_news(struct publisher *p, int64_t now_ms)
@@ -115,11 +112,9 @@ static void blame_first(struct publisher *p, int64_t now_ms)
 {
     isolate_first(p);
     destination_cache_wary(p->destinations, true, now_ms);
-    for (struct inflight *h = destination_cache_unpark_all(p->destinations), *next; h; h = next) {
-        next = h->next;
-        if (due_queue_push(p->queue, h) != 0)
-            pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
-    }
+    struct inflight *all = destination_cache_unpark_all(p->destinations);
+    while (all)
+        publisher_send_to(p, inflight_pop(&all), p->queue);
     destination_cache_landed(p->destinations);
 }
 

@@ -92,6 +92,8 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
 /* False: h was not ours any more, and has been dealt with; or it was claimed, and too much is not settled: it
  * goes back to its queue. What was relayed does not, for it has proofs. */
 bool publisher_keep_ours(struct publisher *p, struct inflight *h);
+/* To a due queue; without memory for that it is released. */
+void publisher_send_to(struct publisher *p, struct inflight *h, struct due_queue *to);
 /* A role's route, for a delivery. */
 bool publisher_route(struct publisher *p, struct inflight *h);
 /* The publisher is to deal with h as v says. True: it publishes it itself. */

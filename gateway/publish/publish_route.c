@@ -5,6 +5,12 @@
 #define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
 #define SLOT_MS 250      /* so late a slot of a rate may be used */
 
+void publisher_send_to(struct publisher *p, struct inflight *h, struct due_queue *to)
+{
+    if (due_queue_push(to, h) != 0)
+        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+}
+
 bool publisher_keep_ours(struct publisher *p, struct inflight *h)
 {
     if (h->relayed)
@@ -20,16 +26,15 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
     }
     if (p->role->alone || !result_queue_full(&p->pipeline->results))
         return true;
-    if (due_queue_push(p->queue, h) != 0)
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+    publisher_send_to(p, h, p->queue);
     return false;
 }
 
 /* True: publish it here. */
 static bool send_to_queue(struct publisher *p, struct inflight *h, struct due_queue *to)
 {
-    if (to != p->queue && due_queue_push(to, h) != 0)
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+    if (to != p->queue)
+        publisher_send_to(p, h, to);
     return to == p->queue;
 }
 

@@ -35,18 +35,19 @@ static struct refusal *find_refusal(struct refusals *r, uint64_t address)
     return NULL;
 }
 
-static void print_name(const struct inflight *h, enum refusal_of of, char *out, size_t size)
+void refusals_print_name(const struct inflight *h, enum refusal_of of, char out[DESTINATION_NAME_SIZE])
 {
     char exchange[90], key[90], id[INFLIGHT_NAME_SIZE];
     struct bytes queue = dead_letter_return_queue(&h->message);
     inflight_name(h, id);
     bytes_printable(h->message.exchange, exchange, sizeof exchange);
     if (queue.len > 0)
-        snprintf(out, size, "queue '%s' (the first: %s)", bytes_printable(queue, key, sizeof key), id);
+        snprintf(out, DESTINATION_NAME_SIZE, "queue '%s' (the first: %s)",
+                 bytes_printable(queue, key, sizeof key), id);
     else if (of == REFUSAL_OF_EXCHANGE)
-        snprintf(out, size, "exchange '%s' (the first: %s)", exchange, id);
+        snprintf(out, DESTINATION_NAME_SIZE, "exchange '%s' (the first: %s)", exchange, id);
     else
-        snprintf(out, size, "exchange '%s', routing key '%s' (the first: %s)", exchange,
+        snprintf(out, DESTINATION_NAME_SIZE, "exchange '%s', routing key '%s' (the first: %s)", exchange,
                  bytes_printable(h->message.routing_key, key, sizeof key), id);
 }
 
@@ -60,7 +61,7 @@ void refusals_add(struct refusals *r, const struct inflight *h, enum refusal_of 
     if (!one && count < REFUSALS_MAX) {
         one = &r->list[count];
         *one = (struct refusal){.address = address};
-        print_name(h, of, one->name, sizeof one->name);
+        refusals_print_name(h, of, one->name);
         snprintf(one->reason, sizeof one->reason, "%s", reason);
         atomic_store(&r->count, count + 1);
     }

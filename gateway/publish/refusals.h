@@ -62,6 +62,8 @@ void refusals_add(struct refusals *r, const struct inflight *h, enum refusal_of 
 void refusals_expect(struct refusals *r, const struct inflight *h, int64_t now_ms, int64_t wait_ms);
 /* RabbitMQ took h. Cheap where nothing is refused. */
 void refusals_note_taken(struct refusals *r, const struct inflight *h);
+/* What a line says of where h goes. */
+void refusals_print_name(const struct inflight *h, enum refusal_of of, char out[DESTINATION_NAME_SIZE]);
 /* How many addresses refuse. */
 int refusals_count(struct refusals *r, int64_t now_ms);
 /* The next line for the log; false: there is none. */

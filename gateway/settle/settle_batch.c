@@ -16,9 +16,7 @@ bool settle_backlog_is_empty(const struct settle_backlog *backlog)
 
 void settle_backlog_add(struct settle_backlog *backlog, struct inflight *list)
 {
-    for (struct inflight *h = list, *next; h; h = next) {
-        next = h->next;
-        h->next = NULL;
+    for (struct inflight *h; (h = inflight_pop(&list)) != NULL;) {
         *backlog->last[h->relayed] = h;
         backlog->last[h->relayed] = &h->next;
     }

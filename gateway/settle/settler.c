@@ -236,14 +236,6 @@ static void gather_results(struct settler *s)
     settle_backlog_add(&s->backlog, result_queue_take_all(&s->pipeline->results, wait_ms));
 }
 
-static void free_list(struct inflight *h)
-{
-    for (struct inflight *next; h; h = next) {
-        next = h->next;
-        inflight_free(h);
-    }
-}
-
 /* The database may have forgotten what it was told last. Rows that somebody has locked are left out: it is as
  * if they had been forgotten, then. -1: the connection is gone. */
 static int repeat_outcomes(struct settler *s, struct err *e)
@@ -337,9 +329,9 @@ void *settler_thread(void *arg)
         pg_close(s->pg);
         s->pg = NULL;
     }
-    free_list(s->backlog.first[0]);
-    free_list(s->backlog.first[1]);
-    free_list(s->later);
+    inflight_free_list(s->backlog.first[0]);
+    inflight_free_list(s->backlog.first[1]);
+    inflight_free_list(s->later);
     settle_ranges_close(&s->ranges);
     settle_handings_close(&s->handings);
     pg_close(s->pg);
