@@ -4,6 +4,7 @@
 #include "core/base/random.h"
 #include "core/message/dead_letter.h"
 #include "gateway/pipeline/inflight.h"
+#include "gateway/runtime/guard.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,23 +117,17 @@ static enum destination_verdict judge_destination(struct destination_cache *cach
 enum destination_verdict destination_cache_ask(struct destination_cache *cache, struct inflight *h,
                                                int64_t now_ms)
 {
-    enum destination_verdict v = DESTINATION_GOOD;
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
     h->destination = d ? d->hash : 0;
-    if (d)
-        v = judge_destination(cache, d, now_ms);
-    pthread_mutex_unlock(&cache->lock);
-    return v;
+    return d ? judge_destination(cache, d, now_ms) : DESTINATION_GOOD;
 }
 
 bool destination_cache_stands_still(struct destination_cache *cache, uint64_t destination)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     const struct destination *d = find_destination(cache, destination);
-    bool stalled = d && d->stalled_ms;
-    pthread_mutex_unlock(&cache->lock);
-    return stalled;
+    return d && d->stalled_ms;
 }
 
 static bool is_proven(const struct destination *d, int64_t now_ms)
@@ -187,15 +182,14 @@ static enum destination_verdict admit_message(struct destination_cache *cache, s
 enum destination_verdict destination_cache_admit(struct destination_cache *cache, struct inflight *h,
                                                  bool lags, int64_t now_ms)
 {
-    enum destination_verdict v = DESTINATION_GOOD;
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
     h->destination = d ? d->hash : 0;
-    if (d)
-        v = d->parked ? DESTINATION_PARKED : admit_message(cache, d, h, lags, now_ms);
+    if (!d)
+        return DESTINATION_GOOD;
+    enum destination_verdict v = d->parked ? DESTINATION_PARKED : admit_message(cache, d, h, lags, now_ms);
     if (v == DESTINATION_PARKED)
         park_message(cache, d, h);
-    pthread_mutex_unlock(&cache->lock);
     return v;
 }
 
@@ -213,40 +207,32 @@ static void set_ready(struct destination_cache *cache, struct destination *d)
 struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
                                           enum destination_verdict *v)
 {
-    struct inflight *h = NULL;
-    pthread_mutex_lock(&cache->lock);
-    while (cache->ready && !h) {
+    GUARD(&cache->lock);
+    while (cache->ready) {
         struct destination *d = cache->ready;
         if (d->parked && (*v = admit_message(cache, d, d->parked, lags, now_ms)) != DESTINATION_PARKED) {
-            h = d->parked;
-            d->parked = h->next;
-            h->next = NULL;
             cache->parked--;
-            break;
+            return inflight_pop(&d->parked);
         }
         cache->ready = d->ready;
         if (!cache->ready)
             cache->ready_end = &cache->ready;
         d->is_ready = false;
     }
-    pthread_mutex_unlock(&cache->lock);
-    return h;
+    return NULL;
 }
 
 bool destination_cache_is_ready(struct destination_cache *cache)
 {
-    pthread_mutex_lock(&cache->lock);
-    bool is_ready = cache->ready != NULL;
-    pthread_mutex_unlock(&cache->lock);
-    return is_ready;
+    GUARD(&cache->lock);
+    return cache->ready != NULL;
 }
 
 void destination_cache_look_again(struct destination_cache *cache)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     for (struct destination *d = cache->table; cache->parked && d < cache->table + SETS * WAYS; d++)
         set_ready(cache, d);
-    pthread_mutex_unlock(&cache->lock);
 }
 
 static void note_confirm(struct destination_cache *cache, struct destination *d, int64_t now_ms)
@@ -262,17 +248,16 @@ static void note_confirm(struct destination_cache *cache, struct destination *d,
 
 void destination_cache_tried(struct destination_cache *cache, uint64_t destination)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct destination *d = find_destination(cache, destination);
     if (d)
         d->tries++;
-    pthread_mutex_unlock(&cache->lock);
 }
 
 void destination_cache_try_ended(struct destination_cache *cache, uint64_t destination, bool confirmed,
                                  int64_t now_ms)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct destination *d = find_destination(cache, destination);
     if (d && d->tries > 0)
         d->tries--;
@@ -282,13 +267,12 @@ void destination_cache_try_ended(struct destination_cache *cache, uint64_t desti
         d->proving_until_ms = 0;
         set_ready(cache, d);
     }
-    pthread_mutex_unlock(&cache->lock);
 }
 
 void destination_cache_left(struct destination_cache *cache, struct inflight *h, bool confirmed,
                             int64_t now_ms)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct destination *d = find_destination(cache, h->destination);
     cache->unproven -= h->unproven;
     h->unproven = false;
@@ -298,7 +282,6 @@ void destination_cache_left(struct destination_cache *cache, struct inflight *h,
         note_confirm(cache, d, now_ms);
     else if (d)
         set_ready(cache, d);
-    pthread_mutex_unlock(&cache->lock);
 }
 
 static void note_name(struct destination_cache *cache, const struct inflight *h, int64_t now_ms)
@@ -322,7 +305,7 @@ static void mark_stalled(struct destination_cache *cache, struct destination *d,
 void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                                int64_t again_ms)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct destination *d = find_destination(cache, h->destination);
     if (d) {
         mark_stalled(cache, d, h, now_ms);
@@ -330,67 +313,60 @@ void destination_cache_stalled(struct destination_cache *cache, const struct inf
         d->proving_until_ms = 0;
         set_ready(cache, d);
     }
-    pthread_mutex_unlock(&cache->lock);
 }
 
 bool destination_cache_check(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                              struct inflight **parked)
 {
-    bool is_new = false;
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct destination *d = find_destination(cache, h->destination);
-    if (d && !d->stalled_ms && d->in_flight && now_ms - d->since_ms > DESTINATION_STALLED_MS) {
-        is_new = true;
-        mark_stalled(cache, d, h, now_ms);
-        d->try_ms = now_ms;
-        *parked = d->parked;
-        for (const struct inflight *i = d->parked; i; i = i->next)
-            cache->parked--;
-        d->parked = NULL;
-    }
-    pthread_mutex_unlock(&cache->lock);
-    return is_new;
+    if (!d || d->stalled_ms || !d->in_flight || now_ms - d->since_ms <= DESTINATION_STALLED_MS)
+        return false;
+    mark_stalled(cache, d, h, now_ms);
+    d->try_ms = now_ms;
+    *parked = d->parked;
+    for (const struct inflight *i = d->parked; i; i = i->next)
+        cache->parked--;
+    d->parked = NULL;
+    return true;
 }
 
 bool destination_cache_isolate(struct destination_cache *cache, uint64_t destination)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct destination *d = find_destination(cache, destination);
     bool is_new = d && !d->stalled_ms && !d->isolate;
     if (is_new)
         d->isolate = true;
-    pthread_mutex_unlock(&cache->lock);
     return is_new;
 }
 
 void destination_cache_wary(struct destination_cache *cache, bool begins, int64_t now_ms)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     bool is_wary = now_ms < cache->wary_until_ms;
     if (begins && !is_wary)
         cache->wary_since_ms = now_ms;
     if (begins || is_wary)
         cache->wary_until_ms = now_ms + WARY_MS;
-    pthread_mutex_unlock(&cache->lock);
 }
 
 int64_t destination_cache_wait_ms(struct destination_cache *cache, int64_t now_ms)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     int64_t at = cache->slot_ms + SPREAD_MS;
     if (at < now_ms + WAIT_MS)
         at = now_ms + WAIT_MS;
     if (at > now_ms + WAIT_MOST_MS)
         at = now_ms + WAIT_MOST_MS;
     cache->slot_ms = at;
-    pthread_mutex_unlock(&cache->lock);
     return at - now_ms;
 }
 
 struct inflight *destination_cache_unpark_all(struct destination_cache *cache)
 {
     struct inflight *all = NULL, **end = &all;
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     for (struct destination *d = cache->table; cache->parked && d < cache->table + SETS * WAYS; d++) {
         if (!d->parked)
             continue;
@@ -399,33 +375,29 @@ struct inflight *destination_cache_unpark_all(struct destination_cache *cache)
         d->parked = NULL;
     }
     cache->parked = 0;
-    pthread_mutex_unlock(&cache->lock);
     return all;
 }
 
 void destination_cache_landed(struct destination_cache *cache)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     for (struct destination *d = cache->table; d < cache->table + SETS * WAYS; d++) {
         d->in_flight = 0;
         set_ready(cache, d);
     }
     cache->unproven = 0;
-    pthread_mutex_unlock(&cache->lock);
 }
 
 int destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name, size_t name_size)
 {
-    int news = 0;
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     if (cache->stalled && !cache->said && now_ms - cache->stalled_since_ms > SAY_MS) {
         snprintf(name, name_size, "%s", cache->name);
         cache->said = true;
-        news = 1;
-    } else if (!cache->stalled && cache->said) {
-        cache->said = false;
-        news = -1;
+        return 1;
     }
-    pthread_mutex_unlock(&cache->lock);
-    return news;
+    if (cache->stalled || !cache->said)
+        return 0;
+    cache->said = false;
+    return -1;
 }

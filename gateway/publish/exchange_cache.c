@@ -2,6 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/message/dead_letter.h"
+#include "gateway/runtime/guard.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,36 +66,30 @@ struct bytes exchange_cache_name(const struct message *m, uint8_t out[256])
 enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct bytes exchange, char *reason,
                                          size_t reason_size)
 {
-    enum exchange_verdict v = EXCHANGE_UNKNOWN;
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     const struct exchange_entry *entry = find_entry(cache, exchange);
-    if (entry)
-        v = entry->verdict;
-    bool refused = v == EXCHANGE_REFUSED || v == EXCHANGE_MISSING;
-    if (refused && entry->refused_until_ms <= clock_monotonic_ms())
-        v = EXCHANGE_UNKNOWN;
-    else if (refused)
-        snprintf(reason, reason_size, "%s", entry->reason);
-    pthread_mutex_unlock(&cache->lock);
-    return v;
+    if (!entry || entry->verdict == EXCHANGE_GOOD)
+        return entry ? EXCHANGE_GOOD : EXCHANGE_UNKNOWN;
+    if (entry->refused_until_ms <= clock_monotonic_ms())
+        return EXCHANGE_UNKNOWN;
+    snprintf(reason, reason_size, "%s", entry->reason);
+    return entry->verdict;
 }
 
 void exchange_cache_learn(struct exchange_cache *cache, struct bytes exchange, enum exchange_verdict v,
                           const char *reason)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     struct exchange_entry *entry = find_or_add_entry(cache, exchange);
-    if (entry) {
-        entry->verdict = v;
-        entry->refused_until_ms = clock_monotonic_ms() + EXCHANGE_REFUSED_MS;
-        snprintf(entry->reason, sizeof entry->reason, "%s", reason ? reason : "");
-    }
-    pthread_mutex_unlock(&cache->lock);
+    if (!entry)
+        return;
+    entry->verdict = v;
+    entry->refused_until_ms = clock_monotonic_ms() + EXCHANGE_REFUSED_MS;
+    snprintf(entry->reason, sizeof entry->reason, "%s", reason ? reason : "");
 }
 
 void exchange_cache_forget(struct exchange_cache *cache)
 {
-    pthread_mutex_lock(&cache->lock);
+    GUARD(&cache->lock);
     cache->count = cache->next_victim = 0;
-    pthread_mutex_unlock(&cache->lock);
 }

@@ -3,6 +3,7 @@
 #include "core/base/hash.h"
 #include "core/message/dead_letter.h"
 #include "gateway/pipeline/inflight.h"
+#include "gateway/runtime/guard.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +55,7 @@ void refusals_print_name(const struct inflight *h, enum refusal_of of, char out[
 void refusals_add(struct refusals *r, const struct inflight *h, enum refusal_of of, const char *reason,
                   int64_t now_ms)
 {
-    pthread_mutex_lock(&r->lock);
+    GUARD(&r->lock);
     int count = atomic_load(&r->count);
     uint64_t address = hash_address(h, of);
     struct refusal *one = find_refusal(r, address);
@@ -70,33 +71,30 @@ void refusals_add(struct refusals *r, const struct inflight *h, enum refusal_of 
         one->again_ms = one->again_ms > now_ms ? one->again_ms : now_ms;
         one->taken = false;
     }
-    pthread_mutex_unlock(&r->lock);
 }
 
 void refusals_expect(struct refusals *r, const struct inflight *h, int64_t now_ms, int64_t wait_ms)
 {
     if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
         return;
-    pthread_mutex_lock(&r->lock);
+    GUARD(&r->lock);
     for (int of = REFUSAL_OF_KEY; of <= REFUSAL_OF_EXCHANGE; of++) {
         struct refusal *one = find_refusal(r, hash_address(h, (enum refusal_of)of));
         if (one && one->again_ms < now_ms + wait_ms)
             one->again_ms = now_ms + wait_ms;
     }
-    pthread_mutex_unlock(&r->lock);
 }
 
 void refusals_note_taken(struct refusals *r, const struct inflight *h)
 {
     if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
         return;
-    pthread_mutex_lock(&r->lock);
+    GUARD(&r->lock);
     for (int of = REFUSAL_OF_KEY; of <= REFUSAL_OF_EXCHANGE; of++) {
         struct refusal *one = find_refusal(r, hash_address(h, (enum refusal_of)of));
         if (one)
             one->taken = true;
     }
-    pthread_mutex_unlock(&r->lock);
 }
 
 static bool is_over(const struct refusal *one, int64_t now_ms)
@@ -108,11 +106,10 @@ int refusals_count(struct refusals *r, int64_t now_ms)
 {
     if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
         return 0;
-    pthread_mutex_lock(&r->lock);
+    GUARD(&r->lock);
     int count = 0;
     for (int i = atomic_load(&r->count) - 1; i >= 0; i--)
         count += !is_over(&r->list[i], now_ms);
-    pthread_mutex_unlock(&r->lock);
     return count;
 }
 
@@ -130,7 +127,7 @@ bool refusals_news(struct refusals *r, int64_t now_ms, struct refusal_news *out)
     bool found = false;
     if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
         return false;
-    pthread_mutex_lock(&r->lock);
+    GUARD(&r->lock);
     int count = atomic_load(&r->count);
     bool may = may_say(r, now_ms);
     for (int i = 0; i < count && !found; i++) {
@@ -148,6 +145,5 @@ bool refusals_news(struct refusals *r, int64_t now_ms, struct refusal_news *out)
             r->list[i--] = r->list[--count];
     }
     atomic_store(&r->count, count);
-    pthread_mutex_unlock(&r->lock);
     return found;
 }

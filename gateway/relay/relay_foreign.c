@@ -7,6 +7,7 @@
  * again. */
 #include "core/base/names.h"
 #include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/guard.h"
 #include "gateway/runtime/log.h"
 
 #include <pthread.h>
@@ -20,19 +21,17 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists, ne
 /* Puts them at the end. */
 static void add_list(struct relay_foreign **list, struct relay_foreign *added)
 {
-    pthread_mutex_lock(&lock);
+    GUARD(&lock);
     while (*list)
         list = &(*list)->next;
     *list = added;
-    pthread_mutex_unlock(&lock);
 }
 
 static struct relay_foreign *take_list(struct relay_foreign **list)
 {
-    pthread_mutex_lock(&lock);
+    GUARD(&lock);
     struct relay_foreign *taken = *list;
     *list = NULL;
-    pthread_mutex_unlock(&lock);
     return taken;
 }
 
