@@ -97,18 +97,11 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
     return looked == LOOKED_ERROR ? -1 : looked == LOOKED_MORE ? 0 : NAP_MS;
 }
 
-static void begin_connection(struct claim_loop *l)
-{
-    struct handover_feeder *feeder = l->own;
-    feeder->counted_ms = 0;
-}
-
 void *handover_feeder_thread(void *arg)
 {
     static const struct claim_horizon window = {
         .name = "postdate handover feeder",
         .one_piece = true,
-        .begin = begin_connection,
         .look = feeder_look,
         .claim = claim_handover,
         .take = push_handover,

@@ -73,28 +73,29 @@ void refusals_add(struct refusals *r, const struct inflight *h, enum refusal_of 
     }
 }
 
-void refusals_expect(struct refusals *r, const struct inflight *h, int64_t now_ms, int64_t wait_ms)
+/* Those of h: of its key, and of its exchange. until_ms: the next try; 0: it was taken. */
+static void note(struct refusals *r, const struct inflight *h, int64_t until_ms)
 {
     if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
         return;
     GUARD(&r->lock);
     for (int of = REFUSAL_OF_KEY; of <= REFUSAL_OF_EXCHANGE; of++) {
         struct refusal *one = find_refusal(r, hash_address(h, (enum refusal_of)of));
-        if (one && one->again_ms < now_ms + wait_ms)
-            one->again_ms = now_ms + wait_ms;
+        if (one && one->again_ms < until_ms)
+            one->again_ms = until_ms;
+        if (one && until_ms == 0)
+            one->taken = true;
     }
+}
+
+void refusals_expect(struct refusals *r, const struct inflight *h, int64_t now_ms, int64_t wait_ms)
+{
+    note(r, h, now_ms + wait_ms);
 }
 
 void refusals_note_taken(struct refusals *r, const struct inflight *h)
 {
-    if (atomic_load_explicit(&r->count, memory_order_relaxed) == 0)
-        return;
-    GUARD(&r->lock);
-    for (int of = REFUSAL_OF_KEY; of <= REFUSAL_OF_EXCHANGE; of++) {
-        struct refusal *one = find_refusal(r, hash_address(h, (enum refusal_of)of));
-        if (one)
-            one->taken = true;
-    }
+    note(r, h, 0);
 }
 
 static bool is_over(const struct refusal *one, int64_t now_ms)
