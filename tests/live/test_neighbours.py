@@ -87,6 +87,27 @@ class SilentToNew(LiveTest):
         self.assertEqual(len(inbox.all()), 60)
 
 
+class ReadsNothing(LiveTest):
+    who_waits = 'timer'
+
+    def test_a_connection_that_is_not_read_is_given_up_in_the_middle_of_a_message(self):
+        """What does not fit into the sockets' buffers waits in a send, for 20 s. New connections are read."""
+        p = self.place()
+        door = Door(free_ports(1)[0], port_of(p.amqp)).open(buffered=65536)
+        self.addCleanup(door.close)
+        gw = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), POSTDATE_AMQP_HEARTBEAT='60s')
+        c, count = p.client(), 3
+        c.queue('q', 'k')
+        for i in range(count):
+            c.publish('k', b'%d' % i * 12_000_000, {'x-delay': 8000})
+        wait_until(lambda: p.counts().get('scheduled') == count, 7, 'all to be stored')
+        door.stand_still()
+        gw.wait_log('cannot send: RabbitMQ at .* accepts nothing', 40)
+        wait_until(lambda: c.depth('q') == count, 30, 'all to be delivered')
+        door.go_on()
+        wait_until(lambda: p.counts() == {'delivered': count}, 30, 'all to be settled')
+
+
 class TooLargeToWait(LiveTest):
     def test_what_rabbitmq_does_not_take_doubles_no_other(self):
         """By SQL a message may be larger than max_message_size: RabbitMQ closes the channel that hands it over, and has those before it."""
