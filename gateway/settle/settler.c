@@ -1,8 +1,9 @@
 /* Writes outcomes into the database, a batch at a time.
  *
  * Commits of what was claimed by row and delivered are asynchronous: what a crash of the database swallows is
- * said again (struct delivered_ring), or else published again, never lost. All others are synchronous. A row that
- * somebody's open transaction has locked does not hold up the others: it is left out and tried again later.
+ * said again (struct delivered_ring), or else published again, never lost. All others are synchronous. A row
+ * that somebody's open transaction has locked does not hold up the others: it is left out and tried again
+ * later.
  */
 #include "gateway/settle/settler.h"
 #include "core/base/clock.h"

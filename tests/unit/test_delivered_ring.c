@@ -122,8 +122,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_each_is_taken_once_and_in_order, setup, NULL),
         cmocka_unit_test_setup_teardown(test_what_was_settled_long_ago_is_passed_over, setup, NULL),
         cmocka_unit_test_setup_teardown(test_it_has_the_last_ones, setup, NULL),
-        cmocka_unit_test_setup_teardown(test_the_newest_are_repeated_first_one_instance_at_a_time, setup, NULL),
-        cmocka_unit_test_setup_teardown(test_only_the_last_seconds_are_repeated_and_some_at_least, setup, NULL),
+        cmocka_unit_test_setup_teardown(test_the_newest_are_repeated_first_one_instance_at_a_time, setup,
+                                        NULL),
+        cmocka_unit_test_setup_teardown(test_only_the_last_seconds_are_repeated_and_some_at_least, setup,
+                                        NULL),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
