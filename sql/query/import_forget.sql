@@ -1,4 +1,3 @@
--- $1 node, $2 run: of the one that is the current one, for what a later one stores is not seen by whoever sees that it is. $3: those that are awake,
--- or asleep; $4 ids; null: all.
+-- Those that are awake; parameters as import_drop.
 delete from postdate.import i using postdate.import_run r
- where ($4::uuid[] is null or i.id = any ($4::uuid[])) and (i.message is not null) = $3::bool and i.node = r.node and r.node = $1::text and r.run = $2::text
+ where ($3::uuid[] is null or i.id = any ($3::uuid[])) and i.message is not null and i.node = r.node and r.node = $1::text and r.run = $2::text
