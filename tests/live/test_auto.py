@@ -62,7 +62,7 @@ class Refused(LiveTest):
 
     def test_a_transport_that_is_named_is_taken_or_the_gateway_says_why_not(self):
         p = self.place()
-        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit|delayed|probe))?$')
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit|delayed|probe.*))?$')
         g = p.gateway(wait=False, POSTDATE_AMQP_URL=url, **handover('ttl'))
         self.assertEqual(g.wait(), 77, g.log())
         self.assertEqual(len(g.lines_with('error .*handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())
@@ -249,6 +249,7 @@ class StampingBroker(LiveTest):
             for i in range(5):
                 published[f'{ahead_ms} {i}'.encode()] = now_ms()
                 c.publish('k', f'{ahead_ms} {i}'.encode(), {'x-delay': 1000})
+            wait_until(lambda: p.value('select count(*) from postdate.message') == str(len(published)), 10, 'them to be stored')
         early = {m.body: m.at_ms - published[m.body] - 1000 for m in inbox.wait(len(published))}
         self.assertEqual({k: v for k, v in early.items() if v < 0}, {})
 
