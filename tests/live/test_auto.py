@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 
 import harness
 from broker_users import add_user, delete_user
@@ -245,6 +246,7 @@ class StampingBroker(LiveTest):
         self.assertEqual(len(g.lines_with('RabbitMQ stamps messages.*from their arrival')), 1, g.log())
         inbox, c, published = p.consumer('q', bind='k'), p.client(), {}
         for ahead_ms in (-800, -5_000, 0):
+            time.sleep(0.2)  # for a tenth of a second the gateway believes what it was told last
             p.stack.rabbitmqctl('eval', self.setting(p, 'true', ahead_ms))
             for i in range(5):
                 published[f'{ahead_ms} {i}'.encode()] = now_ms()
