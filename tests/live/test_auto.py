@@ -251,7 +251,6 @@ class StampingBroker(LiveTest):
             for i in range(5):
                 published[f'{ahead_ms} {i}'.encode()] = now_ms()
                 c.publish('k', f'{ahead_ms} {i}'.encode(), {'x-delay': 1000})
-            wait_until(lambda: p.value('select count(*) from postdate.message') == str(len(published)), 10, 'them to be stored')
         early = {m.body: m.at_ms - published[m.body] - 1000 for m in inbox.wait(len(published))}
         self.assertEqual({k: v for k, v in early.items() if v < 0}, {})
 
