@@ -99,7 +99,7 @@ class ReadsNothing(LiveTest):
         c, count = p.client(), 3
         c.queue('q', 'k')
         for i in range(count):
-            c.publish('k', b'%d' % i * 12_000_000, {'x-delay': 8000})
+            c.publish('k', b'%d' % i * 8_000_000, {'x-delay': 8000})
         wait_until(lambda: p.counts().get('scheduled') == count, 7, 'all to be stored')
         door.stand_still()
         gw.wait_log('cannot send: RabbitMQ at .* accepts nothing', 40)
