@@ -204,7 +204,10 @@ int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, s
 int64_t import_forget(struct pg *c, const struct import_place *place, bool awake,
                       const struct message_id *ids, size_t count, struct err *e)
 {
-    return pg_run(c, awake ? sql_query_import_forget : sql_query_import_drop,
+    return pg_run(c,
+                  !awake ? sql_query_import_drop
+                  : ids  ? sql_query_import_forget_some
+                         : sql_query_import_forget,
                   PG_WITH(as_bytes(place->node), as_bytes(place->run), ids ? as_ids(ids, count) : as_null()),
                   e);
 }
