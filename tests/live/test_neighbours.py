@@ -95,11 +95,11 @@ class ReadsNothing(LiveTest):
         p = self.place()
         door = Door(free_ports(1)[0], port_of(p.amqp)).open(buffered=65536)
         self.addCleanup(door.close)
-        gw = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), POSTDATE_AMQP_HEARTBEAT='60s')
+        gw = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), POSTDATE_AMQP_HEARTBEAT='60s', POSTDATE_INTAKE_MAX_BODY='16MiB')
         c, count = p.client(), 3
         c.queue('q', 'k')
         for i in range(count):
-            c.publish('k', b'%d' % i * 8_000_000, {'x-delay': 8000})
+            c.publish('k', b'%d' % i * 16_000_000, {'x-delay': 8000})
         wait_until(lambda: p.counts().get('scheduled') == count, 7, 'all to be stored')
         door.stand_still()
         gw.wait_log('cannot send: RabbitMQ at .* accepts nothing', 40)
