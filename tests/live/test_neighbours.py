@@ -91,18 +91,20 @@ class ReadsNothing(LiveTest):
     who_waits = 'timer'
 
     def test_a_connection_that_is_not_read_is_given_up_in_the_middle_of_a_message(self):
-        """What does not fit into the sockets' buffers waits in a send, for 20 s. New connections are read."""
+        """What does not fit into the sockets' buffers waits in a send, for 20 s, by our deadline or the kernel's
+        (TCP_USER_TIMEOUT). New connections are read."""
         p = self.place()
         door = Door(free_ports(1)[0], port_of(p.amqp)).open(buffered=65536)
         self.addCleanup(door.close)
-        gw = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), POSTDATE_AMQP_HEARTBEAT='60s', POSTDATE_INTAKE_MAX_BODY='16MiB')
+        gw = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), POSTDATE_AMQP_HEARTBEAT='60s', POSTDATE_INTAKE_MAX_BODY='16MiB',
+                       POSTDATE_LOG_LEVEL='debug')
         c, count = p.client(), 3
         c.queue('q', 'k')
         for i in range(count):
             c.publish('k', b'%d' % i * 16_000_000, {'x-delay': 8000})
         wait_until(lambda: p.counts().get('scheduled') == count, 7, 'all to be stored')
         door.stand_still()
-        gw.wait_log('cannot send: RabbitMQ at .* accepts nothing', 40)
+        gw.wait_log('publisher: cannot send: RabbitMQ at', 40)
         wait_until(lambda: c.depth('q') == count, 30, 'all to be delivered')
         door.go_on()
         wait_until(lambda: p.counts() == {'delivered': count}, 30, 'all to be settled')
