@@ -362,7 +362,7 @@ static int watch_status(struct cli *cli, bool json)
     int code = 0;
     catch_signals();
     while (!stopped && code == 0 && cli_output_error() == 0) {
-        struct status s;
+        struct status s = {0};
         struct err e = {0};
         int64_t began_ns = clock_monotonic_ns(), took_ns;
         int rc = cli->pg != NULL ? read_status(cli, &s, &e)
@@ -410,7 +410,7 @@ static int check(struct cli *cli, void *order)
 static int run_status(struct cli *cli, void *order)
 {
     const struct order *o = order;
-    struct status status;
+    struct status status = {0};
     struct err e;
     if (o->here)
         return status_here(cli);

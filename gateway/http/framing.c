@@ -171,7 +171,7 @@ static enum framing_refusal read_length(struct framing_head *h)
     bool has_length = digits.data != NULL, has_encoding = h->value[FRAMING_TRANSFER_ENCODING].data != NULL;
     if (has_length && (digits.len == 0 || digits.len > LENGTH_DIGITS_MAX))
         return FRAMING_LENGTH;
-    for (size_t i = 0; i < digits.len; i++) {
+    for (size_t i = 0; has_length && i < digits.len; i++) {
         if (digits.data[i] < '0' || digits.data[i] > '9')
             return FRAMING_LENGTH;
         h->length = h->length * 10 + (uint64_t)(digits.data[i] - '0');

@@ -100,7 +100,7 @@ static bool is_repeatable(const struct api_request *r, const struct recur_reques
 int recur_request_change(struct api_context *c, struct api_request *r, struct bytes argument, struct err *e)
 {
     struct recur_request q = {.argument = argument};
-    struct recur_answer answer;
+    struct recur_answer answer = {0};
     int64_t clock_us;
     char shown[80];
     if (!read_conditions(c, r, &q))

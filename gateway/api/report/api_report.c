@@ -3,10 +3,11 @@
 #include "gateway/api/api_internal.h"
 #include "gateway/json/json_report.h"
 
+/* NULL: no token, so all of them. */
 static json_t *exchange_names(const struct api_scope *s)
 {
     json_t *out = json_array();
-    for (size_t i = 0; i < s->exchanges.count; i++)
+    for (size_t i = 0; s != NULL && i < s->exchanges.count; i++)
         json_array_append_new(
             out, json_stringn((const char *)s->exchanges.exchanges[i].data, s->exchanges.exchanges[i].len));
     return out;
@@ -19,7 +20,7 @@ int api_whoami(struct api_context *c, struct api_request *r, struct err *e)
     c->value =
         json_pack("{s:s?, s:s, s:b, s:o, s:s}", "name", s != NULL ? s->name : NULL, "role",
                   s != NULL && s->reads_only ? "read" : "operate", "all_exchanges", (int)api_scope_is_all(s),
-                  "exchanges", api_scope_is_all(s) ? json_array() : exchange_names(s), "from", r->from);
+                  "exchanges", exchange_names(api_scope_is_all(s) ? NULL : s), "from", r->from);
     return 0;
 }
 

@@ -157,7 +157,7 @@ static int find_api(const struct doctor *d, struct http *h, struct err *e)
 static json_t *ask(const struct http *h, const char *path, struct err *e)
 {
     struct buf out;
-    struct bytes body;
+    struct bytes body = {0};
     json_t *answer = NULL;
     buf_init(&out, OUT_MAX);
     if (get(h, path, &out, &body, e) == 0) {

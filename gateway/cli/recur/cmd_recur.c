@@ -136,7 +136,9 @@ static int ask(struct cli *cli, struct recur_request *q, json_t **out, char *tag
     struct err e = {0};
     char who[WHO_SIZE];
     q->via = name_user(who);
-    if (recur_operate(cli->pg, q, &cli->arena, &answer, &e) != 0)
+    int rc = recur_operate(cli->pg, q, &cli->arena, &answer, &e);
+    q->via = NULL;
+    if (rc != 0)
         return cli_fail(&e);
     if (tag != NULL)
         memcpy(tag, answer.tag, RECUR_TAG_SIZE);
