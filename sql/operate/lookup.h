@@ -71,7 +71,7 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
 struct status_instance {
     int64_t id;
     char name[INSTANCE_NAME_SIZE];    /* host:pid */
-    char transport[16];               /* timer, plugin, ttl; "": not recorded */
+    char transport[16];               /* timer, native, plugin, ttl; "": not recorded */
     int64_t started_ms, heartbeat_ms; /* started: the program */
     bool broker_away;                 /* as its last heartbeat said */
     bool alive;                       /* its session lock is held and its lease has not run out */

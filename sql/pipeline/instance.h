@@ -18,7 +18,7 @@ void instance_host(char out[INSTANCE_HOST_SIZE]);
 /* What others see of an instance. */
 struct instance {
     const char *name;      /* host:pid */
-    const char *transport; /* timer, plugin, ttl */
+    const char *transport; /* timer, native, plugin, ttl */
     int64_t running_ms;    /* for how long the program has run */
     int version;           /* of the schema, as it knows it */
 };
