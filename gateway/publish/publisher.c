@@ -193,10 +193,10 @@ static bool has_room(struct publisher *p)
     return p->role->has_room(p);
 }
 
-/* While too much is not settled, what was claimed stays where it is. */
+/* While too much is not settled, what was claimed stays where it is; but for what goes one at a time. */
 static enum due_which takeable(struct publisher *p)
 {
-    return result_queue_full(&p->pipeline->results) ? DUE_RELAYED : DUE_ALL;
+    return !p->role->alone && result_queue_full(&p->pipeline->results) ? DUE_RELAYED : DUE_ALL;
 }
 
 static bool take_parked(struct publisher *p, struct inflight **h)
