@@ -16,11 +16,6 @@
 #define SEND_NS (20 * INT64_C(1000000000)) /* so long a broker may read nothing */
 #define METHOD_MAX 16384                   /* requests of ours, with their arguments */
 
-static uint32_t read_u32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 bool broker_is_close(const struct broker_frame *f)
 {
     return f->type == AMQP_FRAME_METHOD &&
@@ -220,7 +215,7 @@ static ssize_t frame_length(struct broker *b, size_t kept)
     if (there < FRAME_HEAD)
         return 0;
     size_t max = b->frame_max ? b->frame_max : BROKER_FRAME_MAX;
-    uint64_t len = (uint64_t)read_u32(from + 3) + BROKER_FRAME_OVERHEAD;
+    uint64_t len = (uint64_t)bytes_read_u32(from + 3) + BROKER_FRAME_OVERHEAD;
     if (len > max && from[0] != AMQP_FRAME_HEADER)
         return AMQP_STATUS_BAD_AMQP_DATA;
     if (len > BROKER_HEADER_MAX && there > FRAME_HEAD + BROKER_HEADER_CUT) {
@@ -249,7 +244,7 @@ static int decode_frame(struct broker *b, struct bytes raw, struct broker_frame 
     if (payload.len < METHOD_ID)
         return AMQP_STATUS_BAD_AMQP_DATA;
     recycle_amqp_pool(&b->pool);
-    f->method.id = read_u32(payload.data);
+    f->method.id = bytes_read_u32(payload.data);
     return amqp_decode_method(f->method.id, &b->pool,
                               broker_amqp_bytes(bytes_of(payload.data + METHOD_ID, payload.len - METHOD_ID)),
                               &f->method.decoded);

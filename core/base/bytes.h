@@ -30,6 +30,12 @@ bool glob_matches(struct bytes pattern, struct bytes name);
 /* Which of these words (NULL behind the last) it is; -1: none. */
 int bytes_find_word(struct bytes a, const char *const words[]);
 
+/* Four bytes in network order, as both servers send numbers. */
+static inline uint32_t bytes_read_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
 /* The value of a hexadecimal digit; -1: it is none. */
 int hex_digit(uint8_t c);
 

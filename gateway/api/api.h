@@ -117,9 +117,8 @@ struct api_request {
 void api_answer_open(struct api_answer *a);
 void api_answer_close(struct api_answer *a);
 
-/* "urn:postdate:problem:too-late" and the like; the status that goes with it. */
+/* "urn:postdate:problem:too-late" and the like. */
 const char *api_problem_type(enum api_problem p);
-int api_problem_status(enum api_problem p);
 /* Makes the answer a problem. The detail is for people. */
 void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -63,11 +63,6 @@ const char *api_problem_type(enum api_problem p)
     return problems[p].type;
 }
 
-int api_problem_status(enum api_problem p)
-{
-    return problems[p].status;
-}
-
 void api_dump(const json_t *value, struct api_answer *a)
 {
     static const char full[] = "{\"type\":\"" URN "internal\",\"status\":500,\"title\":\"Out of memory\"}\n";

@@ -1,5 +1,6 @@
 /* Requests that wait for a thread of the executor. */
 #include "gateway/api/executor_internal.h"
+#include "gateway/runtime/guard.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,12 +8,8 @@
 
 void executor_queue_open(struct executor_queue *q, int each)
 {
-    pthread_condattr_t a;
     *q = (struct executor_queue){.each = each};
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&q->came, &a);
-    pthread_condattr_destroy(&a);
+    guard_open_cond(&q->came);
     pthread_mutex_init(&q->lock, NULL);
 }
 

@@ -58,9 +58,7 @@ static json_t *decimal_value(struct bytes v)
 {
     if (v.len != 5)
         return json_null();
-    uint32_t digits =
-        (uint32_t)v.data[1] << 24 | (uint32_t)v.data[2] << 16 | (uint32_t)v.data[3] << 8 | v.data[4];
-    return real_value((double)(int32_t)digits / pow(10, v.data[0]));
+    return real_value((double)(int32_t)bytes_read_u32(v.data + 1) / pow(10, v.data[0]));
 }
 
 static json_t *array_value(struct bytes items);

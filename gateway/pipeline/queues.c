@@ -79,11 +79,7 @@ int64_t due_queue_next_ms(struct due_queue *q, enum due_which which)
 
 void result_queue_open(struct result_queue *q, atomic_int *relayed)
 {
-    pthread_condattr_t a;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(&q->came, &a);
-    pthread_condattr_destroy(&a);
+    guard_open_cond(&q->came);
     pthread_mutex_init(&q->lock, NULL);
     q->first = NULL;
     q->last = &q->first;

@@ -1,8 +1,9 @@
-/* A mutex that is held until the block ends, whichever way it ends. */
+/* A mutex that is held until the block ends, whichever way it ends; a condition to wait for with it. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_GUARD_H
 #define POSTDATE_GATEWAY_RUNTIME_GUARD_H
 
 #include <pthread.h>
+#include <time.h>
 
 static inline pthread_mutex_t *guard_take(pthread_mutex_t *mutex)
 {
@@ -18,5 +19,15 @@ static inline void guard_give(pthread_mutex_t *const *mutex)
 /* One in a block. */
 #define GUARD(mutex)                                                                                         \
     pthread_mutex_t *const guarded __attribute__((cleanup(guard_give), unused)) = guard_take(mutex)
+
+/* Waits for it end by the monotonic clock. */
+static inline void guard_open_cond(pthread_cond_t *cond)
+{
+    pthread_condattr_t a;
+    pthread_condattr_init(&a);
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &a);
+    pthread_condattr_destroy(&a);
+}
 
 #endif

@@ -4,11 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t read_u32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 /* A copy that has data, also of what is empty. */
 static bool copy_bytes(struct bytes v, struct arena *a, struct bytes *out)
 {
@@ -20,16 +15,16 @@ static bool copy_bytes(struct bytes v, struct arena *a, struct bytes *out)
  * a list. */
 static bool read_texts(struct bytes v, struct arena *a, struct pg_texts *out)
 {
-    uint32_t dimensions = v.len >= 12 ? read_u32(v.data) : 2;
+    uint32_t dimensions = v.len >= 12 ? bytes_read_u32(v.data) : 2;
     size_t at = dimensions == 1 ? 20 : 12;
     if (dimensions > 1 || v.len < at)
         return false;
-    uint32_t count = dimensions == 1 ? read_u32(v.data + 12) : 0;
+    uint32_t count = dimensions == 1 ? bytes_read_u32(v.data + 12) : 0;
     if (count > (v.len - at) / 4)
         return false;
     *out = (struct pg_texts){arena_alloc(a, (count + 1) * sizeof *out->items), count};
     for (uint32_t i = 0; i < count && out->items; i++) {
-        uint32_t len = v.len - at >= 4 ? read_u32(v.data + at) : UINT32_MAX;
+        uint32_t len = v.len - at >= 4 ? bytes_read_u32(v.data + at) : UINT32_MAX;
         if (v.len - at < 4 || len > v.len - at - 4 ||
             !copy_bytes(bytes_of(v.data + at + 4, len), a, &out->items[i]))
             return false;
