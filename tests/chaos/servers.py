@@ -179,6 +179,12 @@ class Node:
             raise RuntimeError('psql: ' + done.stderr.decode().strip())
         return [line.split('\t') for line in done.stdout.decode().splitlines()]
 
+    def set(self, **settings):
+        """alter system, in force for sessions once they have heard of it."""
+        for name, value in settings.items():
+            self.psql("alter system set {} = '{}'".format(name, value.replace("'", "''")))
+        self.psql('select pg_reload_conf()')
+
     def fill(self):
         """Takes the whole disk but for a few pages; returns the file to remove."""
         path = os.path.join(self.directory, 'balloon')
@@ -234,22 +240,46 @@ class Postgres:
         hosts = ','.join(n.run for n in self.nodes)
         return f'postgresql:///{database}?host={hosts}&user=postdate&target_session_attrs=read-write&connect_timeout=5'
 
-    def add_standby(self):
-        """From here on a commit waits until the standby has written it, too."""
+    def add_standby(self, synchronous=True, apply_delay_s=0):
+        """From here on a commit waits until the standby has written it, too; not synchronous: it only follows. apply_delay_s: it shows
+        what it has only so much later, and has it all the same when it is promoted."""
         self.spare.copy_of(self.primary)
         self.spare.start()
-        self.primary.psql("alter system set synchronous_standby_names = '*'")
-        self.primary.psql('select pg_reload_conf()')
-        wait_until(lambda: self.primary.psql("select 1 from pg_stat_replication where sync_state = 'sync'"), 30,
-                   'the standby to be in step')
+        self.spare.set(recovery_min_apply_delay=f'{apply_delay_s}s')
+        if synchronous:
+            self.primary.set(synchronous_standby_names='*')
+        self.wait_in_step('sync' if synchronous else 'async')
+
+    def wait_in_step(self, state):
+        wait_until(lambda: self.primary.psql("select 1 from pg_stat_replication where state = 'streaming' "
+                                             f"and sync_state = '{state}'"), 30, 'the standby to be in step')
+
+    def cut_off(self):
+        """The standby runs, and hears nothing of the primary any more: commits that are to wait for it wait."""
+        self.cut_from = self.spare.psql('show primary_conninfo')[0][0]
+        self.spare.set(primary_conninfo='')
+        wait_until(lambda: not self.spare.psql('select 1 from pg_stat_wal_receiver') and
+                   not self.primary.psql('select 1 from pg_stat_replication'), 30, 'the standby to be cut off')
+
+    def rejoin(self):
+        """The standby hears of the primary again, and catches up."""
+        self.spare.set(primary_conninfo=self.cut_from)
+        self.wait_in_step('sync' if self.primary.psql('show synchronous_standby_names') != [['']] else 'async')
+
+    def waiting(self):
+        """[pid, application_name] of the sessions of the primary whose commit waits for the standby."""
+        return self.primary.psql("select pid, application_name from pg_stat_activity where wait_event = 'SyncRep' order by 1")
+
+    def cancel_waits(self):
+        """Ends those waits: what they committed is visible and was not replicated. Returns how many."""
+        return len(self.primary.psql("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"))
 
     def promote(self):
         """The primary is gone; its standby takes over, alone."""
         old, self.primary = self.primary, self.spare
         self.spare = old
         self.primary.psql('select pg_promote(true, 60)')
-        self.primary.psql("alter system set synchronous_standby_names = ''")
-        self.primary.psql('select pg_reload_conf()')
+        self.primary.set(synchronous_standby_names='')
         old.remove()
 
     def close(self):
