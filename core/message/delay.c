@@ -142,6 +142,19 @@ static int64_t base_ms(struct bytes headers, const struct delay_clock *clock, bo
     return clock->now_ms;
 }
 
+/* A time in seconds is a number of milliseconds in 1970, which would be "at once". */
+static int refuse_seconds(const struct wire_field *f, const char *name, int64_t ms, struct err *e)
+{
+    char value[VALUE_TEXT_SIZE];
+    int64_t n;
+    if (ms >= DELAY_FIRST_MS || f->kind == 'T' || !delay_number(f, &n))
+        return 0;
+    return err_set(e, ERR_REJECT,
+                   "%s: %s as milliseconds since 1970 is a time before 1973: is it in seconds? (allowed: "
+                   "milliseconds since 1970, so %lld or more)",
+                   name, delay_describe(f, value, sizeof value), (long long)DELAY_FIRST_MS);
+}
+
 /* Saturated, as delay_number. */
 static bool point_in_time(const struct wire_field *f, int64_t *out_ms)
 {
@@ -167,6 +180,8 @@ static int read_time(const struct wire_field *f, const char *name, const struct 
                        "numeric string, an AMQP timestamp, or RFC 3339 with an offset, at most %s ahead)",
                        name, delay_describe(f, value, sizeof(value)),
                        duration_format(clock->max_delay_ms, limit, sizeof(limit)));
+    if (refuse_seconds(f, name, time_ms, e) != 0)
+        return -1;
     if (__builtin_sub_overflow(time_ms, clock->now_ms, &ahead_ms))
         ahead_ms = time_ms < 0 ? INT64_MIN : INT64_MAX;
     if (ahead_ms > clock->max_delay_ms || time_ms > TIMESTAMP_MAX_MS)
@@ -328,6 +343,8 @@ int deadline_read(struct bytes headers, int64_t due_ms, int64_t *out_ms, struct 
     if (!read_deadline(&f, out_ms))
         return err_set(e, ERR_REJECT, "%s: %s is not a point in time (" DEADLINE_ALLOWED ")", DEADLINE_HEADER,
                        delay_describe(&f, value, sizeof value));
+    if (refuse_seconds(&f, DEADLINE_HEADER, *out_ms, e) != 0)
+        return -1;
     if (*out_ms < due_ms)
         return err_set(e, ERR_REJECT,
                        "%s: %s lies before the due time, %s (" DEADLINE_ALLOWED ", not before the due time)",

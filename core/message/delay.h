@@ -15,6 +15,9 @@
  * as a number, until then; so nothing that is published here has it. */
 #define DELIVERY_TIME_HEADER "x-opt-delivery-time"
 
+/* A number below that is no time in milliseconds: 3 March 1973, and as seconds the year 5138. */
+#define DELAY_FIRST_MS INT64_C(100000000000)
+
 struct delay_clock {
     int64_t now_ms;
     int64_t max_delay_ms;
@@ -32,7 +35,8 @@ struct delay {
 
 /* Reads the delay from a checked table (wire_properties_read). x-postdate-at wins, then x-opt-delivery-time,
  * x-opt-delivery-delay, x-delay; none means unasked_ms, a relative one <= 0 at once. The absolute ones are
- * milliseconds since 1970, an AMQP timestamp, or a time as timestamp_parse takes it. ERR_REJECT names the
+ * milliseconds since 1970 (a number below DELAY_FIRST_MS is refused: it would be seconds), an AMQP timestamp,
+ * or a time as timestamp_parse takes it. ERR_REJECT names the
  * header that counts, its value and what is allowed. */
 int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e);
 

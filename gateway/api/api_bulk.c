@@ -91,15 +91,34 @@ static int read_dry_run(struct api_context *c, struct bulk *b, struct err *e)
     return err_set(e, ERR_REJECT, "dry_run: %s is neither true nor false", json_show(dry, shown));
 }
 
+/* {} is what a program sends whose variables had no value: nothing that is changed on its word. */
+static int read_filter(struct api_context *c, const json_t *filter, const char *names, struct api_params *out,
+                       struct err *e)
+{
+    char shown[JSON_SHOW_SIZE];
+    const json_t *all = json_object_get(c->body, "all");
+    if (all != NULL && !json_is_true(all))
+        return err_set(e, ERR_REJECT, "all: %s is not true: write true, or leave it out",
+                       json_show(all, shown));
+    if (api_params_of(filter, out, names, e) != 0)
+        return -1;
+    if (all == NULL && out->count == 0)
+        return err_set(e, ERR_REJECT,
+                       "filter: {} fits everything: if that is meant, write \"all\": true beside it");
+    if (all != NULL && out->count > 0)
+        return err_set(e, ERR_REJECT, "all: true goes with \"filter\": {} only");
+    return 0;
+}
+
 /* --- messages */
 
 static int read_messages(struct api_context *c, struct bulk *b, struct err *e)
 {
     struct api_params conditions;
     const json_t *filter = json_object_get(c->body, "filter"), *dry = json_object_get(c->body, "dry_run"),
-                 *shift = json_object_get(c->body, "shift_ms");
+                 *shift = json_object_get(c->body, "shift_ms"), *all = json_object_get(c->body, "all");
     bool shifts = b->order.kind == OPERATE_RESCHEDULE;
-    size_t known = (size_t)(filter != NULL) + (dry != NULL) + (shift != NULL && shifts);
+    size_t known = (size_t)(filter != NULL) + (dry != NULL) + (all != NULL) + (shift != NULL && shifts);
     if (filter == NULL || json_object_size(c->body) != known)
         return err_set(e, ERR_REJECT, "write {\"filter\": {...}%s, \"dry_run\": false} and no other field",
                        shifts ? ", \"shift_ms\": 60000" : "");
@@ -110,7 +129,7 @@ static int read_messages(struct api_context *c, struct bulk *b, struct err *e)
         return err_set(e, ERR_REJECT, "shift_ms: write a whole number of milliseconds");
     if (b->order.shift_ms > SHIFT_MAX_MS || b->order.shift_ms < -SHIFT_MAX_MS)
         return err_set(e, ERR_REJECT, "shift_ms: allowed are ten years to either side");
-    return api_params_of(filter, &conditions, API_FILTER, e) == 0
+    return read_filter(c, filter, API_FILTER, &conditions, e) == 0
                ? api_filter_read(&conditions, &b->filter, e)
                : -1;
 }
@@ -162,8 +181,9 @@ static int read_dead(struct api_context *c, struct bulk *b, struct err *e)
     bool back = b->dead_order.kind == DEAD_REQUEUE;
     const json_t *ids = json_object_get(c->body, "ids"), *filter = json_object_get(c->body, "filter"),
                  *dry = json_object_get(c->body, "dry_run"),
+                 *all = filter != NULL ? json_object_get(c->body, "all") : NULL,
                  *rate = back ? json_object_get(c->body, "rate") : NULL;
-    size_t known = (size_t)1 + (dry != NULL) + (rate != NULL);
+    size_t known = (size_t)1 + (dry != NULL) + (all != NULL) + (rate != NULL);
     if ((ids != NULL) == (filter != NULL) || json_object_size(c->body) != known)
         return err_set(
             e, ERR_REJECT,
@@ -178,7 +198,7 @@ static int read_dead(struct api_context *c, struct bulk *b, struct err *e)
         return -1;
     if (ids != NULL)
         return read_ids(c, ids, &b->dead_filter, e);
-    return api_params_of(filter, &conditions, API_DEAD_FILTER, e) == 0
+    return read_filter(c, filter, API_DEAD_FILTER, &conditions, e) == 0
                ? api_dead_filter(&conditions, &b->dead_filter, e)
                : -1;
 }

@@ -61,7 +61,8 @@ int api_guard_admit_body(struct api_request *r)
 /* Filter and times of the body, but not what a message or a policy contains. */
 static void describe_body(const struct api_request *r, struct buf *out)
 {
-    static const char *const shown[] = {"filter", "ids", "shift_ms", "rate", "due_at", "delay_ms", "delay"};
+    static const char *const shown[] = {"filter", "all",    "ids",      "shift_ms",
+                                        "rate",   "due_at", "delay_ms", "delay"};
     struct api_answer ignored;
     if (r->op->large || r->body.len == 0 || r->body.len > API_SMALL_BODY)
         return;

@@ -64,7 +64,7 @@ int api_params_of(const json_t *filter, struct api_params *out, const char *name
     json_t *v;
     out->count = 0;
     if (!json_is_object(filter))
-        return err_set(e, ERR_REJECT, "filter: write an object, {} for all messages");
+        return err_set(e, ERR_REJECT, "filter: write an object");
     json_object_foreach((json_t *)(uintptr_t)filter, name, v)
     {
         /* null, too: a condition that somebody's variable had no value for must not become "all messages". */

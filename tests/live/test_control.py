@@ -224,7 +224,8 @@ class ControlTokens(SharedTest):
         self.assertEqual(self.r.ask(dict(HOUR, token=b, exchange='a', routing_key='k'))['status'], 403)
         self.assertEqual(self.r.ask(dict(HOUR, token=b, routing_key='k'))['status'], 403)
         self.assertEqual(self.r.ask({'op': 'list', 'token': b})['messages'], [])
-        self.assertEqual(self.r.ask({'op': 'cancel', 'token': b, 'filter': {}})['matched'], 0)
+        self.assertEqual(self.r.ask({'op': 'cancel', 'token': b, 'filter': {}})['status'], 422)
+        self.assertEqual(self.r.ask({'op': 'cancel', 'token': b, 'filter': {}, 'all': True})['matched'], 0)
         self.assertNotIn('messages', self.r.ask({'op': 'stats', 'token': b}))
         self.assertEqual(self.r.ask({'op': 'show', 'token': a, 'id': mine['id']})['state'], 'scheduled')
         # a message-id belongs to its token

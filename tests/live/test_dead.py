@@ -205,9 +205,9 @@ class DeadHttp(LiveTest):
         self.assertEqual(web.post('/v1/dead:requeue', {'ids': ids[:3]}).json, {'matched': 1, 'changed': 1, 'dry_run': False})
         self.assertEqual(web.post('/v1/dead:requeue', {'filter': {'queue': 'oth*'}, 'rate': '10/m'}).json['changed'], 300)
         self.assertGreater(float(self.p.value('select extract(epoch from max(due) - min(due)) from postdate.message_now')), 29.5 * 60)
-        self.assertEqual(web.post('/v1/dead:drop', {'filter': {}, 'dry_run': True}).json['matched'], 2)
+        self.assertEqual(web.post('/v1/dead:drop', {'filter': {}, 'all': True, 'dry_run': True}).json['matched'], 2)
         self.assertEqual(web.post('/v1/dead:drop', {'ids': [ids[3]]}).json['changed'], 1)
-        self.assertEqual(web.post('/v1/dead:drop', {'filter': {}}).json['changed'], 1)
+        self.assertEqual(web.post('/v1/dead:drop', {'filter': {}, 'all': True}).json['changed'], 1)
         self.assertEqual(self.p.value(DEAD), '0')
 
     def test_a_repeated_request_is_done_once(self):
@@ -235,7 +235,7 @@ class DeadHttp(LiveTest):
         for verb in ('requeue', 'drop'):
             answer = caller.ask('POST', '/v1/dead:' + verb, json.dumps({'ids': theirs}), headers | {'Content-Type': 'application/json'})
             self.assertEqual((answer.status, answer.json['matched']), (200, 0))
-        answer = caller.ask('POST', '/v1/dead:drop', json.dumps({'filter': {}}), headers | {'Content-Type': 'application/json'})
+        answer = caller.ask('POST', '/v1/dead:drop', json.dumps({'filter': {}, 'all': True}), headers | {'Content-Type': 'application/json'})
         self.assertEqual(answer.json['changed'], 2)
         self.assertEqual([row[0] for row in self.p.psql('select distinct exchange from postdate.lineage')], ['theirs'])
 

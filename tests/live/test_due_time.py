@@ -76,7 +76,8 @@ class DueTime(SharedTest):
     def test_what_is_no_time_or_too_far_is_rejected(self):
         _, key = self.inbox()
         values = {'word': 'tomorrow', 'no offset': '2026-11-22T08:00:00', 'bool': True, 'none': None, 'table': {'a': 1},
-                  'far': now_ms() + 1000 * 86_400_000, 'microseconds': now_ms() * 1000, 'far date': '9999-01-01T00:00:00Z'}
+                  'far': now_ms() + 1000 * 86_400_000, 'microseconds': now_ms() * 1000, 'far date': '9999-01-01T00:00:00Z', 'seconds': now_ms() // 1000,
+                  'text of seconds': str(now_ms() // 1000), 'float of seconds': now_ms() / 1000, 'nothing': 0}
         for name, value in values.items():
             self.c.publish(key, name.encode(), {'x-postdate-at': value})
         for name in values:

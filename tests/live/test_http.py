@@ -207,9 +207,25 @@ class Calls(HttpTest):
         for path, wrong in (('cancel', {}), ('cancel', {'filter': 1}), ('cancel', {'filter': {'x': 'y'}}),
                             ('cancel', {'filter': {'key': 1}}), ('cancel', {'filter': {}, 'dry_run': 'yes'}),
                             ('cancel', {'filter': {}, 'shift_ms': 1}), ('reschedule', {'filter': {}}),
-                            ('reschedule', {'filter': {}, 'shift_ms': 10 ** 17}), ('retry', {'filter': {}, 'z': 1})):
+                            ('reschedule', {'filter': {'key': 'x'}, 'shift_ms': 10 ** 17}), ('retry', {'filter': {}, 'z': 1})):
             answer = self.web.post('/v1/messages:' + path, wrong)
             self.assertIn(answer.status, (400, 422), (path, wrong, answer))
+
+    def test_an_empty_filter_changes_nothing_unless_all_is_meant(self):
+        """What a program sends whose variables have no value."""
+        m = self.schedule()
+        calls = {'messages:cancel': {}, 'messages:retry': {}, 'messages:fail': {}, 'messages:reschedule': {'shift_ms': 1000},
+                 'dead:drop': {}, 'dead:requeue': {}}
+        for call, more in calls.items():
+            for dry_run in (False, True):
+                answer = self.web.post('/v1/' + call, {'filter': {}, 'dry_run': dry_run, **more})
+                self.assertEqual((answer.status, answer.problem), (422, 'invalid-message'), (call, answer))
+                self.assertIn('"all": true', answer.json['detail'])
+            for wrong in ({'filter': {'exchange': 'x'}, 'all': True}, {'filter': {}, 'all': False}, {'filter': {}, 'all': None}):
+                self.assertEqual(self.web.post('/v1/' + call, {**wrong, **more}).status, 422, (call, wrong))
+        self.assertEqual(self.web.get('/v1/messages/' + m['id']).json['state'], 'scheduled')
+        dry = self.web.post('/v1/messages:cancel', {'filter': {}, 'all': True, 'dry_run': True}).json
+        self.assertGreaterEqual(dry['matched'], 1)
 
     def test_health_and_metrics(self):
         self.schedule()

@@ -80,7 +80,7 @@ class Strangers(Logins):
         stranger.run(f"select pg_advisory_lock(hashtextextended('shift', hashtextextended('', {CLASS})))")
         p.cli('schedule', '-k', 'k', '--delay', '1h', '--body', 'x')
         for _ in range(2):
-            answer = web.post('/v1/messages:reschedule', {'filter': {}, 'shift_ms': 60_000}, Idempotency_Key='shift')
+            answer = web.post('/v1/messages:reschedule', {'filter': {}, 'all': True, 'shift_ms': 60_000}, Idempotency_Key='shift')
             self.assertEqual((answer.status, answer.json), (200, {'matched': 1, 'changed': 1, 'dry_run': False}), answer.body)
         self.assertEqual(p.value('select count(*) from postdate.message_now'), '2', 'moved once')
         # Somebody took it and did not answer. He is at it if his session is one of the owner's that was there then.
@@ -88,7 +88,7 @@ class Strangers(Logins):
         for holder, since, status in ((member, '0', 409), (stranger, '0', 200), (member, '1 h', 200)):
             pid = holder.run('select pg_backend_pid()')[0][0]
             p.psql(f"{took}{pid}; update postdate.idempotency set holder_since = holder_since - interval '{since}'")
-            answer = web.post('/v1/messages:reschedule', {'filter': {}, 'shift_ms': 60_000}, Idempotency_Key='shift')
+            answer = web.post('/v1/messages:reschedule', {'filter': {}, 'all': True, 'shift_ms': 60_000}, Idempotency_Key='shift')
             self.assertEqual(answer.status, status, answer.body)
         member.close()
 

@@ -20,7 +20,7 @@ def changes(m):
             ('POST', '/v1/messages/{id}:fail'): {}, ('DELETE', '/v1/messages/{id}'): None,
             ('PATCH', '/v1/messages/{id}'): {'delay': '2h'}, ('POST', '/v1/messages:cancel'): {'filter': {'exchange': 'a'}},
             ('POST', '/v1/messages:reschedule'): {'filter': {'exchange': 'a'}, 'shift_ms': 1000},
-            ('POST', '/v1/messages:retry'): {'filter': {'exchange': 'a'}}, ('POST', '/v1/messages:fail'): {'filter': {}},
+            ('POST', '/v1/messages:retry'): {'filter': {'exchange': 'a'}}, ('POST', '/v1/messages:fail'): {'filter': {}, 'all': True},
             ('POST', '/v1/dead:requeue'): {'filter': {'queue': 'q'}}, ('POST', '/v1/dead:drop'): {'filter': {'queue': 'q'}},
             ('PUT', '/v1/retry-policies/{pattern}'): {'attempts': 3}, ('DELETE', '/v1/retry-policies/{pattern}'): None,
             ('PUT', '/v1/rates/{exchange}'): {'rate': '5/s'}, ('DELETE', '/v1/rates/{exchange}'): None}

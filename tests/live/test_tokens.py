@@ -68,9 +68,9 @@ class Tokens(SharedTest):
         wrong = ['', 'x', self.token_a[:-1], self.token_a + 'x', self.token_a.upper(), 'pdt_' + '0' * 32, 'x' * 8000]
         calls = [('GET', '/v1/messages', None), ('GET', '/v1/messages/' + m['id'], None), ('POST', '/v1/messages', HOUR),
                  ('DELETE', '/v1/messages/' + m['id'], None), ('PATCH', '/v1/messages/' + m['id'], {'delay': '1h'}),
-                 ('POST', '/v1/messages:cancel', {'filter': {}}), ('POST', '/v1/messages:retry', {'filter': {}}),
-                 ('POST', '/v1/messages:fail', {'filter': {}}), ('POST', f"/v1/messages/{m['id']}:fail", {}),
-                 ('POST', '/v1/messages:reschedule', {'filter': {}, 'shift_ms': 1}), ('GET', '/v1/stats', None),
+                 ('POST', '/v1/messages:cancel', {'filter': {}, 'all': True}), ('POST', '/v1/messages:retry', {'filter': {}, 'all': True}),
+                 ('POST', '/v1/messages:fail', {'filter': {}, 'all': True}), ('POST', f"/v1/messages/{m['id']}:fail", {}),
+                 ('POST', '/v1/messages:reschedule', {'filter': {}, 'all': True, 'shift_ms': 1}), ('GET', '/v1/stats', None),
                  ('GET', '/v1/messages?page_token=x', None), ('DELETE', '/v1/messages?key=k', None)]
         web = Web(self.address, self.description)
         for method, path, body in calls:

@@ -169,7 +169,7 @@ class KilledBulk(LiveTest):
         before = dict(p.psql("select convert_from(body, 'UTF8'), due from postdate.message_now"))
         self.assertEqual(len(before), total)
         gate = Gate(p, deferred=False)
-        body = {'filter': {}, 'shift_ms': 7_200_000}
+        body = {'filter': {}, 'all': True, 'shift_ms': 7_200_000}
         first = threading.Thread(target=self.ask, args=(gw.http(), body))
         first.start()
         worker = gate.wait()[0]

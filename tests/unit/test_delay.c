@@ -154,9 +154,12 @@ static void test_absolute(void **state)
         {NOW + 5000, true, NOW + 5000},
         {NOW, true, NOW},
         {NOW - 5000, true, NOW - 5000},
-        {0, true, 0},
-        {-5, true, 0},
-        {INT64_MIN, true, 0},
+        {DELAY_FIRST_MS, true, DELAY_FIRST_MS},
+        {DELAY_FIRST_MS - 1, false, 0},
+        {NOW / 1000, false, 0}, /* seconds */
+        {0, false, 0},
+        {-5, false, 0},
+        {INT64_MIN, false, 0},
         {NOW + MAX_DELAY, true, NOW + MAX_DELAY},
         {NOW + MAX_DELAY + 1, false, 0},
         {INT64_MAX, false, 0},
@@ -187,15 +190,20 @@ static void test_absolute_of_every_kind(void **state)
         char kind;
         const char *raw;
         size_t len;
-        int64_t due_ms; /* -1: too far, -2: no point in time */
+        int64_t due_ms; /* -1: too far, -2: no point in time, -3: seconds */
     } table[] = {
         {'T', "\0\0\0\0\x6b\x02\xa4\x85", 8, INT64_C(0x6b02a485) * 1000 + 999}, /* the end of that second */
         {'T', "\xff\xff\xff\xff\xff\xff\xff\xff", 8, -1},
-        {'b', "\x7f", 1, 127},
-        {'s', "\x03\xe8", 2, 1000},
-        {'u', "\xff\xff", 2, 65535},
-        {'I', "\x7f\xff\xff\xff", 4, INT32_MAX},
-        {'i', "\xff\xff\xff\xff", 4, UINT32_MAX},
+        {'T', "\0\0\0\0\0\0\0\1", 8, 1999},
+        {'b', "\x7f", 1, -3},
+        {'s', "\x03\xe8", 2, -3},
+        {'u', "\xff\xff", 2, -3},
+        {'I', "\x6b\x02\xa4\x85", 4, -3},
+        {'i', "\xff\xff\xff\xff", 4, -3},
+        {'d', "\x41\xda\xc0\xa9\x21\x40\0\0", 8, -3},
+        {'S', "1795334400", 10, -3},
+        {'S', "1795334400.500", 14, -3},
+        {'S', "1970-01-01T00:00:01Z", 20, 1000},
         {'L', "\0\0\x01\xa2\x03\x6a\x90\0", 8, INT64_C(0x1a2036a9000)},
         {'L', "\xff\xff\xff\xff\xff\xff\xff\xff", 8, -1},
         {'d', "\x42\x7a\x20\x36\xa9\x00\x80\0", 8, INT64_C(0x1a2036a9008)},
@@ -229,9 +237,9 @@ static void test_absolute_of_every_kind(void **state)
         }
         assert_int_equal(e.kind, ERR_REJECT);
         assert_memory_equal(e.text, name, strlen(name));
-        assert_non_null(
-            strstr(e.text, table[i / 2].due_ms == -1 ? "too far ahead" : "is not a point in time"));
-        assert_non_null(strstr(e.text, "730d"));
+        static const char *const why[] = {"too far ahead", "is not a point in time", "is it in seconds?"};
+        assert_non_null(strstr(e.text, why[-1 - table[i / 2].due_ms]));
+        assert_non_null(strstr(e.text, table[i / 2].due_ms == -3 ? "milliseconds since 1970" : "730d"));
     }
 }
 
