@@ -5,7 +5,8 @@
 # Exit: 0 all there, 69 something is missing and could not be installed.
 set -u
 
-packages=(gcc make pkg-config librabbitmq-dev libssl-dev libpq-dev libjansson-dev libyaml-dev libcmocka-dev
+# gcc only recommends libc6-dev, and what is recommended is not installed here.
+packages=(gcc libc6-dev make pkg-config librabbitmq-dev libssl-dev libpq-dev libjansson-dev libyaml-dev libcmocka-dev
     postgresql rabbitmq-server openssl python3 python3-pika)
 if [[ ${1:-} == --only ]]; then packages=("${@:2}"); else packages+=("$@"); fi
 
@@ -14,7 +15,7 @@ if ! command -v dpkg-query >/dev/null; then
         command -v initdb >/dev/null && exit 0
     cat >&2 <<'TEXT'
 Packages can be installed automatically on Debian and Ubuntu only. Please install:
-  gcc (or clang), GNU make, pkg-config
+  gcc (or clang) with the C library's headers, GNU make, pkg-config
   development files of librabbitmq (rabbitmq-c), OpenSSL, libpq, jansson, libyaml, cmocka
   PostgreSQL 14 or newer and RabbitMQ 3.10 or newer (the programs; no running service is needed)
   Python 3 with pika, for the demo and the tests
