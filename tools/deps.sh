@@ -36,7 +36,7 @@ echo "Missing packages: ${missing[*]}" >&2
 as_root=()
 if [[ $(id -u) -ne 0 ]]; then
     # Without a terminal sudo must not wait for a password that nobody can type.
-    if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
+    if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; } && sudo true; then
         as_root=(sudo)
     else
         echo "Install them as root, then run make again:" >&2
@@ -45,26 +45,35 @@ if [[ $(id -u) -ne 0 ]]; then
     fi
 fi
 
+# What apt and the packages say, hundreds of lines, and warnings that mean nothing, is shown when they fail.
+said=$(mktemp) || exit 73
+made_policy=
+clean_up() {
+    [[ ! $made_policy ]] || "${as_root[@]}" rm -f "$policy"
+    rm -f "$said"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
 # The servers' packages would start system services. Postdate runs private ones, so this keeps the new ones off;
 # a policy that the machine already has is left alone.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
-    trap '"${as_root[@]}" rm -f "$policy"' EXIT
-    trap 'exit 130' INT TERM
+    made_policy=yes
     printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
     "${as_root[@]}" chmod 755 "$policy"
 fi
 
-install() {
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 \
-        -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}" </dev/null >&2
+apt() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 "$@" \
+        </dev/null >"$said" 2>&1
 }
+install() { apt install -y --no-install-recommends "${missing[@]}"; }
 
-echo "Installing them with apt-get ..." >&2
-if ! install; then
-    "${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 update </dev/null >&2
-    if ! install; then
-        echo "apt-get could not install: ${missing[*]}" >&2
-        exit 69
-    fi
+echo "Installing them with apt-get, which takes a minute or two ..." >&2
+# The lists may be missing, or older than what the mirror has.
+if ! install && ! { apt update && install; }; then
+    tail -n 20 "$said" >&2
+    echo "apt-get could not install: ${missing[*]}" >&2
+    exit 69
 fi
