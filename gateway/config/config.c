@@ -43,6 +43,24 @@ static void name_intake(struct config_loader *l)
         config_mistake(l, "default", 0, "out of memory");
 }
 
+/* Where messages may go that nobody has said anything about: where they would go if they named nothing. */
+static void allow_targets(struct config_loader *l)
+{
+    struct config *c = l->config;
+    size_t count = c->route_count + 1;
+    if (c->delivery.allow_count > 0)
+        return;
+    c->delivery.allow = calloc(count, sizeof *c->delivery.allow);
+    for (size_t i = 0; c->delivery.allow != NULL && i < count; i++) {
+        const char *name = i == 0 ? c->delivery.exchange : c->routes[i - 1].delivery_exchange;
+        if ((c->delivery.allow[i] = strdup(name)) == NULL)
+            break;
+        c->delivery.allow_count++;
+    }
+    if (c->delivery.allow_count < count)
+        config_mistake(l, "default", 0, "out of memory");
+}
+
 static void check_route_delay(struct config_loader *l, const char *where, const struct accept_route *r)
 {
     char delay[40], most[40];
@@ -115,6 +133,8 @@ int config_load(struct config *c, const char *path, const struct config_report *
     config_load_environment(&l);
     if (l.mistakes == 0)
         name_intake(&l);
+    if (l.mistakes == 0)
+        allow_targets(&l);
     if (l.mistakes == 0)
         check_together(&l);
     if (l.mistakes > 0) {

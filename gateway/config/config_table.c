@@ -121,10 +121,11 @@ const struct option option_table[] = {
 
     {"delivery", "exchange", OPTION_TEXT, "postdate.delivery", .check = check_name, AT(delivery.exchange),
      .help = "messages that name no exchange go to this one; declared as a durable topic exchange"},
-    {"delivery", "allow", OPTION_LIST, "*", AT(delivery.allow),
+    {"delivery", "allow", OPTION_LIST, "", .optional = true, AT(delivery.allow),
      .count_offset = offsetof(struct config, delivery.allow_count),
      .help = "exchanges that messages may name, comma-separated; * matches anything, \"\" is the default "
-             "exchange"},
+             "exchange, by which every queue is reached; default: delivery.exchange and those that [route] "
+             "leads to"},
     {"delivery", "lead", OPTION_DURATION, "500ms", 50, MINUTE, AT(delivery.lead_ms),
      .help = "how long before its due time a message is fetched from the database"},
     {"delivery", "max_delay", OPTION_DURATION, "730d", SECOND, 3650 * DAY, AT(delivery.max_delay_ms),

@@ -25,7 +25,7 @@ struct option {
     enum option_kind kind;
     const char *initial; /* default, in the form a user would write */
     int64_t min, max;    /* DURATION, SIZE, INTEGER: limits of the value */
-    bool optional;       /* TEXT, INTEGER: may be empty */
+    bool optional;       /* TEXT, INTEGER, LIST: may be empty */
     bool prefixed;       /* TEXT: amqp.prefix takes the place of the first word of the default */
     bool secret;         /* never printed; …_FILE in the environment is allowed */
     const char *const *choices;

@@ -135,6 +135,10 @@ static void free_list(char **items, size_t count)
 
 static int set_list(const struct option *o, struct config *c, const char *value, struct err *e)
 {
+    if (*value == '\0' && o->optional) {
+        option_clear(o, c);
+        return 0;
+    }
     size_t count = 0, capacity = 1;
     for (const char *p = value; *p != '\0'; p++)
         capacity += *p == ',';

@@ -118,7 +118,7 @@ class Cell:
             'POSTDATE_POSTGRES_URL': f'postgresql://postdate@127.0.0.1:{ports["pg-a"]},127.0.0.1:{ports["pg-b"]}/'
                                      f'{self.databases[home]}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
             'POSTDATE_AMQP_URL': self.rabbit.url(self.vhost, self.user, [ports[link] for link in self.amqp_links()]),
-            'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': '3d',
+            'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': '3d', 'POSTDATE_DELIVERY_ALLOW': '*',
             'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_LAST_HOP': self.last_hop,
             'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
             'POSTDATE_RETRY_FIRST': '200ms', 'POSTDATE_RETRY_MAX': '2s', 'POSTDATE_RETRY_ATTEMPTS': '1000', **self._of_home(home),
@@ -141,7 +141,7 @@ class Cell:
 
     def _migrate(self, home):
         env = dict(os.environ, POSTDATE_CONFIG='/dev/null', POSTDATE_POSTGRES_URL=self.arena.postgres.url(self.databases[home]),
-                   POSTDATE_DELIVERY_MAX_DELAY='3d', **self._of_home(home))
+                   POSTDATE_DELIVERY_MAX_DELAY='3d', POSTDATE_DELIVERY_ALLOW='*', **self._of_home(home))
         subprocess.run([os.path.join(self.arena.build, 'postdate'), 'migrate'], env=env, check=True, stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if self.rejects:

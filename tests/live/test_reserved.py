@@ -41,6 +41,34 @@ class Reserved(LiveTest):
         self.assertEqual(c.wait_get('q').body, b'fine')
         wait_until(lambda: p.value('select count(*) from postdate.messages') == '3', 10, 'both of them to be stored')
 
+    def test_messages_name_only_exchanges_that_somebody_listed(self):
+        """Without delivery.allow they go where they would go if they named nothing: who may publish to the intake exchange does
+        not reach queues of others by the gateway's rights."""
+        p = self.place()
+        own = {'POSTDATE_DELIVERY_ALLOW': None, 'POSTDATE_ROUTE': 'orders.delayed=orders'}
+        web = Web(p.gateway(**own).http())
+        self.addCleanup(web.close)
+        c = p.client()
+        c.channel.exchange_declare('orders', durable=True)
+        c.queue('theirs')
+        c.queue('ours', 'k', exchange='orders')
+        for exchange in ('', 'amq.topic', 'postdate.deliver'):
+            c.publish('theirs', b'x', {'x-postdate-exchange': exchange})
+            self.assertIn('delivery.allow (allowed: postdate.delivery, orders)',
+                          c.wait_get('postdate.rejected').headers['x-postdate-error'])
+            message = {'exchange': exchange, 'routing_key': 'theirs', 'delay_ms': 0, 'body': ''}
+            self.assertEqual(web.post('/v1/messages', message).status, 422)
+            self.assertEqual(p.cli('schedule', '--batch', '-', stdin=json.dumps(message), env=own)[0], 65)
+            with self.assertRaisesRegex(AssertionError, 'delivery.allow'):
+                p.psql(f"begin; select postdate.schedule('theirs', 'x', '0 s', exchange => '{exchange}')")
+        for exchange in ('orders', 'postdate.delivery'):
+            c.publish('k', b'fine', {'x-postdate-exchange': exchange})
+        self.assertEqual(c.wait_get('ours').body, b'fine')
+        self.assertIsNone(c.get('theirs'))
+        found = {allow: p.cli('doctor', '--json', env={**own, 'POSTDATE_DELIVERY_ALLOW': allow})[1] for allow in (None, '*', 'a,""', 'a*')}
+        states = {allow: next(f['status'] for f in json.loads(text) if f['check'] == 'delivery.allow') for allow, text in found.items()}
+        self.assertEqual(states, {None: 'ok', '*': 'warn', 'a,""': 'warn', 'a*': 'ok'})
+
     def test_a_reply_to_that_only_a_requester_can_use_is_refused_at_each_door(self):
         """RabbitMQ would close the gateway's channel over it. Over AMQP it is replaced by RabbitMQ before it comes here."""
         p = self.place()

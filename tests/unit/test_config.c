@@ -108,7 +108,7 @@ static void test_defaults(void **state)
     assert_int_equal(c.intake.max_body, 8 << 20);
     assert_string_equal(c.delivery.exchange, "postdate.delivery");
     assert_int_equal(c.delivery.allow_count, 1);
-    assert_string_equal(c.delivery.allow[0], "*");
+    assert_string_equal(c.delivery.allow[0], "postdate.delivery");
     assert_int_equal(c.delivery.lead_ms, 500);
     assert_int_equal(c.delivery.max_delay_ms, INT64_C(730) * 86400000);
     assert_int_equal(c.handover.transport, TRANSPORT_AUTO);

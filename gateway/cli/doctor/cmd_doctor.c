@@ -4,6 +4,7 @@
 #include "gateway/cli/doctor/doctor.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void report_mistake(void *ctx, enum err_kind kind, const char *text)
 {
@@ -43,6 +44,26 @@ static void check_config(struct doctor *d)
         doctor_ok(d, "config", "no file: defaults and the environment");
 }
 
+/* Whoever may publish to the intake exchange reaches what the gateway's login reaches, as far as this list
+ * goes. */
+static void check_allowed(struct doctor *d)
+{
+    const struct accept_rules rules = config_accept_rules(d->config);
+    bool named = false, pattern = false;
+    for (size_t i = 0; i < rules.allow_count; i++) {
+        named = named || *rules.allow[i] == '\0';
+        pattern = pattern || strspn(rules.allow[i], "*") == strlen(rules.allow[i]);
+    }
+    if (!named && !pattern)
+        return doctor_ok(d, "delivery.allow", "messages may name exchanges of a list");
+    doctor_warn(d, "delivery.allow",
+                "delivery.allow has %s: who may publish to '%s' reaches every queue by its name, with the "
+                "gateway's rights" REMEDY
+                "list the exchanges that messages go to; without delivery.allow they are delivery.exchange "
+                "and those of [route]",
+                named ? "\"\", the default exchange" : "*, every exchange", rules.intake_exchange);
+}
+
 /* All but the first need the configuration. */
 enum need { NEED_DATABASE = 1, NEED_SCHEMA = 2, NEED_BROKER = 4 };
 
@@ -53,6 +74,7 @@ static const struct check {
     enum health_subject subject;
 } checks[] = {
     {"config", 0, .run = check_config},
+    {"delivery.allow", 0, .run = check_allowed},
     {"database.connection", 0, .run = doctor_check_database},
     {"database.pooling", NEED_DATABASE, .run = doctor_check_pooling},
     {"database.server", NEED_DATABASE, .subject = HEALTH_FIT},

@@ -45,7 +45,7 @@ class Place:
     def env(self, **overrides):
         env = {k: v for k, v in os.environ.items() if not k.startswith('POSTDATE_')}
         env.update(POSTDATE_POSTGRES_URL=self.postgres, POSTDATE_AMQP_URL=self.amqp, POSTDATE_CONFIG='/dev/null',
-                   POSTDATE_DELIVERY_MAX_DELAY=self.max_delay,
+                   POSTDATE_DELIVERY_MAX_DELAY=self.max_delay, POSTDATE_DELIVERY_ALLOW='*',
                    POSTDATE_HTTP_LISTEN='127.0.0.1:0',  # any free port: many gateways run at once
                    RABBITMQCTL='/nowhere')  # the one in PATH is for another broker, and leaves an epmd running
         if self.transport:
