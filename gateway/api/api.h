@@ -94,6 +94,7 @@ struct api_request {
     const struct api_operation *op; /* api_operation.h */
     const struct api_scope *scope;
     const char *from; /* where it came from, for the log */
+    uint64_t caller;  /* api_caller(), once it is known */
     struct bytes id;  /* as the caller wrote it; len 0: none */
     struct api_params params;
     struct bytes body;
@@ -127,6 +128,8 @@ void api_fail_err(struct api_answer *a, const struct err *e);
 
 /* "" for who may do everything. */
 const char *api_principal(const struct api_request *r);
+/* A hash of who has a share of what callers share, never 0: the token, or without one the address. */
+uint64_t api_caller(const struct api_request *r);
 /* True when the scope has this delivery exchange. */
 bool api_scope_has(const struct api_scope *s, struct bytes exchange);
 

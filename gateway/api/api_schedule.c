@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define GROUP_BYTES ((size_t)4 * 1024 * 1024) /* bodies and names; then the transaction is full */
+#define GROUP_BYTES ((size_t)1024 * 1024) /* bodies and names; then the transaction is full */
 #define ARENA_MAX ((size_t)128 * 1024 * 1024)
 
 struct api_entry {

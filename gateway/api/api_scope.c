@@ -1,5 +1,6 @@
 /* What a caller with a token may name. The delivery exchange is the unit: CC and BCC add routing keys of the
  * same exchange, and headers x-postdate-* are refused in JSON, so that a message can't name a second one. */
+#include "core/base/share.h"
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
 #include "gateway/api/api_internal.h"
@@ -52,6 +53,12 @@ int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules
 const char *api_principal(const struct api_request *r)
 {
     return r->scope != NULL ? r->scope->principal : "";
+}
+
+uint64_t api_caller(const struct api_request *r)
+{
+    return r->scope != NULL ? share_caller(r->scope->principal)
+                            : share_address(r->from != NULL ? r->from : "");
 }
 
 const struct operate_scope *api_operate_scope(const struct api_request *r)

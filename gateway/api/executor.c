@@ -50,6 +50,11 @@ void executor_submit(struct executor *d, struct api_request *r)
     executor_queue_put(&d->pools[r->op->threads].queue, r);
 }
 
+bool executor_withdraw(struct executor *d, struct api_request *r)
+{
+    return executor_queue_remove(&d->pools[r->op->threads].queue, r);
+}
+
 void executor_stop(struct executor *d)
 {
     if (d == NULL)

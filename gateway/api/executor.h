@@ -25,6 +25,9 @@ struct executor *executor_open(struct runtime *rt, struct err *e);
 /* Hands a request over; r->done is called exactly once, by a thread of the executor (or by this one when the
  * executor is closing, or the caller may not do it). */
 void executor_submit(struct executor *d, struct api_request *r);
+/* Takes back what no thread of the executor has begun: it is the caller's again, and was not done. False: it
+ * is with one of them. Any thread. */
+bool executor_withdraw(struct executor *d, struct api_request *r);
 /* Answers what is there, and ends the threads; what comes later is refused. */
 void executor_stop(struct executor *d);
 /* When nobody asks it any more. Stops it first where that was not done. */

@@ -11,8 +11,9 @@
 #define EXECUTOR_BULK_WORKERS 3
 #define EXECUTOR_BULK_EACH                                                                                   \
     2 /* while one is busy, the other one still says so of a repeated Idempotency-Key */
-#define EXECUTOR_QUEUE_WORKERS 3 /* the most that take from one queue */
-#define EXECUTOR_QUEUE_MAX 4096  /* requests that wait in one queue: twice the connections of HTTP */
+#define EXECUTOR_QUEUE_WORKERS 3                  /* the most that take from one queue */
+#define EXECUTOR_SMALL_BODY ((size_t)1024 * 1024) /* a larger one has a group commit for itself */
+#define EXECUTOR_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
 
 /* Requests of callers in turns: each caller's first before anybody's second. Thread-safe. */
 struct executor_queue {
@@ -20,12 +21,9 @@ struct executor_queue {
     pthread_cond_t came;
     struct api_request *first; /* by turn, those of one turn in the order they came */
     size_t count;
-    uint64_t turn; /* of the one that was taken last */
-    int each;      /* so many workers one caller may have at a time; 0: all */
-    struct {
-        bool any;
-        char principal[32];
-    } served[EXECUTOR_QUEUE_WORKERS]; /* by each worker now */
+    uint64_t turn;                           /* of the one that was taken last */
+    int each;                                /* so many workers one caller may have at a time; 0: all */
+    uint64_t served[EXECUTOR_QUEUE_WORKERS]; /* the caller, by each worker now; 0: none */
     bool closed;
 };
 
@@ -60,7 +58,7 @@ struct executor_pool {
 struct executor {
     struct runtime *runtime;
     struct executor_pool pools[API_THREADS_COUNT]; /* by enum api_threads */
-    atomic_int bulk_workers_run;
+    atomic_int bulk_workers_run, group_commits_run;
     atomic_bool ending;           /* what takes long is to end early */
     pthread_mutex_t figures_lock; /* guards the next one */
     struct executor_figures figures;
@@ -71,12 +69,16 @@ struct executor {
 void executor_queue_open(struct executor_queue *q, int each);
 void executor_queue_close(struct executor_queue *q); /* what is in it can still be taken */
 void executor_queue_destroy(struct executor_queue *q);
-/* Answers it at once when the queue is closed or full. */
+/* Answers it at once when the queue is closed; when it is full, the oldest of the caller who has the most in
+ * it. */
 void executor_queue_put(struct executor_queue *q, struct api_request *r);
-/* The next request, for a worker that is done with the one before (its number from 0 where the queue has a
- * limit for each caller, else 0); NULL after wait_ms without one, or
- * when the queue is closed and empty (*ended). */
-struct api_request *executor_queue_take(struct executor_queue *q, int worker, int64_t wait_ms, bool *ended);
+/* False: it is not in the queue. */
+bool executor_queue_remove(struct executor_queue *q, const struct api_request *r);
+/* The next request with a body of at most `most` bytes, for a worker that is done with the one before (its
+ * number from 0 where the queue has a limit for each caller, else any); NULL after wait_ms without one, or
+ * when the queue is closed and has none for it (*ended). */
+struct api_request *executor_queue_take(struct executor_queue *q, int worker, size_t most, int64_t wait_ms,
+                                        bool *ended);
 
 /* 0: session->pg is connected and the schema fits. -1: it is not, and was not lately. */
 int executor_session_connect(struct executor_session *session, struct err *e);

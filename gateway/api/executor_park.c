@@ -3,9 +3,12 @@
 #include "gateway/api/executor_park.h"
 
 #include "core/base/clock.h"
+#include "core/base/share.h"
 #include "gateway/api/api_guard.h"
+#include <stdlib.h>
 
-#define PARK_MAX 1000 /* requests; what comes then is refused */
+#define PARK_MAX ((size_t)6 * 1024 * 1024) /* bytes of bodies; then the caller who has the most gives way */
+#define REQUEST_SIZE ((size_t)4 * 1024)    /* what one counts beside its body */
 #define PAUSE_FIRST_MS 20
 #define PAUSE_MAX_MS 250
 #define PATIENCE_MS 3000 /* how long one may wait */
@@ -32,30 +35,101 @@ static void begin_waiting(struct api_request *r)
         r->give_up_ms = clock_monotonic_ms() + PATIENCE_MS;
 }
 
-static bool refuse_if_full(struct executor_park *p, struct api_request *r)
+static size_t size_of(const struct api_request *r)
 {
-    if (p->count < PARK_MAX)
-        return false;
-    api_fail(&r->answer, API_OVERLOADED, "%d requests wait for locks of others already", PARK_MAX);
+    return REQUEST_SIZE + r->body.len;
+}
+
+static void count_in(struct executor_park *p, const struct api_request *r)
+{
+    p->count++;
+    p->bytes += size_of(r);
+}
+
+static void count_out(struct executor_park *p, const struct api_request *r)
+{
+    p->count--;
+    p->bytes -= size_of(r);
+}
+
+/* The request that gives way to r; NULL: r itself. */
+static struct api_request *find_largest(const struct executor_park *p, const struct api_request *r)
+{
+    struct share *list = calloc(p->count, sizeof *list);
+    size_t n = 0;
+    for (struct api_request *head = p->first; head != NULL && list != NULL; head = head->next)
+        for (struct api_request *x = head; x != NULL; x = x == head ? head->behind : x->next)
+            list[n++] =
+                (struct share){.what = x, .caller = x->caller, .amount = size_of(x), .since = x->give_up_ms};
+    const struct share *found = list != NULL ? share_find(list, n, r->caller, size_of(r)) : NULL;
+    struct api_request *x = found != NULL ? found->what : NULL;
+    free(list);
+    return x;
+}
+
+/* It is one of them, or behind one of them; what is behind it stays. */
+static void take_out(struct executor_park *p, const struct api_request *r)
+{
+    for (struct api_request **at = &p->first; *at != NULL; at = &(*at)->next) {
+        struct api_request **x = *at == r ? at : &(*at)->behind;
+        while (*x != NULL && *x != r)
+            x = &(*x)->next;
+        if (*x == NULL)
+            continue;
+        *x = r->next;
+        count_out(p, r);
+        return;
+    }
+}
+
+static void refuse(struct api_request *r)
+{
+    api_fail(&r->answer, API_OVERLOADED,
+             "the gateway holds as many requests that wait for locks of others as it may, and most "
+             "of them are of this caller");
+}
+
+/* False: it is r itself that gives way. */
+static bool make_room(struct executor_park *p, struct api_request *r)
+{
+    while (p->count > 0 && p->bytes + size_of(r) > PARK_MAX) {
+        struct api_request *x = find_largest(p, r);
+        if (x == NULL) {
+            refuse(r);
+            return false;
+        }
+        take_out(p, x);
+        refuse(x);
+        executor_park_answer(p, x, true, true);
+    }
     return true;
 }
 
-enum executor_parked executor_park_follow(struct executor_park *p, struct api_request *r)
+/* The one that r goes behind. */
+static struct api_request *find_head(const struct executor_park *p, const struct api_request *r)
 {
     struct api_request *head = p->first;
     while (head != NULL && !asks_for(r, head->held))
         head = head->next;
+    return head;
+}
+
+enum executor_parked executor_park_follow(struct executor_park *p, struct api_request *r)
+{
+    struct api_request *head = find_head(p, r);
     if (head == NULL)
         return EXECUTOR_PARK_NOT;
-    if (refuse_if_full(p, r))
+    if (!make_room(p, r))
         return EXECUTOR_PARK_REFUSED;
+    if (head != find_head(p, r)) /* it gave way */
+        return executor_park_follow(p, r);
     begin_waiting(r);
     r->next = NULL;
     struct api_request **end = &head->behind;
     while (*end != NULL)
         end = &(*end)->next;
     *end = r;
-    p->count++;
+    count_in(p, r);
     return EXECUTOR_PARK_WAITS;
 }
 
@@ -65,21 +139,21 @@ enum executor_parked executor_park_put(struct executor_park *p, struct api_reque
     int64_t now_ms = clock_monotonic_ms();
     if (now_ms >= r->give_up_ms)
         return EXECUTOR_PARK_REFUSED;
-    if (r->behind == NULL && refuse_if_full(p, r))
+    if (r->behind == NULL && !make_room(p, r))
         return EXECUTOR_PARK_REFUSED;
     r->pause_ms = r->pause_ms == 0 ? PAUSE_FIRST_MS : r->pause_ms * 2;
     if (r->pause_ms > PAUSE_MAX_MS)
         r->pause_ms = PAUSE_MAX_MS;
     r->held = held;
     insert_head(p, r, now_ms + r->pause_ms);
-    p->count++;
+    count_in(p, r);
     return EXECUTOR_PARK_WAITS;
 }
 
 void executor_park_at_once(struct executor_park *p, struct api_request *r)
 {
     insert_head(p, r, 0);
-    p->count++;
+    count_in(p, r);
 }
 
 struct api_request *executor_park_take(struct executor_park *p)
@@ -88,7 +162,7 @@ struct api_request *executor_park_take(struct executor_park *p)
     if (r == NULL || r->retry_at_ms > clock_monotonic_ms())
         return NULL;
     p->first = r->next;
-    p->count--;
+    count_out(p, r);
     return r;
 }
 
@@ -109,7 +183,8 @@ static struct api_request *take_behind(struct executor_park *p, struct api_reque
     int64_t now_ms = clock_monotonic_ms();
     struct api_request *expired = NULL, **end = &expired, *head = r->behind;
     r->behind = NULL;
-    for (; head != NULL && locked && now_ms >= head->give_up_ms; p->count--) {
+    for (; head != NULL && locked && now_ms >= head->give_up_ms;) {
+        count_out(p, head);
         copy_answer(&r->answer, &head->answer);
         *end = head;
         end = &head->next;

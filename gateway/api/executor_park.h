@@ -7,7 +7,7 @@
 /* All zero at first. */
 struct executor_park {
     struct api_request *first; /* one for each lock, in the order in which they are tried */
-    size_t count;              /* with those behind them */
+    size_t count, bytes;       /* with those behind them */
 };
 
 enum executor_parked {

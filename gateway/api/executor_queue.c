@@ -1,9 +1,9 @@
 /* Requests that wait for a thread of the executor. */
+#include "core/base/share.h"
 #include "gateway/api/executor_internal.h"
 #include "gateway/runtime/guard.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 #include <time.h>
 
 void executor_queue_open(struct executor_queue *q, int each)
@@ -34,31 +34,74 @@ static void put_in_turn(struct executor_queue *q, struct api_request *r)
     struct api_request **at;
     r->turn = q->turn;
     for (const struct api_request *x = q->first; x != NULL; x = x->next)
-        if (strcmp(api_principal(x), api_principal(r)) == 0)
+        if (x->caller == r->caller)
             r->turn = x->turn + 1;
     for (at = &q->first; *at != NULL && (*at)->turn <= r->turn;)
         at = &(*at)->next;
     r->next = *at;
     *at = r;
+    q->count++;
+}
+
+static bool take_out(struct executor_queue *q, const struct api_request *r)
+{
+    struct api_request **at = &q->first;
+    while (*at != NULL && *at != r)
+        at = &(*at)->next;
+    if (*at == NULL)
+        return false;
+    *at = r->next;
+    q->count--;
+    return true;
+}
+
+/* The queue is full: who is refused? Of one caller the queue has those that came first in front. */
+static struct api_request *give_way(struct executor_queue *q, struct api_request *r)
+{
+    struct share *list = calloc(q->count, sizeof *list);
+    size_t n = 0;
+    for (struct api_request *x = q->first; x != NULL && list != NULL; x = x->next, n++)
+        list[n] = (struct share){.what = x, .caller = x->caller, .amount = 1, .since = (int64_t)n};
+    const struct share *found = list != NULL ? share_find(list, n, r->caller, 1) : NULL;
+    struct api_request *x = found != NULL ? found->what : r;
+    free(list);
+    if (x != r && take_out(q, x))
+        put_in_turn(q, r);
+    return x;
 }
 
 void executor_queue_put(struct executor_queue *q, struct api_request *r)
 {
+    struct api_request *refused = NULL;
+    r->caller = api_caller(r);
     pthread_mutex_lock(&q->lock);
-    bool closed = q->closed, full = q->count == EXECUTOR_QUEUE_MAX;
-    if (!closed && !full) {
+    bool closed = q->closed;
+    if (closed)
+        refused = r;
+    else if (q->count == EXECUTOR_QUEUE_MAX)
+        refused = give_way(q, r);
+    else
         put_in_turn(q, r);
-        q->count++;
-        pthread_cond_signal(&q->came);
-    }
+    if (refused != r)
+        pthread_cond_broadcast(&q->came); /* not each of them takes everything */
     pthread_mutex_unlock(&q->lock);
-    if (!closed && !full)
+    if (refused == NULL)
         return;
     if (closed)
-        api_fail(&r->answer, API_NOT_READY, "the gateway is stopping");
+        api_fail(&refused->answer, API_NOT_READY, "the gateway is stopping");
     else
-        api_fail(&r->answer, API_OVERLOADED, "%d requests wait for the database already", EXECUTOR_QUEUE_MAX);
-    r->done(r);
+        api_fail(&refused->answer, API_OVERLOADED,
+                 "%d requests wait for the database already, and most of them are of this caller",
+                 EXECUTOR_QUEUE_MAX);
+    refused->done(refused);
+}
+
+bool executor_queue_remove(struct executor_queue *q, const struct api_request *r)
+{
+    pthread_mutex_lock(&q->lock);
+    bool was_in = take_out(q, r);
+    pthread_mutex_unlock(&q->lock);
+    return was_in;
 }
 
 /* The caller has as many of the workers as it may. */
@@ -66,46 +109,55 @@ static bool has_enough(const struct executor_queue *q, const struct api_request 
 {
     int served = 0;
     for (int i = 0; i < EXECUTOR_QUEUE_WORKERS; i++)
-        served += q->served[i].any && strcmp(q->served[i].principal, api_principal(r)) == 0;
+        served += q->served[i] == r->caller;
     return q->each > 0 && served >= q->each;
 }
 
 /* The place of the next request; NULL: there is none that may be taken. */
-static struct api_request **find_next(struct executor_queue *q)
+static struct api_request **find_next(struct executor_queue *q, size_t most)
 {
     struct api_request **at = &q->first;
-    while (*at != NULL && has_enough(q, *at))
+    while (*at != NULL && ((*at)->body.len > most || has_enough(q, *at)))
         at = &(*at)->next;
     return *at != NULL ? at : NULL;
 }
 
-static struct api_request *take_next(struct executor_queue *q, int worker)
+static struct api_request *take_next(struct executor_queue *q, int worker, size_t most)
 {
-    struct api_request **at = find_next(q), *r = at != NULL ? *at : NULL;
+    struct api_request **at = find_next(q, most), *r = at != NULL ? *at : NULL;
     if (r == NULL)
         return NULL;
     *at = r->next;
     q->count--;
     if (r->turn > q->turn)
         q->turn = r->turn;
-    q->served[worker].any = true;
-    snprintf(q->served[worker].principal, sizeof q->served[worker].principal, "%s", api_principal(r));
+    q->served[worker] = r->caller;
     return r;
 }
 
-struct api_request *executor_queue_take(struct executor_queue *q, int worker, int64_t wait_ms, bool *ended)
+/* What this worker would take sooner or later. */
+static bool is_empty(const struct executor_queue *q, size_t most)
+{
+    const struct api_request *r = q->first;
+    while (r != NULL && r->body.len > most)
+        r = r->next;
+    return r == NULL;
+}
+
+struct api_request *executor_queue_take(struct executor_queue *q, int worker, size_t most, int64_t wait_ms,
+                                        bool *ended)
 {
     int64_t until = clock_monotonic_ns() + wait_ms * 1000000;
     struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
     pthread_mutex_lock(&q->lock);
-    if (q->served[worker].any && q->each > 0)
+    if (q->served[worker] != 0 && q->each > 0)
         pthread_cond_broadcast(&q->came);
-    q->served[worker].any = false;
-    while (find_next(q) == NULL && (!q->closed || q->first != NULL) && wait_ms > 0 &&
+    q->served[worker] = 0;
+    while (find_next(q, most) == NULL && (!q->closed || !is_empty(q, most)) && wait_ms > 0 &&
            pthread_cond_timedwait(&q->came, &q->lock, &t) == 0)
         continue;
-    struct api_request *r = take_next(q, worker);
-    *ended = q->closed && q->first == NULL && r == NULL;
+    struct api_request *r = take_next(q, worker, most);
+    *ended = q->closed && is_empty(q, most) && r == NULL;
     pthread_mutex_unlock(&q->lock);
     return r;
 }

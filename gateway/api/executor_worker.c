@@ -119,7 +119,7 @@ static void serve_queue(struct worker *w, struct executor_queue *queue, int numb
     /* In turns: one that is fresh, and one that met a lock. */
     for (bool ended = false; !ended || w->park.first != NULL;) {
         struct api_request *r =
-            executor_queue_take(queue, number, executor_park_pause_ms(&w->park, 500), &ended);
+            executor_queue_take(queue, number, SIZE_MAX, executor_park_pause_ms(&w->park, 500), &ended);
         if (r != NULL)
             take_fresh(w, r);
         executor_cells_close(&w->cells, true);

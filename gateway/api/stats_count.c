@@ -99,7 +99,7 @@ void *executor_stats(void *arg)
     for (bool ended = false; !ended;) {
         struct err e = {0};
         struct api_request *r =
-            executor_queue_take(&d->pools[API_STATISTICS].queue, 0,
+            executor_queue_take(&d->pools[API_STATISTICS].queue, 0, SIZE_MAX,
                                 executor_why_not_ready(d) == NULL ? TICK_MS : TICK_MS / 10, &ended);
         const char *why_not = ended ? NULL : check_database(&a, &e);
         api_audit_flush(ended);

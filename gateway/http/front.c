@@ -3,11 +3,9 @@
  *
  * One thread, which never waits for one client. A connection has one request at a time, and is not read while
  * that is worked on or its answer waits to be taken: so what a client may make us keep is bounded. */
-#include "gateway/http/http_internal.h"
+#include "gateway/http/front.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -15,84 +13,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define READ_SIZE ((size_t)32 * 1024)
 #define TURNS 8 /* reads for one client before the others have theirs */
 #define EVENTS 128
 #define TICK_MS 100
 #define LINGER_MS 2000 /* for what the client still sends after its last answer */
 #define FLUSH_MS 1000  /* for answers at the end */
 
-struct front {
-    struct http *http;
-    int epoll, listening;
-    bool accepting, paused; /* paused: there was no descriptor for one more */
-    unsigned count, max;
-    struct http_link *dead;
-    int64_t now_ms;
-    uint8_t data[READ_SIZE];
-};
-
-/* For what it does next. */
-static void renew_deadline(struct front *f, struct http_link *l)
-{
-    l->deadline_ms = f->now_ms + f->http->runtime->config->http.timeout_ms;
-}
-
-static void want_clients(struct front *f, bool accepting)
-{
-    struct epoll_event event = {.events = accepting ? EPOLLIN : 0, .data.ptr = f};
-    if (f->accepting != accepting)
-        epoll_ctl(f->epoll, EPOLL_CTL_MOD, f->listening, &event);
-    f->accepting = accepting;
-}
-
-/* The link has no request any more; one that the executor has is freed when it comes back. */
-static void leave_request(struct http_link *l)
-{
-    struct http_request *r = l->request;
-    l->request = NULL;
-    if (r == NULL)
-        return;
-    r->link = NULL;
-    if (!r->works)
-        http_request_close(r);
-}
-
-/* Its memory is freed when no event of this round can name it any more. */
-static void close_link(struct front *f, struct http_link *l)
-{
-    if (l->state == HTTP_DEAD)
-        return;
-    l->state = HTTP_DEAD;
-    close(l->fd); /* epoll forgets it */
-    leave_request(l);
-    *l->previous = l->next;
-    if (l->next != NULL)
-        l->next->previous = l->previous;
-    l->next = f->dead;
-    f->dead = l;
-    f->count--;
-    atomic_fetch_sub(&f->http->runtime->metrics.http_connections, 1);
-}
-
-static void free_dead(struct front *f)
-{
-    while (f->dead != NULL) {
-        struct http_link *l = f->dead;
-        f->dead = l->next;
-        framing_close(&l->framing);
-        buf_free(&l->in);
-        buf_free(&l->head);
-        free(l);
-    }
-}
-
 /* --- answers */
-
-static bool is_patience(int error)
-{
-    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 /* Sends what the socket takes. -1: it takes nothing more, ever. */
 static int send_answer(struct http_link *l)
@@ -104,7 +31,7 @@ static int send_answer(struct http_link *l)
         ssize_t n = send(l->fd, from, in_head ? l->head.len - l->sent : all - l->sent,
                          MSG_NOSIGNAL | (in_head && l->body.len > 0 ? MSG_MORE : 0));
         if (n < 0)
-            return is_patience(errno) ? 0 : -1;
+            return front_is_patience(errno) ? 0 : -1;
         l->sent += (size_t)n;
     }
     return 0;
@@ -113,17 +40,17 @@ static int send_answer(struct http_link *l)
 static void carry_answer(struct front *f, struct http_link *l)
 {
     if (send_answer(l) != 0) {
-        close_link(f, l);
+        front_close_link(f, l);
         return;
     }
     if (l->sent < l->head.len + l->body.len)
         return;
-    leave_request(l);
+    front_leave_request(l);
     buf_free(&l->head);
     l->body = (struct bytes){0};
     l->sent = 0;
     l->state = l->last ? HTTP_LINGERS : HTTP_READS;
-    renew_deadline(f, l);
+    front_renew_deadline(f, l);
     if (l->last) {
         shutdown(l->fd, SHUT_WR);
         l->deadline_ms = f->now_ms + LINGER_MS;
@@ -134,7 +61,7 @@ static void begin_answer(struct front *f, struct http_link *l)
 {
     http_respond(l->request);
     l->state = HTTP_SENDS;
-    renew_deadline(f, l); /* as long again to take it */
+    front_renew_deadline(f, l); /* as long again to take it */
 }
 
 /* --- requests */
@@ -156,11 +83,11 @@ static void begin_request(struct front *f, struct http_link *l)
     const struct framing_head *head = &l->framing.head;
     struct http_request *r = http_request_open(f->http, l);
     if (r == NULL) {
-        close_link(f, l);
+        front_close_link(f, l);
         return;
     }
     l->request = r;
-    renew_deadline(f, l);
+    front_renew_deadline(f, l);
     http_request_headers(r, head);
     if (r->answered && r->refuse_now)
         begin_answer(f, l);
@@ -192,7 +119,7 @@ static void refuse_request(struct front *f, struct http_link *l, enum framing_re
     if (l->request == NULL)
         l->request = http_request_open(f->http, l);
     if (l->request == NULL) {
-        close_link(f, l);
+        front_close_link(f, l);
         return;
     }
     http_request_refuse(l->request, why);
@@ -209,7 +136,7 @@ static void take_input(struct front *f, struct http_link *l)
         if (event == FRAMING_HEAD)
             begin_request(f, l);
         else if (event == FRAMING_DATA)
-            http_request_body(l->request, data);
+            http_bodies_take(l->request, data);
         else if (event == FRAMING_END)
             end_request(f, l);
         else if (event == FRAMING_REFUSED)
@@ -222,22 +149,22 @@ static void take_input(struct front *f, struct http_link *l)
     }
     /* A head counts from its first byte. */
     if (framing_is_in_head(&l->framing) && !l->in_head && l->state == HTTP_READS)
-        renew_deadline(f, l);
+        front_renew_deadline(f, l);
     l->in_head = framing_is_in_head(&l->framing);
     if (l->state == HTTP_READS && l->head.len > 0 && send_answer(l) != 0) /* 100 Continue */
-        close_link(f, l);
+        front_close_link(f, l);
 }
 
 /* False: there is nothing more now, or ever. */
 static bool read_input(struct front *f, struct http_link *l)
 {
     ssize_t n = recv(l->fd, f->data, sizeof f->data, 0);
-    if (n < 0 && is_patience(errno))
+    if (n < 0 && front_is_patience(errno))
         return false;
     if (n > 0 && l->state == HTTP_READS)
         buf_put(&l->in, f->data, (size_t)n);
     if (n <= 0 || l->in.failed)
-        close_link(f, l); /* also in the middle of a request: nobody waits for its answer */
+        front_close_link(f, l); /* also in the middle of a request: nobody waits for its answer */
     return n > 0;
 }
 
@@ -282,66 +209,19 @@ static void take_done(struct front *f)
     }
 }
 
-/* --- clients come */
-
-static void add_link(struct front *f, int fd, const struct sockaddr_storage *from, socklen_t len)
-{
-    int one = 1;
-    struct http_link *l = calloc(1, sizeof *l);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = l};
-    if (l == NULL) {
-        close(fd);
-        return;
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    l->fd = fd;
-    l->wanted = EPOLLIN;
-    http_name_address((const struct sockaddr *)(const void *)from, len, l->peer, sizeof l->peer);
-    framing_open(&l->framing);
-    buf_init(&l->in, 2 * READ_SIZE);
-    buf_init(&l->head, 16 * 1024);
-    renew_deadline(f, l);
-    l->next = f->http->links;
-    l->previous = &f->http->links;
-    if (l->next != NULL)
-        l->next->previous = &l->next;
-    f->http->links = l;
-    f->count++;
-    atomic_fetch_add(&f->http->runtime->metrics.http_connections, 1);
-    if (epoll_ctl(f->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
-        close_link(f, l);
-}
-
-static void accept_clients(struct front *f)
-{
-    while (f->count < f->max) {
-        struct sockaddr_storage from;
-        socklen_t len = sizeof from;
-        int fd = accept4(f->listening, (struct sockaddr *)(void *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            add_link(f, fd, &from, len);
-        else if (is_patience(errno))
-            break;
-        else if (errno != ECONNABORTED) {
-            f->paused = true;
-            break;
-        }
-    }
-}
-
 /* --- deadlines */
 
 static void end_link(struct front *f, struct http_link *l)
 {
     if (l->state == HTTP_WORKS) {
         http_respond_late(l->request);
-        leave_request(l);
+        front_leave_request(l);
         l->state = HTTP_SENDS;
-        renew_deadline(f, l);
+        front_renew_deadline(f, l);
     } else if (l->state == HTTP_READS && (l->request != NULL || l->in_head)) {
         refuse_request(f, l, FRAMING_TIMEOUT);
     } else {
-        close_link(f, l); /* idle, or it does not take its answer, or its time after that is over */
+        front_close_link(f, l); /* idle, or it does not take its answer, or its time after that is over */
         return;
     }
     serve_link(f, l);
@@ -355,7 +235,7 @@ static void check_links(struct front *f)
         if (l->deadline_ms <= f->now_ms)
             end_link(f, l);
     }
-    free_dead(f);
+    front_free_dead(f);
     f->paused = false;
 }
 
@@ -369,15 +249,15 @@ static void round_of_events(struct front *f, int wait_ms)
     for (int i = 0; i < n; i++) {
         struct http_link *l = events[i].data.ptr;
         if (events[i].data.ptr == f)
-            accept_clients(f);
+            front_accept(f);
         else if (l == NULL)
             take_done(f);
         else if ((events[i].events & (EPOLLHUP | EPOLLERR)) != 0)
-            close_link(f, l);
+            front_close_link(f, l);
         else
             serve_link(f, l);
     }
-    free_dead(f);
+    front_free_dead(f);
 }
 
 static bool has_answers(const struct front *f)
@@ -393,21 +273,21 @@ static void *run_front(void *arg)
     struct front *f = arg;
     int64_t next_tick_ms = 0;
     while (!atomic_load(&f->http->ending)) {
-        want_clients(f, f->count < f->max && !f->paused);
+        front_want_clients(f, !f->paused);
         round_of_events(f, TICK_MS);
         if (f->now_ms < next_tick_ms)
             continue;
         next_tick_ms = f->now_ms + TICK_MS;
         check_links(f);
     }
-    want_clients(f, false);
+    front_want_clients(f, false);
     close(f->listening);
     take_done(f); /* the executor is gone; what it answered still goes out */
     for (int64_t end_ms = f->now_ms + FLUSH_MS; has_answers(f) && f->now_ms < end_ms;)
         round_of_events(f, TICK_MS / 10);
     while (f->http->links != NULL)
-        close_link(f, f->http->links);
-    free_dead(f);
+        front_close_link(f, f->http->links);
+    front_free_dead(f);
     return NULL;
 }
 

@@ -10,10 +10,10 @@
 #include <sys/socket.h>
 
 #define HTTP_CONNECTIONS_MAX 2000
-#define HTTP_BODIES_MAX (24u * 1024 * 1024) /* all request bodies together */
-#define HTTP_BODY_EXTRA (64u * 1024)        /* of one, beside the message's body in base64 */
-#define HTTP_CONDITION_MAX 1000             /* If-Match, bytes */
-#define HTTP_KEY_MAX 255                    /* Idempotency-Key, bytes */
+#define HTTP_BODIES_MAX ((size_t)24 * 1024 * 1024) /* all request bodies together */
+#define HTTP_BODY_EXTRA (64u * 1024)               /* of one, beside the message's body in base64 */
+#define HTTP_CONDITION_MAX 1000                    /* If-Match, bytes */
+#define HTTP_KEY_MAX 255                           /* Idempotency-Key, bytes */
 #define HTTP_PEER_SIZE 64
 #define HTTP_ALLOW_SIZE 40
 
@@ -23,6 +23,7 @@ struct http_link {
     int fd;
     uint32_t wanted;           /* epoll's events */
     char peer[HTTP_PEER_SIZE]; /* the client's address and port */
+    uint64_t caller;           /* its address, until the head of a request has named a token: api_caller() */
     enum http_link_state {
         HTTP_READS,   /* a request, or between two */
         HTTP_WORKS,   /* its request is with the executor */
@@ -48,10 +49,11 @@ struct console_file;
 struct http_request {
     struct api_request api; /* first: the executor knows only this */
     struct http *http;
-    struct http_request *next; /* in http->done */
-    struct tokens_grant grant; /* where api.scope comes from */
-    struct http_link *link;    /* NULL: it is gone, or has the answer that it took too long */
-    char *target;              /* as sent; cut up in place; NULL: no memory, or none */
+    struct http_request *next;              /* in http->done */
+    struct http_request *other, **previous; /* in http->requests */
+    struct tokens_grant grant;              /* where api.scope comes from */
+    struct http_link *link;                 /* NULL: it is gone, or has the answer that it took too long */
+    char *target;                           /* as sent; cut up in place; NULL: no memory, or none */
     char key[HTTP_KEY_MAX + 1];
     char conditions[2][HTTP_CONDITION_MAX + 1];
     char peer[HTTP_PEER_SIZE]; /* outlives its connection */
@@ -63,7 +65,8 @@ struct http_request {
     bool refuse_now;                 /* answer without reading the body, and close */
     bool head_only;                  /* HEAD */
     bool old;                        /* HTTP/1.0 */
-    bool works;                      /* the executor has it */
+    bool works;                      /* the executor has it … */
+    bool taken;                      /* … and one of its threads, as far as is known */
     const char *content_type;        /* of the answer; NULL: JSON */
     char allow[HTTP_ALLOW_SIZE];     /* of the answer; "": none */
     const struct console_file *file; /* the answer; NULL: it is api.answer's body */
@@ -77,6 +80,7 @@ struct http {
     char address[80];
     struct buf description; /* /openapi.json */
     struct http_link *links;
+    struct http_request *requests;   /* all, also those whose links are gone */
     size_t body_bytes, unsent_bytes; /* of requests; of answers that clients have not taken yet */
     atomic_bool draining, ending;
     struct front *front;
@@ -124,7 +128,6 @@ void http_request_close(struct http_request *r);
 void http_request_headers(struct http_request *r, const struct framing_head *head);
 /* What is no valid request, or not in time. */
 void http_request_refuse(struct http_request *r, enum framing_refusal why);
-void http_request_body(struct http_request *r, struct bytes part);
 /* When nobody looks at it any more. */
 void http_request_drop_body(struct http_request *r);
 
@@ -139,13 +142,15 @@ void http_console_answer(struct http_request *r);
 struct bytes http_console_content(const struct http_request *r);
 void http_console_headers(const struct http_request *r, struct buf *out);
 
-/* answer_budget.c: answers that their clients have not taken yet. */
-/* Before it is done. False: this caller has left too many, and that is the answer. */
+/* shares.c: what callers share, and who gives way where it is full (core/base/share.h). */
+/* There is a place for one more connection, or one that is closed at once. */
+void http_connections_make_room(struct http *h);
+/* A part of r's body. Where there is no room for it, r has its answer. */
+void http_bodies_take(struct http_request *r, struct bytes part);
+/* Before it is done. False: this caller has left more answers than anybody, and that is the answer. */
 bool http_answers_admit(struct http_request *r);
 /* Counts the answer that is to be sent, or makes another one where there is no room for it. */
 void http_answers_count(struct http_request *r);
-/* It is sent, or never will be. */
-void http_answers_forget(struct http_request *r);
 
 /* respond.c: the head and body of r's answer into its link. */
 void http_respond(struct http_request *r);

@@ -28,6 +28,12 @@ struct http_request *http_request_open(struct http *h, struct http_link *l)
     r->link = l;
     memcpy(r->peer, l->peer, sizeof r->peer);
     r->api.from = r->peer;
+    r->api.caller = l->caller;
+    r->previous = &h->requests;
+    r->other = h->requests;
+    if (r->other != NULL)
+        r->other->previous = &r->other;
+    h->requests = r;
     r->began_ns = clock_monotonic_ns();
     api_answer_open(&r->api.answer);
     r->body_limit = (size_t)h->runtime->config->intake.max_body / 3 * 4 + HTTP_BODY_EXTRA;
@@ -44,7 +50,10 @@ void http_request_drop_body(struct http_request *r)
 void http_request_close(struct http_request *r)
 {
     http_request_drop_body(r);
-    http_answers_forget(r);
+    r->http->unsent_bytes -= r->unsent;
+    *r->previous = r->other;
+    if (r->other != NULL)
+        r->other->previous = r->previous;
     tokens_release(&r->grant);
     api_answer_close(&r->api.answer);
     free(r->target);
@@ -219,6 +228,7 @@ static int authorize_request(struct http_request *r, struct bytes authorization)
     if (tokens_admit(r->http->tokens, bearer_token(authorization), &r->grant, &r->api.answer) != 0)
         return -1;
     r->api.scope = r->grant.scope;
+    r->api.caller = r->link->caller = api_caller(&r->api);
     if (api_guard_admit(&r->api) == 0)
         return 0;
     api_audit(&r->api);
@@ -257,23 +267,4 @@ void http_request_headers(struct http_request *r, const struct framing_head *hea
      * be kept; a long one, or one whose length nobody knows, is not. */
     r->refuse_now = r->answered && (head->value[FRAMING_EXPECT].data != NULL || head->chunked ||
                                     head->length > HTTP_SMALL_BODY);
-}
-
-void http_request_body(struct http_request *r, struct bytes part)
-{
-    struct http *h = r->http;
-    if (r->answered)
-        return;
-    size_t had = r->body.capacity;
-    buf_put_bytes(&r->body, part);
-    size_t more = r->body.capacity - had;
-    h->body_bytes += more;
-    if (r->body.failed)
-        api_fail(&r->api.answer, API_TOO_LARGE, "the body is larger than %zu bytes", r->body_limit);
-    else if (h->body_bytes > HTTP_BODIES_MAX && more > 0 && r->body.capacity > 4096)
-        api_fail(&r->api.answer, API_OVERLOADED, "the gateway holds as many request bodies as it may");
-    else
-        return;
-    r->answered = true;
-    http_request_drop_body(r);
 }

@@ -16,7 +16,7 @@ static void put(struct executor_queue *q, struct api_request *r, char caller)
 static char take(struct executor_queue *q, int worker)
 {
     bool ended;
-    const struct api_request *r = executor_queue_take(q, worker, 0, &ended);
+    const struct api_request *r = executor_queue_take(q, worker, SIZE_MAX, 0, &ended);
     return r != NULL ? r->scope->principal[0] : '\0';
 }
 

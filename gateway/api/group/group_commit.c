@@ -159,6 +159,7 @@ void *executor_group_commit(void *arg)
     }
     api_scheduler_open(&s->scheduler, &rules);
     s->executor = d;
+    s->number = atomic_fetch_add(&d->group_commits_run, 1);
     s->session = (struct executor_session){.runtime = d->runtime, .name = "postdate http store"};
     s->next_end = &s->next;
     s->park_tries = 1;

@@ -27,6 +27,8 @@ struct group_commit {
     struct idempotency_request *keys[GROUP_MAX];
     size_t count, key_count;
     struct api_request *next, **next_end; /* what did not fit into the last group, in the order it came */
+    size_t next_bytes;                    /* their bodies */
+    int number;                           /* of this thread: only that of 0 takes large requests */
     struct executor_park park;
     bool trying; /* this group is from the park */
     size_t

@@ -1,5 +1,7 @@
 /* Which requests share a transaction: those that came, in their order, but
  *
+ *   - a large one has it for itself, and one of the threads never takes one: the small ones of others do not
+ *     wait for its bytes;
  *   - of those with the same key, or the same Idempotency-Key, one: the second must see the first's result;
  *   - a batch with keys has no other keys beside it;
  *   - what asks for something that a parked request waits for goes behind that one.
@@ -12,6 +14,7 @@
 #include "gateway/runtime/startup.h"
 
 #define IDLE_MS 500
+#define NEXT_MAX ((size_t)1024 * 1024) /* bytes that wait for the next group; all others wait in turns */
 
 static uint64_t hash_two(const char *a, struct bytes b)
 {
@@ -39,10 +42,15 @@ static bool has_keys(const struct group_commit *s, const struct api_schedule *q)
     return false;
 }
 
+static bool is_large(const struct api_request *r)
+{
+    return r->body.len > EXECUTOR_SMALL_BODY;
+}
+
 /* As far as its names are known. */
 static bool fits_group(const struct group_commit *s, const struct api_request *r)
 {
-    if (r->alone && s->count > 0)
+    if ((r->alone || is_large(r)) && s->count > 0)
         return false;
     for (size_t i = 0; i < s->count; i++) {
         const struct api_request *other = s->group[i].schedule.request;
@@ -94,11 +102,13 @@ static void put_next(struct group_commit *s, struct api_request *r)
     r->next = NULL;
     *s->next_end = r;
     s->next_end = &r->next;
+    s->next_bytes += r->body.len;
 }
 
 static bool is_full(const struct group_commit *s)
 {
-    return s->count == GROUP_MAX || !api_scheduler_has_room(&s->scheduler);
+    return s->count == GROUP_MAX || !api_scheduler_has_room(&s->scheduler) ||
+           (s->count > 0 && is_large(s->group[0].schedule.request));
 }
 
 /* Goes once through what did not fit before. Batches with keys have every other group only. */
@@ -108,6 +118,7 @@ static void add_next(struct group_commit *s)
     bool skips_alone = s->after_alone;
     s->next = NULL;
     s->next_end = &s->next;
+    s->next_bytes = 0;
     for (; r != NULL; r = after) {
         after = r->next;
         if (is_full(s) || (skips_alone && r->alone) || !group_commit_add(s, r))
@@ -157,6 +168,7 @@ bool group_commit_gather(struct group_commit *s)
 {
     struct executor_queue *queue = &s->executor->pools[API_GROUP_COMMIT].queue;
     bool ended = false, in_turn = !s->trying;
+    size_t most = s->number == 0 ? SIZE_MAX : EXECUTOR_SMALL_BODY;
     s->count = 0;
     s->trying = false;
     if (in_turn && gather_parked(s))
@@ -164,11 +176,12 @@ bool group_commit_gather(struct group_commit *s)
     int64_t wait_ms = s->next != NULL ? 0 : executor_park_pause_ms(&s->park, IDLE_MS);
     struct api_request *r = s->next;
     if (r != NULL) {
+        s->next_bytes -= r->body.len;
         s->next = r->next; /* it answers for all of them where there is no connection */
         if (s->next == NULL)
             s->next_end = &s->next;
     } else {
-        r = executor_queue_take(queue, 0, wait_ms, &ended);
+        r = executor_queue_take(queue, s->number, most, wait_ms, &ended);
     }
     if (r == NULL && ended)
         clock_nap_ms(executor_park_pause_ms(&s->park, 20));
@@ -182,7 +195,8 @@ bool group_commit_gather(struct group_commit *s)
     if (r->next == NULL)
         s->next_end = &r->next;
     add_next(s);
-    while (!is_full(s) && (r = executor_queue_take(queue, 0, 0, &ended)) != NULL)
+    while (!is_full(s) && s->next_bytes < NEXT_MAX &&
+           (r = executor_queue_take(queue, s->number, most, 0, &ended)) != NULL)
         if (!group_commit_add(s, r))
             put_next(s, r);
     s->after_alone = s->count > 0 && s->group[0].schedule.request->alone;
