@@ -19,6 +19,7 @@
  * queue after that many times. (With RabbitMQ's default strategy, at-most-once.) */
 #include "amqp/topology/topology.h"
 
+#include "amqp/topology/topology_history.h"
 #include "amqp/topology/topology_shards.h"
 #include "core/base/names.h"
 #include "core/message/dead_letter.h"
@@ -257,7 +258,7 @@ static int declare_queues(struct broker *b, const struct topology *t, struct top
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
     if (topology_declare_queue(b, t->intake_queue, broker_names.rejected, e) ||
         topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
-        topology_declare_queue(b, t->intake_queue, t->intake_queue, e))
+        topology_declare_queue(b, t->intake_queue, t->intake_queue, e) || topology_declare_history(b, e))
         return -1;
     return declare_shards(b, t, e);
 }

@@ -39,6 +39,7 @@
     X(rejected, "postdate.rejected")                                                                         \
     X(control, "postdate.control")                                                                           \
     X(owner, "postdate.owner")                                                                               \
+    X(history, "postdate.history")                                                                           \
     X(exit, "postdate.exit")                                                                                 \
     X(exit_shards, "postdate.exit.shards")                                                                   \
     X(exit_broker, "postdate.exit.broker")                                                                   \

@@ -22,7 +22,7 @@
 #define SHARE 10 /* at least so many times as long as counting took lies between two counts */
 #define SLICE_NS INT64_C(100000000)
 #define HOME_AND_CLEAR "\033[H\033[J"
-#define STATUS_PROBLEMS_MAX 6
+#define STATUS_PROBLEMS_MAX 7
 
 /* What the broker holds, and up to when. */
 struct window {
@@ -164,6 +164,8 @@ static int find_problems(const struct status_report *s, const char *out[STATUS_P
         out[n++] = "messages are refused and tried again";
     if (s->locked.count > 0 || s->locked.all)
         out[n++] = "days are locked";
+    if (status_is_back(s))
+        out[n++] = "the database went back";
     return n;
 }
 
@@ -178,6 +180,16 @@ static void print_locked(const struct locked_days *l)
         printf("%s%s", i > 0 ? ", " : "", partition_date(&l->day[i], date));
     printf("%s%s: not counted, by %s\n", l->count == 0 ? "all days" : "", l->count > 3 ? " and more" : "",
            l->who);
+}
+
+static void print_back(const struct status_report *s)
+{
+    const struct status_back *b = &s->back;
+    char from[40], when[CLI_WHEN_SIZE], span[40];
+    if (b->found_ms >= 0)
+        printf("went back    %s: %s from %s on are forgotten\n", cli_format_when(b->found_ms, s->now_ms, when),
+               duration_format_human(b->to_ms - b->from_ms, span, sizeof span),
+               timestamp_format(b->from_ms, from, sizeof from));
 }
 
 static void print_health(const struct status_report *s)
@@ -224,6 +236,7 @@ static void print_screen(const struct status *status)
     print_window(&status->window, s->now_ms);
     print_instances(s);
     print_locked(&s->locked);
+    print_back(s);
     print_health(s);
 }
 
@@ -246,6 +259,15 @@ static json_t *window_value(const struct window *w)
     return json_pack("{s:o, s:I, s:I}", "fed_until",
                      json_time_value(w->fed_until_ms > 0 ? w->fed_until_ms : -1), "handed",
                      (json_int_t)w->handed, "max_messages", (json_int_t)w->config->handover.max_messages);
+}
+
+static json_t *back_value(const struct status_back *b)
+{
+    if (b->found_ms < 0)
+        return json_null();
+    return json_pack("{s:o, s:o, s:o, s:o}", "found_at", json_time_value(b->found_ms), "forgotten_from",
+                     json_time_value(b->from_ms), "forgotten_to", json_time_value(b->to_ms), "look_until",
+                     json_time_value(b->look_until_ms));
 }
 
 /* The names of /v1/stats. */
@@ -274,14 +296,14 @@ static int print_json(const struct status *status, size_t flags)
     for (int i = 0, n = find_problems(s, problems); i < n; i++)
         json_array_append_new(troubles, json_string(problems[i]));
     return cli_print_json(
-        json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+        json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                   "schema_version", s->schema_version, "broker", s->broker, "vhost", s->vhost, "now",
                   json_time_value(s->now_ms), "messages", counts, "counted_only_in_part", capped,
                   "next_due_at", json_time_value(s->next_due_ms), "overdue", (json_int_t)s->overdue,
                   "oldest_overdue_at", json_time_value(s->oldest_overdue_ms), "retrying",
                   (json_int_t)s->retrying, "lateness_ms", lateness_value(&s->lateness), "slo",
                   json_slo(&status->slo), "window", window_value(&status->window), "locked_days", locked,
-                  "gateways", instances_value(s), "problems", troubles),
+                  "gateways", instances_value(s), "went_back", back_value(&s->back), "problems", troubles),
         flags);
 }
 

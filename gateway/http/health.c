@@ -52,6 +52,12 @@ static void print_figures(struct http *h, struct buf *out)
     print_gauge(out, "postdate_slo_budget_left_ratio",
                 "What is left of the window's error budget; below 0 when it is overspent.",
                 slo_budget_left(&f.slo));
+    print_gauge(out, "postdate_database_went_back_timestamp_seconds",
+                "When it was found last that the database had gone back, in seconds since 1970; 0: never.",
+                s->back.found_ms < 0 ? 0 : (double)s->back.found_ms / 1000);
+    print_gauge(out, "postdate_database_forgotten_seconds",
+                "How much of its history the database had forgotten then.",
+                s->back.found_ms < 0 ? 0 : (double)(s->back.to_ms - s->back.from_ms) / 1000);
     print_gauge(out, "postdate_partitions_ahead", "Days from today on that have a partition, without a gap.",
                 (double)f.room.days);
     print_gauge(out, "postdate_database_bytes", "Size of the database.", (double)f.room.bytes);

@@ -13,6 +13,10 @@
 #define TICK_MS 300
 #define HEARTBEAT_MS 2000
 #define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
+/* A database that was away took all sessions: the others get as long to come back, of which up to 3 s are the
+ * pause between two tries, and to say what became of their messages, before they are buried. On two busy
+ * cores one came back after 7.1 s, with 64 messages to settle. */
+#define RETURN_MS 8000
 #define QUIET_MS                                                                                             \
     5000 /* how long what is in memory may take to find its way back before a new instance is booked */
 
@@ -41,7 +45,8 @@ static void drop_session(struct lease_keeper *k, const struct err *e)
     log_debug("lease keeper: %s", e->text);
     if (k->pg && pg_is_silent(k->pg)) /* this one notices first, and soon there may be another server */
         server_status_failed(&k->runtime->postgres, e);
-    atomic_store(&k->lease->forgotten, true);
+    lease_say_again(k->lease, false);
+    k->compared = false;
     give_up_instance(k);
     pg_close(k->pg);
     k->pg = NULL;
@@ -64,6 +69,35 @@ static int send_heartbeat(struct lease_keeper *k, struct err *e)
     return 0;
 }
 
+/* Where the database went back, gateways that lived say first what they delivered and it forgot: nothing is
+ * claimed before they have come back to it, for a while. */
+static int compare_history(struct lease_keeper *k, struct err *e)
+{
+    struct history_report r;
+    int back =
+        history_look(&k->runtime->history, k->pg, k->runtime->config->handover.window_ms, &r, e);
+    if (back < 0)
+        return -1;
+    k->compared = true;
+    k->back_ms = 0;
+    if (back > 0)
+        lease_say_again(k->lease, true);
+    if (back > 0 && k->old_instance) {
+        k->back_ms = r.from_ms;
+        k->book_by_ms = clock_boottime_ms() + RETURN_MS;
+    }
+    return 0;
+}
+
+/* 1: some of them may. */
+static int others_come_back(struct lease_keeper *k, struct err *e)
+{
+    if (k->back_ms == 0 || clock_boottime_ms() >= k->book_by_ms)
+        return 0;
+    int count = instance_count_returning(k->pg, k->back_ms, e);
+    return count < 0 ? -1 : count > 0;
+}
+
 /* Once nothing of the old instance is in memory any more, releases its claims and books a new one. */
 static int book_instance(struct lease_keeper *k, struct err *e)
 {
@@ -74,6 +108,9 @@ static int book_instance(struct lease_keeper *k, struct err *e)
     if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)
         return -1;
     k->old_instance = 0;
+    int others = others_come_back(k, e);
+    if (others != 0)
+        return others < 0 ? -1 : 0;
     const struct instance self = {.name = k->runtime->name,
                                   .transport = runtime_transport_name(k->runtime),
                                   .running_ms = clock_boottime_ms() - k->began_ms,
@@ -89,6 +126,8 @@ static int book_instance(struct lease_keeper *k, struct err *e)
 static int do_tick(struct lease_keeper *k, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
+    if (!k->compared && compare_history(k, e) != 0)
+        return -1;
     if (!k->instance)
         return book_instance(k, e);
     pg_drain_notifies(k->pg);
@@ -134,10 +173,6 @@ void *lease_keeper_thread(void *arg)
 
 #define LOOK_MS INSTANCE_SILENCE_MS /* who is found dead at one is buried at the next */
 #define SWEEP_MS 10000
-/* A database that was away took all sessions: the others get as long to come back, of which up to 3 s are the
- * pause between two tries, and to say what became of their messages, before they are buried. On two busy
- * cores one came back after 7.1 s, with 64 messages to settle. */
-#define RETURN_MS 8000
 
 static void look(struct take_over *t, struct err *e)
 {

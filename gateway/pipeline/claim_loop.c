@@ -69,7 +69,8 @@ static void say_recovered(struct claim_loop *l)
     message_id_format(l->first_recovered, id);
     if (log_quota_take(&l->said_recovered, l->recovered, id, "recovered"))
         log_info(
-            "recovered %zu message%s, whose gateway died or which RabbitMQ did not release; the first: %s",
+            "recovered %zu message%s of which the database does not know what became: a gateway died, the database "
+            "forgot it, or RabbitMQ did not release what it held; the first: %s",
             l->recovered, l->recovered == 1 ? "" : "s", id);
 }
 

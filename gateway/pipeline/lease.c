@@ -63,6 +63,13 @@ void lease_end_instance(struct lease *lease, int32_t instance)
     notifier_notify(&lease->notifier);
 }
 
+void lease_say_again(struct lease *lease, bool went_back)
+{
+    if (went_back)
+        atomic_store(&lease->went_back, true);
+    atomic_store(&lease->forgotten, true);
+}
+
 bool lease_is_unclear(struct lease *lease)
 {
     GUARD(&lease->lock);

@@ -16,6 +16,7 @@ struct lease {
     bool unclear;          /* a settle or a claim of it may or may not have happened */
     atomic_bool forgotten; /* a connection to the database died, perhaps with it: the settler says again what
                               it said last, and until it has the lease keeper lets go of no claims */
+    atomic_bool went_back; /* … and forgot more than a crash does: all that is remembered is said again */
     struct notifier notifier; /* the lease keeper's; the supervisor opens it */
 };
 
@@ -34,6 +35,8 @@ int32_t lease_instance(struct lease *lease);
  * keeper ends it and books a new one, so that all of its rows wait again. An instance that has ended already
  * (its connection to the database died, and this thread noticed last) is no reason to end the next one. */
 void lease_end_instance(struct lease *lease, int32_t instance);
+/* A connection to the database died, perhaps with it, or (went_back) it has lost its last moments. */
+void lease_say_again(struct lease *lease, bool went_back);
 /* Was that said of the instance that there is? */
 bool lease_is_unclear(struct lease *lease);
 

@@ -1,6 +1,7 @@
 #include "gateway/relay/relay_rescue.h"
 
 #include "amqp/topology/topology.h"
+#include "amqp/topology/topology_history.h"
 #include "amqp/topology/transport.h"
 #include "core/base/names.h"
 #include "core/message/wire.h"
@@ -186,6 +187,26 @@ static int32_t all_consumers(const struct relay_marks *m)
     return all;
 }
 
+/* Has the database gone back? RabbitMQ is told how far it has come, for gateways that start later. */
+static int follow_history(struct relay_rescue *rescue, struct err *e)
+{
+    struct runtime *rt = rescue->runtime;
+    struct history_report r;
+    struct history_point p;
+    struct err why = {0};
+    int back = history_look(&rt->history, rescue->pg, rt->config->handover.window_ms, &r, e);
+    if (back > 0)
+        lease_say_again(rescue->lease, true);
+    if (back < 0 || !history_newest(&rt->history, rescue->history, &p))
+        return back < 0 ? -1 : 0;
+    struct broker *b = relay_line(rescue, RELAY_LINE, &why);
+    if (b && topology_note_history(b, &p, &why) == 0)
+        rescue->history = p.number;
+    else
+        relay_line_check(rescue, RELAY_LINE, &why);
+    return 0;
+}
+
 int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
 {
     struct handover *handover = rescue->handover;
@@ -203,6 +224,8 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
     else if (pg_is_broken(pg)) /* else the others only know less of this one */
         return -1;
     relay_exit_ping(rescue, now_ms);
+    if (follow_history(rescue, e) != 0)
+        return -1;
     if (now_ms < rescue->ping_seen_ms) /* the database's clock was set back: another ping is waited for */
         rescue->ping_seen_ms = 0;
     if (now_ms < rescue->unknown_ms)

@@ -63,6 +63,7 @@ struct relay_rescue {
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
     bool said_stuck, said_undeclared;
     int64_t declared_ms; /* monotonic */
+    int64_t history;     /* the number of the point that RabbitMQ was told of last */
 };
 
 void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay);

@@ -16,6 +16,7 @@ int runtime_open(struct runtime *rt, const struct config *c, struct err *e)
     pthread_mutex_init(&rt->locked_lock, NULL);
     db_clock_reset(&rt->clock);
     metrics_open(&rt->metrics);
+    history_open(&rt->history);
     server_status_open(&rt->postgres, "Postgres");
     server_status_open(&rt->rabbitmq, "RabbitMQ");
     rt->hosts = broker_hosts_new();

@@ -10,6 +10,7 @@
 #include "core/base/clock.h"
 #include "gateway/config/cells.h"
 #include "gateway/config/config.h"
+#include "gateway/runtime/history.h"
 #include "gateway/runtime/metrics.h"
 #include "gateway/runtime/notifier.h"
 #include "gateway/runtime/server_status.h"
@@ -78,6 +79,7 @@ struct runtime {
 
     /* Guard themselves. */
     struct server_status postgres, rabbitmq;
+    struct history history;
     struct broker_hosts *hosts; /* of amqp.url */
     struct metrics metrics;
     /* Rung by all ways in, when something is due within the lead, or stored. */

@@ -2,6 +2,7 @@
 
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
+#include "amqp/topology/topology_history.h"
 #include "gateway/runtime/daemon.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
@@ -121,6 +122,16 @@ static int try_postgres(struct runtime *rt, struct pg *pg, struct err *e)
     return 0;
 }
 
+/* How far the database had come, before anything is asked of it. */
+static int learn_history(struct runtime *rt, struct broker *b, struct err *e)
+{
+    struct history_point p;
+    if (topology_read_history(b, &p, e) != 0)
+        return -1;
+    history_learn(&rt->history, &p);
+    return 0;
+}
+
 static int try_rabbitmq(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
 {
     struct topology_found found = {.timed_queue = ""};
@@ -128,7 +139,7 @@ static int try_rabbitmq(struct runtime *rt, struct broker *b, struct pg *pg, str
         return -1;
     if (found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
         return err_set(e, found.refused.kind, "%s", found.refused.text);
-    if (startup_feed_cell(rt, b, pg, e) != 0 || /* the intake is there: what comes now has a way */
+    if (learn_history(rt, b, e) != 0 || startup_feed_cell(rt, b, pg, e) != 0 || /* the intake is there: what comes now has a way */
         want_exit_queues(rt, b, pg, e) != 0 || startup_choose_transport(rt, pg, e) != 0)
         return -1;
     server_status_succeeded(&rt->rabbitmq);

@@ -322,7 +322,7 @@ void *settler_thread(void *arg)
             continue;
         }
         log_debug("settler: %s", e.text);
-        atomic_store(&s->lease->forgotten, true);
+        lease_say_again(s->lease, false);
         if (attempt >
             0) /* the first time at once: what is not written down comes twice if this gateway dies */
             take_nap(&attempt);

@@ -85,6 +85,12 @@ struct status_lateness {
     int64_t count;                  /* 0: nothing was delivered, and the rest is 0 */
     int64_t p50_ms, p90_ms, p99_ms; /* percentiles */
 };
+/* When the database was found last to have gone back (001_19_history.sql); -1 each: never. */
+struct status_back {
+    int64_t found_ms;
+    int64_t from_ms, to_ms; /* what was committed in between is forgotten */
+    int64_t look_until_ms;  /* what RabbitMQ held then is due before */
+};
 struct status_report {
     int schema_version;
     char broker[128], vhost[128], prefix[64]; /* "" until a gateway has recorded them */
@@ -100,8 +106,11 @@ struct status_report {
     struct locked_days locked; /* days that somebody has locked: nothing of them is counted */
     struct status_instance instances[16];
     int instance_count;
+    struct status_back back;
 };
 int lookup_status(struct pg *c, struct status_report *out, struct err *e);
+/* Does it matter still that the database went back? */
+bool status_is_back(const struct status_report *s);
 /* How many of those in it are alive. */
 int status_alive(const struct status_report *s);
 /* How many gateways are alive, on a host or (NULL) on any, without counting messages. -1: error. */

@@ -12,7 +12,8 @@ static int read_meta(struct pg *c, struct status_report *s, struct err *e)
 {
     return pg_ask(c, sql_query_status_meta, NULL,
                   PG_ROW(PG_TO(s->schema_version), PG_TO(s->broker), PG_TO(s->vhost), PG_TIME(s->now_ms),
-                         PG_TO(s->prefix)),
+                         PG_TO(s->prefix), PG_TIME(s->back.found_ms), PG_TIME(s->back.from_ms),
+                         PG_TIME(s->back.to_ms), PG_TIME(s->back.look_until_ms)),
                   e);
 }
 
@@ -50,6 +51,11 @@ static int count_alive(const struct status_report *s, const char *host)
 int status_alive(const struct status_report *s)
 {
     return count_alive(s, NULL);
+}
+
+bool status_is_back(const struct status_report *s)
+{
+    return s->back.found_ms >= 0 && s->now_ms < s->back.look_until_ms;
 }
 
 int lookup_alive(struct pg *c, const char *host, struct err *e)

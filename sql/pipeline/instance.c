@@ -36,6 +36,12 @@ int instance_heartbeat(struct pg *c, int32_t id, bool broker_away, struct err *e
     return (int)pg_run(c, sql_query_instance_heartbeat, PG_WITH(as_int4(id), as_bool(broker_away)), e);
 }
 
+int instance_count_returning(struct pg *c, int64_t at_ms, struct err *e)
+{
+    return (int)pg_number(c, sql_query_instance_returning,
+                          PG_WITH(as_time(at_ms), as_int8(INSTANCE_LEASE_MS)), e);
+}
+
 /* Some of one piece: what instance id owns; 0: what no instance that there is owns. Returns how many were
  * found, or -1. In two statements, because only the second one sees for sure who owns what the first one
  * locked. */

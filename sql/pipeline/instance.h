@@ -29,6 +29,8 @@ int instance_register(struct pg *c, const struct instance *self, int32_t *out_id
  * all its claims are gone, register anew; -1: error.
  */
 int instance_heartbeat(struct pg *c, int32_t id, bool broker_away, struct err *e);
+/* How many instances lived at at_ms (ms since 1970) and have not come back to their database since; -1. */
+int instance_count_returning(struct pg *c, int64_t at_ms, struct err *e);
 /* Who seems dead. A session that ended is given a moment: its gateway may live and say what became of the
  * messages in its hands, which would be published twice otherwise. */
 #define INSTANCE_SILENCE_MS 300

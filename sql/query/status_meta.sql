@@ -1,1 +1,2 @@
-select version, coalesce(broker, ''), coalesce(vhost, ''), clock_timestamp(), coalesce(prefix, '') from postdate.meta
+select m.version, coalesce(m.broker, ''), coalesce(m.vhost, ''), clock_timestamp(), coalesce(m.prefix, ''), h.lost_found, h.lost_from, h.lost_to, h.look_until
+  from postdate.meta m, postdate.history h

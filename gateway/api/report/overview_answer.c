@@ -79,6 +79,9 @@ static json_t *find_problems(struct executor *d, const struct executor_figures *
          "`postdate list --retrying` has the errors"},
         {counted && s->count[MESSAGE_FAILED] > 0, "messages.failed", "warn", "messages failed",
          "`postdate list --state failed` has the reasons; then `postdate retry`"},
+        {counted && status_is_back(s), "database.history", "warn",
+         "the database went back, as after a restore or the promotion of a standby that lagged",
+         "`postdate doctor` says from when to when; see Restore in docs/operations.md"},
         {counted && count_dead(s) > 0, "gateways", "warn", "a gateway ended without signing off",
          "start it again; others take over its messages"},
     };

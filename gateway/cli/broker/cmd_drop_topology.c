@@ -54,6 +54,7 @@ static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
                                  timed,
                                  expired,
                                  broker_names.control,
+                                 broker_names.history,
                                  broker_names.exit,
                                  broker_names.exit_broker,
                                  broker_names.exit_broker_2,

@@ -4,6 +4,7 @@
 #include "amqp/topology/transport.h"
 #include "core/base/duration.h"
 #include "core/base/names.h"
+#include "core/base/timestamp.h"
 #include "gateway/cli/doctor/doctor.h"
 #include "sql/admin/migrate.h"
 #include "sql/pipeline/claim.h"
@@ -51,6 +52,26 @@ static void report_failed(struct doctor *d)
                 d->status.capped[MESSAGE_FAILED] ? "at least " : "", failed);
 }
 
+/* As after a restore, or the promotion of a standby that lagged. */
+static void report_back(struct doctor *d)
+{
+    const struct status_back *b = &d->status.back;
+    char from[40], to[40], until[40];
+    if (b->found_ms < 0)
+        return doctor_ok(d, "database.history", "the database never went back");
+    timestamp_format(b->from_ms, from, sizeof from);
+    timestamp_format(b->to_ms, to, sizeof to);
+    timestamp_format(b->look_until_ms, until, sizeof until);
+    if (!status_is_back(&d->status))
+        return doctor_ok(d, "database.history", "it went back once, from %s to %s", to, from);
+    doctor_warn(d, "database.history",
+                "the database went back from %s to %s, as after a restore or the promotion of a standby that "
+                "lagged: what was accepted in between is lost, but for what RabbitMQ holds, what was cancelled is "
+                "not, and what was delivered may come again; what RabbitMQ holds is looked up until %s" REMEDY
+                "docs/operations.md, Restore, says what can be done about it",
+                to, from, until);
+}
+
 void doctor_check_messages(struct doctor *d)
 {
     struct err e;
@@ -60,6 +81,7 @@ void doctor_check_messages(struct doctor *d)
     report_gateways(d);
     report_overdue(d);
     report_failed(d);
+    report_back(d);
 }
 
 /* What the vhost remembers. True: it is this database's. */

@@ -1,0 +1,25 @@
+/* How far the database has come, and whether it has gone back (sql/schema/001_19_history.sql). */
+#ifndef POSTDATE_SQL_PIPELINE_HISTORY_H
+#define POSTDATE_SQL_PIPELINE_HISTORY_H
+
+#include "core/base/err.h"
+#include "core/message/history_point.h"
+#include "sql/connection/pg.h"
+
+/* Times in ms since 1970; -1: there is none. */
+struct history_report {
+    struct history_point point;
+    int64_t lost_number; /* given when it was found last that the database had gone back; 0: never */
+    int64_t found_ms;    /* when that was */
+    int64_t from_ms, to_ms;  /* what was committed in between, and up to a second later, is forgotten */
+    int64_t look_until_ms;   /* what RabbitMQ held then is due before */
+    int64_t now_ms;
+};
+
+/* Compares the database with the latest point that is known of it (no lineage: none), and raises its number,
+ * once a second at the most. window_ms: so far ahead messages are handed over. Commits synchronously: what is
+ * in out->point the database does not lose by crashing. */
+int history_note(struct pg *c, const struct history_point *known, int64_t window_ms,
+                 struct history_report *out, struct err *e);
+
+#endif

@@ -1,0 +1,44 @@
+-- How far this database has come: a number that rises once a second while a gateway runs, and that no other moment ever had. Gateways note it elsewhere, too: in
+-- memory, and in RabbitMQ (amqp/topology/topology_history.h). A database that has a lesser one than somebody noted has gone back: it was restored, or a standby
+-- that lagged was promoted. A number, and not the position in the log: that begins anew in another server, and may have been passed again when somebody looks.
+create table postdate.history (
+    one         boolean primary key default true check (one),
+    lineage     uuid not null default gen_random_uuid(), -- of the numbers: a copy of this database has the same one
+    number      bigint not null default 0,
+    at          timestamptz not null default now(),      -- when it rose
+    held_until  timestamptz not null default now(),      -- what RabbitMQ holds is due before
+    -- When it was found last that the database had gone back.
+    lost_number bigint not null default 0,               -- which number was given then; 0: never
+    lost_found  timestamptz,
+    lost_from   timestamptz,                             -- what was committed after this …
+    lost_to     timestamptz,                             -- … and up to this, and a second more, is forgotten
+    look_until  timestamptz                              -- what RabbitMQ held then is due before this
+) with (fillfactor = 50);
+insert into postdate.history default values;
+
+-- Compares the database with what a gateway knows of it: the number `known`, that time, and up to when RabbitMQ held messages then (nulls: nothing); of another
+-- lineage it says nothing. Nobody waits for who raises the number meanwhile. held_ms: so far ahead messages are handed over.
+create function postdate.history_note(known_lineage uuid, known bigint, known_at timestamptz, known_until timestamptz, held_ms bigint) returns postdate.history
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    h postdate.history;
+    at_ timestamptz := clock_timestamp();
+    until_ timestamptz := at_ + held_ms * interval '1 ms';
+begin
+    select * into h from postdate.history;
+    if known_lineage = h.lineage and known > h.number then
+        select * into h from postdate.history for update; -- of several that find it one says so
+        if known > h.number then
+            update postdate.history x
+               set number = known + 1, at = at_, held_until = greatest(x.held_until, until_), lost_number = known + 1, lost_found = at_, lost_from = x.at,
+                   lost_to = greatest(known_at, x.at), look_until = greatest(x.held_until, until_, known_until)
+            returning * into h;
+        end if;
+    elsif h.at <= at_ - interval '1 s' or h.at > at_ then -- in the future: the clock was set back
+        perform from postdate.history for update skip locked;
+        if found then
+            update postdate.history x set number = x.number + 1, at = at_, held_until = greatest(x.held_until, until_) returning * into h;
+        end if;
+    end if;
+    return h;
+end $$;
