@@ -27,8 +27,8 @@ int topology_note_history(struct broker *b, const struct history_point *p, struc
     char text[HISTORY_TEXT_SIZE];
     struct buf properties;
     buf_init(&properties, 100);
-    wire_properties_write(
-        &(struct wire_properties){.flags = WIRE_DELIVERY_MODE, .delivery_mode = PERSISTENT}, &properties);
+    wire_properties_write(&(struct wire_properties){.flags = WIRE_DELIVERY_MODE, .delivery_mode = PERSISTENT},
+                          &properties);
     struct bytes body = bytes_of_str(history_point_format(p, text));
     int rc = broker_publish_to_queue(b, broker_names.history, &properties, body, NULL, e);
     buf_free(&properties);

@@ -1,4 +1,5 @@
-/* A point in the history of a database (sql/schema/001_19_history.sql), as it is noted outside of it. Pure. */
+/* A point in the history of a database (sql/schema/001_19_history.sql), as it is noted outside of it. Pure.
+ */
 #ifndef POSTDATE_CORE_MESSAGE_HISTORY_POINT_H
 #define POSTDATE_CORE_MESSAGE_HISTORY_POINT_H
 

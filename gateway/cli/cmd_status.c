@@ -4,14 +4,12 @@
 #include "core/base/timestamp.h"
 #include "gateway/cli/cli.h"
 #include "gateway/cli/command.h"
+#include "gateway/cli/status_json.h"
 #include "gateway/cli/text.h"
-#include "gateway/json/json_message_internal.h"
-#include "gateway/json/json_report.h"
 #include "sql/operate/lookup.h"
 #include "sql/operate/slo.h"
 #include "sql/pipeline/claim.h"
 #include <inttypes.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,20 +20,6 @@
 #define SHARE 10 /* at least so many times as long as counting took lies between two counts */
 #define SLICE_NS INT64_C(100000000)
 #define HOME_AND_CLEAR "\033[H\033[J"
-#define STATUS_PROBLEMS_MAX 7
-
-/* What the broker holds, and up to when. */
-struct window {
-    const struct config *config;
-    int64_t fed_until_ms; /* 0: never fed */
-    int64_t handed;
-};
-
-struct status {
-    struct status_report report;
-    struct slo_report slo;
-    struct window window;
-};
 
 static const char *group_digits(int64_t n, char out[32])
 {
@@ -146,29 +130,6 @@ static void print_objective(const struct slo_report *r)
                n->again, n->again_late, n->again_later);
 }
 
-/* What a person should look at; returns how many. */
-static int find_problems(const struct status_report *s, const char *out[STATUS_PROBLEMS_MAX])
-{
-    int n = 0, away = 0;
-    for (int i = 0; i < s->instance_count; i++)
-        away += s->instances[i].alive && s->instances[i].broker_away;
-    if (status_alive(s) == 0)
-        out[n++] = "no gateway runs";
-    if (away > 0)
-        out[n++] = "RabbitMQ is away";
-    if (s->overdue > 0)
-        out[n++] = "messages are overdue";
-    if (s->count[MESSAGE_FAILED] > 0)
-        out[n++] = "messages failed";
-    if (s->retrying > 0)
-        out[n++] = "messages are refused and tried again";
-    if (s->locked.count > 0 || s->locked.all)
-        out[n++] = "days are locked";
-    if (status_is_back(s))
-        out[n++] = "the database went back";
-    return n;
-}
-
 /* Their messages are not counted above, and wait. */
 static void print_locked(const struct locked_days *l)
 {
@@ -187,7 +148,8 @@ static void print_back(const struct status_report *s)
     const struct status_back *b = &s->back;
     char from[40], when[CLI_WHEN_SIZE], span[40];
     if (b->found_ms >= 0)
-        printf("went back    %s: %s from %s on are forgotten\n", cli_format_when(b->found_ms, s->now_ms, when),
+        printf("went back    %s: %s from %s on are forgotten\n",
+               cli_format_when(b->found_ms, s->now_ms, when),
                duration_format_human(b->to_ms - b->from_ms, span, sizeof span),
                timestamp_format(b->from_ms, from, sizeof from));
 }
@@ -195,7 +157,7 @@ static void print_back(const struct status_report *s)
 static void print_health(const struct status_report *s)
 {
     const char *problems[STATUS_PROBLEMS_MAX];
-    int n = find_problems(s, problems);
+    int n = status_problems(s, problems);
     printf("health       %s%s", cli_color(n == 0 ? CLI_GREEN : CLI_RED), n == 0 ? "ok" : "");
     for (int i = 0; i < n; i++)
         printf("%s%s", i > 0 ? ", " : "", problems[i]);
@@ -240,73 +202,6 @@ static void print_screen(const struct status *status)
     print_health(s);
 }
 
-static json_t *instances_value(const struct status_report *s)
-{
-    json_t *out = json_array();
-    for (int i = 0; i < s->instance_count; i++) {
-        const struct status_instance *n = &s->instances[i];
-        json_array_append_new(out, json_pack("{s:s, s:s?, s:b, s:s, s:o, s:o}", "name", n->name, "transport",
-                                             n->transport[0] != '\0' ? n->transport : NULL, "alive", n->alive,
-                                             "broker", n->broker_away ? "away" : "up", "started_at",
-                                             json_time_value(n->started_ms), "heartbeat_at",
-                                             json_time_value(n->heartbeat_ms)));
-    }
-    return out;
-}
-
-static json_t *window_value(const struct window *w)
-{
-    return json_pack("{s:o, s:I, s:I}", "fed_until",
-                     json_time_value(w->fed_until_ms > 0 ? w->fed_until_ms : -1), "handed",
-                     (json_int_t)w->handed, "max_messages", (json_int_t)w->config->handover.max_messages);
-}
-
-static json_t *back_value(const struct status_back *b)
-{
-    if (b->found_ms < 0)
-        return json_null();
-    return json_pack("{s:o, s:o, s:o, s:o}", "found_at", json_time_value(b->found_ms), "forgotten_from",
-                     json_time_value(b->from_ms), "forgotten_to", json_time_value(b->to_ms), "look_until",
-                     json_time_value(b->look_until_ms));
-}
-
-/* The names of /v1/stats. */
-static json_t *lateness_value(const struct status_lateness *l)
-{
-    if (l->count == 0)
-        return json_pack("{s:i, s:n, s:n, s:n}", "count", 0, "p50", "p90", "p99");
-    return json_pack("{s:I, s:I, s:I, s:I}", "count", (json_int_t)l->count, "p50", (json_int_t)l->p50_ms,
-                     "p90", (json_int_t)l->p90_ms, "p99", (json_int_t)l->p99_ms);
-}
-
-static int print_json(const struct status *status, size_t flags)
-{
-    const struct status_report *s = &status->report;
-    const char *problems[STATUS_PROBLEMS_MAX];
-    char date[PARTITION_DATE_SIZE];
-    json_t *counts = json_object(), *capped = json_array(), *locked = json_array(), *troubles = json_array();
-    for (int i = 0; i < MESSAGE_STATE_COUNT; i++) {
-        const char *state = message_state_name((enum message_state)i);
-        json_object_set_new(counts, state, json_integer(s->count[i]));
-        if (s->capped[i])
-            json_array_append_new(capped, json_string(state));
-    }
-    for (int i = 0; i < s->locked.count; i++)
-        json_array_append_new(locked, json_string(partition_date(&s->locked.day[i], date)));
-    for (int i = 0, n = find_problems(s, problems); i < n; i++)
-        json_array_append_new(troubles, json_string(problems[i]));
-    return cli_print_json(
-        json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                  "schema_version", s->schema_version, "broker", s->broker, "vhost", s->vhost, "now",
-                  json_time_value(s->now_ms), "messages", counts, "counted_only_in_part", capped,
-                  "next_due_at", json_time_value(s->next_due_ms), "overdue", (json_int_t)s->overdue,
-                  "oldest_overdue_at", json_time_value(s->oldest_overdue_ms), "retrying",
-                  (json_int_t)s->retrying, "lateness_ms", lateness_value(&s->lateness), "slo",
-                  json_slo(&status->slo), "window", window_value(&status->window), "locked_days", locked,
-                  "gateways", instances_value(s), "went_back", back_value(&s->back), "problems", troubles),
-        flags);
-}
-
 /* --- again and again */
 
 static volatile sig_atomic_t stopped;
@@ -343,7 +238,7 @@ static int print_status(const struct status *s, bool json, bool screen)
     if (screen)
         fputs(HOME_AND_CLEAR, stdout);
     if (json)
-        code = print_json(s, screen ? JSON_INDENT(2) : JSON_COMPACT);
+        code = status_print_json(s, screen);
     else if (screen)
         print_screen(s);
     else
@@ -441,7 +336,7 @@ static int run_status(struct cli *cli, void *order)
     if (read_status(cli, &status, &e) != 0)
         return cli_fail(&e);
     if (o->json)
-        return print_json(&status, JSON_INDENT(2));
+        return status_print_json(&status, true);
     print_screen(&status);
     return 0;
 }

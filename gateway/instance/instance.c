@@ -74,8 +74,7 @@ static int send_heartbeat(struct lease_keeper *k, struct err *e)
 static int compare_history(struct lease_keeper *k, struct err *e)
 {
     struct history_report r;
-    int back =
-        history_look(&k->runtime->history, k->pg, k->runtime->config->handover.window_ms, &r, e);
+    int back = history_look(&k->runtime->history, k->pg, k->runtime->config->handover.window_ms, &r, e);
     if (back < 0)
         return -1;
     k->compared = true;

@@ -18,9 +18,9 @@ struct lease_keeper {
     int32_t old_instance; /* lost, its claims not yet released; 0: none */
     int64_t began_ms;     /* boottime: the thread, and so the program */
     int64_t heartbeat_ms; /* boottime of the last */
-    int64_t book_by_ms;   /* boottime: until then a new instance waits for what is in memory of the old one … */
-    int64_t back_ms;      /* … and for others that lived at this time, before the database went back; 0: none */
-    bool compared;        /* the database, with what is known of its history */
+    int64_t book_by_ms; /* boottime: until then a new instance waits for what is in memory of the old one … */
+    int64_t back_ms; /* … and for others that lived at this time, before the database went back; 0: none */
+    bool compared;   /* the database, with what is known of its history */
 };
 void *lease_keeper_thread(void *lease_keeper);
 

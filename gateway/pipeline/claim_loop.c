@@ -68,10 +68,10 @@ static void say_recovered(struct claim_loop *l)
         return;
     message_id_format(l->first_recovered, id);
     if (log_quota_take(&l->said_recovered, l->recovered, id, "recovered"))
-        log_info(
-            "recovered %zu message%s of which the database does not know what became: a gateway died, the database "
-            "forgot it, or RabbitMQ did not release what it held; the first: %s",
-            l->recovered, l->recovered == 1 ? "" : "s", id);
+        log_info("recovered %zu message%s of which the database does not know what became: a gateway died, "
+                 "the database "
+                 "forgot it, or RabbitMQ did not release what it held; the first: %s",
+                 l->recovered, l->recovered == 1 ? "" : "s", id);
 }
 
 static bool keep_row(struct claim_loop *l, const struct claimed_row *row)

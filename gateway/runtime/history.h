@@ -12,7 +12,7 @@
 struct history {
     pthread_mutex_t lock;       /* guards the next two */
     struct history_point point; /* the latest that is known; no lineage: none */
-    int64_t lost_number;        /* of the last time at which it had gone back, as far as is known; -1: nothing is */
+    int64_t lost_number; /* of the last time at which it had gone back, as far as is known; -1: nothing is */
     atomic_int_fast64_t look_until_ms; /* database time: what comes out of RabbitMQ and is due before this is
                                           looked up first; 0: nothing is */
     atomic_bool known;                 /* this gateway has compared once */

@@ -105,10 +105,10 @@ static void print_counters(struct metrics *m, struct buf *out)
                                      "AMQP messages moved to postdate.rejected, by reason."},
         [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
         [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
-        [METRIC_RECOVERED] =
-            {"postdate_messages_recovered_total", "",
-             "Messages claimed again, because their gateway died, the database forgot what became of them, or "
-             "RabbitMQ did not release them."},
+        [METRIC_RECOVERED] = {"postdate_messages_recovered_total", "",
+                              "Messages claimed again, because their gateway died, the database forgot what "
+                              "became of them, or "
+                              "RabbitMQ did not release them."},
         [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
                              "Connections to RabbitMQ that were lost and are opened again."},
         [METRIC_SLO_FIRST] =

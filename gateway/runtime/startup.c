@@ -139,7 +139,8 @@ static int try_rabbitmq(struct runtime *rt, struct broker *b, struct pg *pg, str
         return -1;
     if (found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
         return err_set(e, found.refused.kind, "%s", found.refused.text);
-    if (learn_history(rt, b, e) != 0 || startup_feed_cell(rt, b, pg, e) != 0 || /* the intake is there: what comes now has a way */
+    if (learn_history(rt, b, e) != 0 ||
+        startup_feed_cell(rt, b, pg, e) != 0 || /* the intake is there: what comes now has a way */
         want_exit_queues(rt, b, pg, e) != 0 || startup_choose_transport(rt, pg, e) != 0)
         return -1;
     server_status_succeeded(&rt->rabbitmq);

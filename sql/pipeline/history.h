@@ -9,10 +9,10 @@
 /* Times in ms since 1970; -1: there is none. */
 struct history_report {
     struct history_point point;
-    int64_t lost_number; /* given when it was found last that the database had gone back; 0: never */
-    int64_t found_ms;    /* when that was */
-    int64_t from_ms, to_ms;  /* what was committed in between, and up to a second later, is forgotten */
-    int64_t look_until_ms;   /* what RabbitMQ held then is due before */
+    int64_t lost_number;    /* given when it was found last that the database had gone back; 0: never */
+    int64_t found_ms;       /* when that was */
+    int64_t from_ms, to_ms; /* what was committed in between, and up to a second later, is forgotten */
+    int64_t look_until_ms;  /* what RabbitMQ held then is due before */
     int64_t now_ms;
 };
 

@@ -128,7 +128,9 @@ static int look_at_queue(struct removal *r, const char *name, struct err *e)
         return -1;
     if (!q.exists)
         return 0;
-    bool taken = q.consumers > 0, full = q.ready > 0 && !r->purge, rung = q.ready == 0 && is_rung(name);
+    bool note = strcmp(name, broker_names.history) == 0; /* what is there is no message */
+    bool taken = q.consumers > 0, full = q.ready > 0 && !r->purge && !note,
+         rung = q.ready == 0 && is_rung(name);
     r->messages += full ? q.ready : 0;
     r->taken += taken;
     r->full += full;

@@ -64,12 +64,13 @@ static void report_back(struct doctor *d)
     timestamp_format(b->look_until_ms, until, sizeof until);
     if (!status_is_back(&d->status))
         return doctor_ok(d, "database.history", "it went back once, from %s to %s", to, from);
-    doctor_warn(d, "database.history",
-                "the database went back from %s to %s, as after a restore or the promotion of a standby that "
-                "lagged: what was accepted in between is lost, but for what RabbitMQ holds, what was cancelled is "
-                "not, and what was delivered may come again; what RabbitMQ holds is looked up until %s" REMEDY
-                "docs/operations.md, Restore, says what can be done about it",
-                to, from, until);
+    doctor_warn(
+        d, "database.history",
+        "the database went back from %s to %s, as after a restore or the promotion of a standby that "
+        "lagged: what was accepted in between is lost, but for what RabbitMQ holds, what was cancelled is "
+        "not, and what was delivered may come again; what RabbitMQ holds is looked up until %s" REMEDY
+        "docs/operations.md, Restore, says what can be done about it",
+        to, from, until);
 }
 
 void doctor_check_messages(struct doctor *d)
