@@ -1,4 +1,5 @@
 #include "core/base/bytes.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -157,4 +158,49 @@ const char *bytes_printable(struct bytes a, char *out, size_t out_size)
     }
     out[used] = '\0';
     return out;
+}
+
+/* --- which word was meant */
+#define WORD_MAX 31
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* How many letters to change, add, take away, or swap with the next one. */
+static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    int rows[3][WORD_MAX + 1];
+    for (size_t j = 0; j <= b_len; j++)
+        rows[0][j] = (int)j;
+    for (size_t i = 1; i <= a_len; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= b_len; j++) {
+            int letter = tolower((unsigned char)a[i - 1]);
+            row[j] = least(least(above[j], row[j - 1]) + 1, above[j - 1] + (letter != b[j - 1]));
+            if (i > 1 && j > 1 && letter == b[j - 2] && tolower((unsigned char)a[i - 2]) == b[j - 1])
+                row[j] = least(row[j], before[j - 2] + 1);
+        }
+    }
+    return rows[a_len % 3][b_len];
+}
+
+bool nearest_word(const char *word, const char *words, char *out, size_t size)
+{
+    size_t len = strlen(word);
+    int best = len > 8 ? 4 : len > 4 ? 3 : 2; /* fewer changes than this */
+    bool found = false;
+    for (const char *w = words + strspn(words, " "); *w != '\0'; w += strspn(w, " ")) {
+        size_t n = strcspn(w, " ");
+        int d = len <= WORD_MAX && n <= WORD_MAX ? distance(word, len, w, n) : WORD_MAX;
+        if (d < best) {
+            best = d;
+            found = true;
+            snprintf(out, size, "%.*s", (int)n, w);
+        }
+        w += n;
+    }
+    return found;
 }

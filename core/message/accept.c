@@ -23,9 +23,9 @@ struct draft {
     bool by_death; /* as x-death says */
 };
 
-/* --- what it asks for beyond the delay: x-postdate-exchange, -key, -on-conflict and -hold. Other
- * x-postdate-* headers mean nothing here: a consumer that publishes a received message again sends
- * x-postdate-id along. */
+/* --- what it asks for beyond the delay: x-postdate-exchange, -key, -on-conflict and -hold. Those that only
+ * deliveries have mean nothing here: a consumer that publishes a received message again sends x-postdate-id
+ * along. */
 
 bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange)
 {
@@ -240,13 +240,15 @@ static void put_headers(const struct draft *d, struct buf *out)
 {
     struct wire_cursor c = wire_table(d->properties.headers);
     struct wire_field f;
-    bool negated = d->delay.x_delay_ms == 0;
+    bool delayed = false;
     while (wire_next(&c, &f) == 1) {
-        if (is_removed(d, f.name))
+        bool delays = bytes_equal_str(f.name, HEADER_X_DELAY);
+        /* Of duplicates only the first one counted. */
+        if (is_removed(d, f.name) || (delays && delayed))
             continue;
-        if (!negated && bytes_equal_str(f.name, HEADER_X_DELAY)) {
+        delayed = delayed || delays;
+        if (delays && d->delay.x_delay_ms != 0) {
             wire_put_int64(out, f.name, -d->delay.x_delay_ms);
-            negated = true; /* of duplicates, only the first one counted */
         } else if (bytes_equal_str(f.name, "x-death")) {
             x_death_put_rest(&f, d->intake_queue, out);
         } else {
@@ -306,7 +308,8 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
     };
     if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0 ||
         amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0 ||
-        headers_lower(d.properties.headers, arena, &d.properties.headers, e) != 0)
+        headers_lower(d.properties.headers, arena, &d.properties.headers, e) != 0 ||
+        headers_check_names(d.properties.headers, e) != 0)
         return -1;
     restore_original(rules, in, &d);
     struct bytes headers = d.properties.headers;

@@ -1,4 +1,6 @@
 #include "core/message/headers.h"
+
+#include "core/base/bytes.h"
 #include "core/message/wire.h"
 #include <string.h>
 
@@ -60,4 +62,75 @@ int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, 
         for (size_t i = 0; is_to_lower(f.name) && i < f.name.len; i++)
             copy[(size_t)(f.name.data - headers.data) + i] = lower(f.name.data[i]);
     return 0;
+}
+
+/* --- names that were probably mistyped */
+#define OURS "x-postdate-"
+/* What publishers ask with. */
+#define ASKED "at key exchange on-conflict hold spread deadline"
+/* What a message has when it is delivered, sent back or rejected; so a consumer may publish it again. */
+#define WRITTEN                                                                                              \
+    "id due attempt user-id cc bcc recur nominal missed error routing-key queue expiration hops hops-since " \
+    "copy intake last l0 l1 l2 l3 l4 l5 l6 properties delivered ping ping-queue"
+
+static bool is_word(struct bytes name, const char *words)
+{
+    for (size_t len; *words != '\0'; words += len + strspn(words + len, " ")) {
+        len = strcspn(words, " ");
+        if (bytes_equal(name, bytes_of(words, len)))
+            return true;
+    }
+    return false;
+}
+
+static int refuse_name(struct bytes name, const char *rest, struct err *e)
+{
+    char shown[120], near[40];
+    bytes_printable(name, shown, sizeof shown);
+    if (nearest_word(rest, ASKED, near, sizeof near))
+        return err_set(e, ERR_REJECT, "%s: is no header of Postdate: did you mean " OURS "%s?", shown, near);
+    return err_set(e, ERR_REJECT,
+                   "%s: is no header of Postdate (allowed: " OURS "at, -key, -exchange, -on-conflict, -hold, "
+                   "-spread and -deadline, and those of a message that was delivered)",
+                   shown);
+}
+
+int headers_check_names(struct bytes headers, struct err *e)
+{
+    struct wire_cursor c = wire_table(headers);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1) {
+        char rest[32];
+        if (!bytes_start_with_str(f.name, OURS))
+            continue;
+        struct bytes name = bytes_of(f.name.data + strlen(OURS), f.name.len - strlen(OURS));
+        bytes_printable(name, rest, sizeof rest);
+        if (!is_word(name, ASKED) && !is_word(name, WRITTEN))
+            return refuse_name(f.name, rest, e);
+    }
+    return 0;
+}
+
+/* One letter more, less, or another one. */
+static bool is_near(struct bytes name, const char *word)
+{
+    size_t len = strlen(word), same = 0, tail = 0, shorter = name.len < len ? name.len : len;
+    while (same < shorter && lower(name.data[same]) == (uint8_t)word[same])
+        same++;
+    while (tail < shorter - same && lower(name.data[name.len - 1 - tail]) == (uint8_t)word[len - 1 - tail])
+        tail++;
+    size_t longer = name.len > len ? name.len : len;
+    return longer - same - tail == 1;
+}
+
+bool headers_near_delay(struct bytes headers, struct bytes *name)
+{
+    struct wire_cursor c = wire_table(headers);
+    struct wire_field f;
+    while (wire_next(&c, &f) == 1) {
+        *name = f.name;
+        if (is_near(f.name, HEADER_X_DELAY))
+            return true;
+    }
+    return false;
 }

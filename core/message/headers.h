@@ -26,4 +26,11 @@ bool headers_is_ours(struct bytes name);
  * in which they are. ERR_BUG: no memory. */
 int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, struct err *e);
 
+/* -1 with ERR_REJECT: the name of a header begins with x-postdate-, and Postdate neither reads nor writes it;
+ * the text has the one that was probably meant. headers: a checked table, in lower case. */
+int headers_check_names(struct bytes headers, struct err *e);
+
+/* Whether the name of a header is one letter away from x-delay, and so means nothing: *name is the first. */
+bool headers_near_delay(struct bytes headers, struct bytes *name);
+
 #endif

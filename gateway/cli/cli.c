@@ -1,12 +1,12 @@
 #include "gateway/cli/cli.h"
 
+#include "core/base/bytes.h"
 #include "core/base/clock.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "core/base/when.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
-#include "gateway/config/config_report.h"
 #include "gateway/config/secrets.h"
 #include "sql/admin/health.h"
 #include "sql/admin/migrate.h"
@@ -113,7 +113,7 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
 int cli_unknown(const struct cli *cli, const char *word, const char *words, const char *choices)
 {
     char near[40];
-    if (config_nearest(word, words, near, sizeof near))
+    if (nearest_word(word, words, near, sizeof near))
         return cli_usage(cli, "\"%s\" is unknown: did you mean \"%s\"?", word, near);
     return cli_usage(cli, "%s", choices);
 }

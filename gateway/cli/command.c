@@ -1,6 +1,6 @@
 #include "gateway/cli/command.h"
-#include "gateway/config/config_report.h"
 
+#include "core/base/bytes.h"
 #include "core/base/duration.h"
 #include <ctype.h>
 #include <errno.h>
@@ -113,7 +113,7 @@ static int unknown_option(const struct cli *cli, const char *word)
     for (size_t i = 0; i < cli->row_count; i++)
         if (cli->rows[i]->name != NULL)
             used += (size_t)snprintf(options + used, sizeof options - used, " --%s", cli->rows[i]->name);
-    if (config_nearest(word, options, near, sizeof near))
+    if (nearest_word(word, options, near, sizeof near))
         return cli_usage(cli, "unknown option %s: did you mean %s?", word, near);
     return cli_usage(cli, "unknown option %s", word);
 }

@@ -1,5 +1,5 @@
 #include "gateway/cli/filter.h"
-#include "gateway/config/config_report.h"
+#include "core/base/bytes.h"
 
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ static int take_state(struct cli *cli, const struct cli_option *o, void *at, con
     f->filter.has_state = true;
     if (message_state_parse(text, &f->filter.state) == 0)
         return 0;
-    if (config_nearest(text, STATES, near, sizeof near))
+    if (nearest_word(text, STATES, near, sizeof near))
         return cli_usage(cli, "--state: \"%s\" is not a state: did you mean \"%s\"?", text, near);
     return cli_usage(
         cli,

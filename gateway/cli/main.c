@@ -1,6 +1,6 @@
 /* The command line `postdate`: works on the database directly, with or without a running gateway. */
+#include "core/base/bytes.h"
 #include "gateway/cli/command.h"
-#include "gateway/config/config_report.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
 
@@ -79,7 +79,7 @@ static int run_command(struct cli *cli, int argc, char **argv)
     if (cli->command == NULL) {
         const char *word = argv[optind];
         char near[40];
-        if (config_nearest(word, command_names(), near, sizeof near))
+        if (nearest_word(word, command_names(), near, sizeof near))
             return cli_usage(cli, "unknown command \"%s\": did you mean \"%s\"?", word, near);
         return cli_usage(cli, "unknown command \"%s\"", word);
     }

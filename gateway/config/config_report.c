@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define WORD_MAX 32
-
 static void add_mistake(struct config_loader *l, enum err_kind kind, char *text)
 {
     bytes_clean_text(text); /* files hold anything, and this goes to terminals and logs */
@@ -63,41 +61,4 @@ void config_warn_exposed(struct config_loader *l, const char *path, const char *
         l->report->exposed(l->report->ctx, warning);
     else
         config_warn(l, warning);
-}
-
-/* How many letters to change, add or take away. */
-static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
-{
-    int row[WORD_MAX + 1];
-    for (size_t j = 0; j <= b_len; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= a_len; i++) {
-        int corner = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= b_len; j++) {
-            int above = row[j], replace = corner + (tolower((unsigned char)a[i - 1]) != b[j - 1]);
-            int shift = (above < row[j - 1] ? above : row[j - 1]) + 1;
-            row[j] = replace < shift ? replace : shift;
-            corner = above;
-        }
-    }
-    return row[b_len];
-}
-
-bool config_nearest(const char *word, const char *words, char *out, size_t size)
-{
-    size_t len = strlen(word);
-    int best = len > 8 ? 4 : len > 4 ? 3 : 2; /* fewer changes than this */
-    bool found = false;
-    for (const char *w = words + strspn(words, " "); *w != '\0'; w += strspn(w, " ")) {
-        size_t n = strcspn(w, " ");
-        int d = len <= WORD_MAX && n <= WORD_MAX ? distance(word, len, w, n) : WORD_MAX;
-        if (d < best) {
-            best = d;
-            found = true;
-            snprintf(out, size, "%.*s", (int)n, w);
-        }
-        w += n;
-    }
-    return found;
 }

@@ -25,8 +25,4 @@ void config_unread(struct config_loader *l, const char *where, const char *what,
 void config_warn_exposed(struct config_loader *l, const char *path, const char *remedy);
 void config_warn(struct config_loader *l, const char *text);
 
-/* The word among those of `words` (separated by blanks) that was probably meant, whether in capitals or not;
- * false: none is near. */
-bool config_nearest(const char *word, const char *words, char *out, size_t size);
-
 #endif

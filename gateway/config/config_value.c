@@ -270,7 +270,7 @@ bool option_nearest(const char *section, const char *word, char out[OPTION_NEAR_
         if (section == NULL || strcmp(o->section, section) == 0)
             used += (size_t)snprintf(words + used, sizeof words - used, " %s",
                                      section == NULL ? o->section : o->name);
-    return config_nearest(word, words, out, OPTION_NEAR_SIZE);
+    return nearest_word(word, words, out, OPTION_NEAR_SIZE);
 }
 
 void config_clear_routes(struct config *c)

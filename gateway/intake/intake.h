@@ -61,6 +61,7 @@ struct intake {
     bool stamp_said;              /* what was logged last about time stamps */
     bool retrying;                /* the batch comes from those deferred */
     int64_t deferred_retry_ms;    /* monotonic */
+    int64_t misspelt_said_ms;     /* monotonic: that a header is nearly x-delay; 0: never */
     int64_t give_up_ms;           /* monotonic; storing this batch */
 };
 

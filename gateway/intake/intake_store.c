@@ -2,7 +2,9 @@
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 
+#include "core/base/clock.h"
 #include "core/base/timestamp.h"
+#include "core/message/headers.h"
 #include "core/message/wire.h"
 #include "sql/pipeline/commit_check.h"
 #include <string.h>
@@ -17,6 +19,27 @@ static struct bytes message_id_of(struct bytes properties)
     if (wire_properties_read(properties, &p, NULL) != 0 || !(p.flags & WIRE_MESSAGE_ID))
         return (struct bytes){0};
     return bytes_is_text(p.message_id) ? p.message_id : (struct bytes){0};
+}
+
+#define MISSPELT_SAY_MS 60000
+
+/* It is what its publisher asked for, as far as anybody can tell; but perhaps not what was meant. */
+static void look_for_misspelt(struct intake *in, const struct message *m, int64_t now_ms)
+{
+    struct wire_properties p;
+    struct bytes name;
+    char shown[40];
+    int64_t mono_ms = clock_monotonic_ms();
+    if (m->due_ms > now_ms || wire_properties_read(m->properties, &p, NULL) != 0 ||
+        !headers_near_delay(p.headers, &name))
+        return;
+    metrics_add(&in->runtime->metrics, METRIC_INTAKE_MISSPELT, 1);
+    if (in->misspelt_said_ms > 0 && mono_ms - in->misspelt_said_ms < MISSPELT_SAY_MS)
+        return;
+    in->misspelt_said_ms = mono_ms;
+    log_warning("a message is due at once: it has the header \"%s\" and no " HEADER_X_DELAY
+                "; postdate_intake_misspelt_total counts such messages",
+                bytes_printable(name, shown, sizeof shown));
 }
 
 /* Decides one delivery. -1: out of memory. */
@@ -34,6 +57,7 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
         err_clear(e);
         return 0;
     }
+    look_for_misspelt(in, m, now_ms);
     if (m->hold == HOLD_BROKER && rates_apply(&in->pipeline->rates, m, false))
         m->hold = HOLD_GATEWAY; /* so it can be cancelled until its slot */
     d->exchange = m->exchange;

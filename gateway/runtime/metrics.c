@@ -67,63 +67,64 @@ static void print_head(struct buf *out, const char *name, const char *type, cons
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+static const struct {
+    const char *name, *labels, *help; /* help NULL: same metric as before */
+} counters[METRIC_COUNT] = {
+    [METRIC_INTAKE_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"amqp\"}",
+                                "Messages stored by this gateway, by the way they came; "
+                                "http includes the control queue."},
+    [METRIC_API_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"http\"}", NULL},
+    [METRIC_INTAKE_KEPT] =
+        {"postdate_messages_kept_total", "{way=\"amqp\"}",
+         "Messages not stored because their key was taken and the older message was kept."},
+    [METRIC_API_KEPT] = {"postdate_messages_kept_total", "{way=\"http\"}", NULL},
+    [METRIC_INTAKE_DUPLICATE] = {"postdate_intake_redelivered_total", "",
+                                 "Redeliveries that were recognised as stored already."},
+    [METRIC_INTAKE_MISSPELT] = {"postdate_intake_misspelt_total", "",
+                                "Messages due at once with a header that is nearly x-delay."},
+    [METRIC_COMMITS] = {"postdate_http_commits_total", "",
+                        "Transactions that stored messages which came over HTTP."},
+    [METRIC_DELIVERED] = {"postdate_messages_delivered_total", "",
+                          "Messages published, routed and confirmed by RabbitMQ."},
+    [METRIC_HANDED] = {"postdate_messages_handed_total", "", "Messages handed over to RabbitMQ."},
+    [METRIC_RELAYED] = {"postdate_messages_relayed_total", "",
+                        "Messages that RabbitMQ held, taken from the exit queue."},
+    [METRIC_RETRIES] = {"postdate_publish_retries_total", "{reason=\"refused\"}",
+                        "Publishes that are tried again, by reason."},
+    [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
+    [METRIC_FAILED] = {"postdate_messages_failed_total", "", "Messages given up after the last attempt."},
+    [METRIC_EXPIRED] = {"postdate_messages_expired_total", "",
+                        "Messages that were not delivered by their deadline."},
+    [METRIC_SENT_BACK] =
+        {"postdate_dead_letters_total", "{to=\"queue\"}",
+         "Messages that consumers refused: sent back to their queues after a wait, kept as dead, or "
+         "delivered again by RabbitMQ though counted before."},
+    [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
+    [METRIC_REFUSAL_KNOWN] = {"postdate_dead_letters_total", "{to=\"nowhere\"}", NULL},
+    [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
+                                 "AMQP messages moved to postdate.rejected, by reason."},
+    [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
+    [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
+    [METRIC_RECOVERED] = {"postdate_messages_recovered_total", "",
+                          "Messages claimed again, because their gateway died, the database forgot what "
+                          "became of them, or "
+                          "RabbitMQ did not release them."},
+    [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
+                         "Connections to RabbitMQ that were lost and are opened again."},
+    [METRIC_SLO_FIRST] =
+        {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"first\"}",
+         "Deliveries within the objective for lateness, or not; after a retry or a recovery, or not."},
+    [METRIC_SLO_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"again\"}", NULL},
+    [METRIC_SLO_LATE_FIRST] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"first\"}", NULL},
+    [METRIC_SLO_LATE_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"again\"}", NULL},
+};
+
 static void print_counters(struct metrics *m, struct buf *out)
 {
-    static const struct {
-        const char *name, *labels, *help; /* help NULL: same metric as before */
-    } table[METRIC_COUNT] = {
-        [METRIC_INTAKE_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"amqp\"}",
-                                    "Messages stored by this gateway, by the way they came; "
-                                    "http includes the control queue."},
-        [METRIC_API_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"http\"}", NULL},
-        [METRIC_INTAKE_KEPT] =
-            {"postdate_messages_kept_total", "{way=\"amqp\"}",
-             "Messages not stored because their key was taken and the older message was kept."},
-        [METRIC_API_KEPT] = {"postdate_messages_kept_total", "{way=\"http\"}", NULL},
-        [METRIC_INTAKE_DUPLICATE] = {"postdate_intake_redelivered_total", "",
-                                     "Redeliveries that were recognised as stored already."},
-        [METRIC_COMMITS] = {"postdate_http_commits_total", "",
-                            "Transactions that stored messages which came over HTTP."},
-        [METRIC_DELIVERED] = {"postdate_messages_delivered_total", "",
-                              "Messages published, routed and confirmed by RabbitMQ."},
-        [METRIC_HANDED] = {"postdate_messages_handed_total", "", "Messages handed over to RabbitMQ."},
-        [METRIC_RELAYED] = {"postdate_messages_relayed_total", "",
-                            "Messages that RabbitMQ held, taken from the exit queue."},
-        [METRIC_RETRIES] = {"postdate_publish_retries_total", "{reason=\"refused\"}",
-                            "Publishes that are tried again, by reason."},
-        [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
-        [METRIC_FAILED] = {"postdate_messages_failed_total", "", "Messages given up after the last attempt."},
-        [METRIC_EXPIRED] = {"postdate_messages_expired_total", "",
-                            "Messages that were not delivered by their deadline."},
-        [METRIC_SENT_BACK] =
-            {"postdate_dead_letters_total", "{to=\"queue\"}",
-             "Messages that consumers refused: sent back to their queues after a wait, kept as dead, or "
-             "delivered again by RabbitMQ though counted before."},
-        [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
-        [METRIC_REFUSAL_KNOWN] = {"postdate_dead_letters_total", "{to=\"nowhere\"}", NULL},
-        [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
-                                     "AMQP messages moved to postdate.rejected, by reason."},
-        [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
-        [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
-        [METRIC_RECOVERED] = {"postdate_messages_recovered_total", "",
-                              "Messages claimed again, because their gateway died, the database forgot what "
-                              "became of them, or "
-                              "RabbitMQ did not release them."},
-        [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
-                             "Connections to RabbitMQ that were lost and are opened again."},
-        [METRIC_SLO_FIRST] =
-            {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"first\"}",
-             "Deliveries within the objective for lateness, or not; after a retry or a recovery, or not."},
-        [METRIC_SLO_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"again\"}", NULL},
-        [METRIC_SLO_LATE_FIRST] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"first\"}",
-                                   NULL},
-        [METRIC_SLO_LATE_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"again\"}",
-                                   NULL},
-    };
     for (int i = 0; i < METRIC_COUNT; i++) {
-        if (table[i].help)
-            print_head(out, table[i].name, "counter", table[i].help);
-        buf_printf(out, "%s%s %" PRIu64 "\n", table[i].name, table[i].labels,
+        if (counters[i].help)
+            print_head(out, counters[i].name, "counter", counters[i].help);
+        buf_printf(out, "%s%s %" PRIu64 "\n", counters[i].name, counters[i].labels,
                    (uint64_t)atomic_load_explicit(&m->count[i], memory_order_relaxed));
     }
 }

@@ -15,6 +15,7 @@ enum metric {
     METRIC_INTAKE_KEPT,     /* over AMQP: the key was taken and kept */
     METRIC_API_KEPT,
     METRIC_INTAKE_DUPLICATE, /* over AMQP: redelivered */
+    METRIC_INTAKE_MISSPELT,  /* over AMQP: due at once, with a header that is nearly x-delay */
     METRIC_COMMITS,          /* transactions that stored messages which came over HTTP */
     METRIC_DELIVERED,
     METRIC_HANDED,

@@ -4,6 +4,7 @@ import datetime
 import uuid
 
 import harness
+from handover_kit import metric
 from harness import SharedTest, LiveTest, now_ms, wait_until
 from wire import Wire, encoded, entries
 
@@ -121,6 +122,30 @@ class Delays(SharedTest):
         self.c.publish(key, b'opt', {'x-delay': 90_000, 'x-opt-delivery-delay': 400})
         self.assert_on_time(inbox.wait_body(b'time'), at, 600)
         self.assert_on_time(inbox.wait_body(b'opt'), at, 400)
+
+
+class Mistyped(SharedTest):
+    def test_a_name_of_ours_that_nobody_knows_is_rejected(self):
+        """A mistyped key made a message that cannot be cancelled, and its consumer did not see it either."""
+        _, key = self.inbox()
+        self.c.publish(key, b'kye', {'x-delay': 60_000, 'x-postdate-kye': 'order-42'})
+        parked = self.c.wait_get('postdate.rejected')
+        self.assertEqual((parked.body, parked.headers['x-postdate-error']),
+                         (b'kye', 'x-postdate-kye: is no header of Postdate: did you mean x-postdate-key?'))
+
+    def test_what_is_nearly_x_delay_is_said_once_and_counted(self):
+        inbox, key = self.inbox()
+        for body in (b'1', b'2'):
+            self.c.publish(key, body, {'x-delays': 60_000})
+        inbox.wait(2)
+        self.gw.wait_log('has the header "x-delays" and no x-delay')
+        self.assertEqual(self.gw.log().count('"x-delays"'), 1)
+        self.assertEqual(metric(self.gw, 'postdate_intake_misspelt_total'), 2)
+
+    def test_a_delay_in_two_cases_is_delivered_once_and_negated(self):
+        inbox, key = self.inbox()
+        self.c.publish(key, b'twice', {'x-delay': 300, 'X-Delay': 9000})
+        self.assertEqual({k: v for k, v in inbox.wait(1)[0].headers.items() if k.lower() == 'x-delay'}, {'x-delay': -300})
 
 
 class Refused(SharedTest):

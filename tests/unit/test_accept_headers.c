@@ -1,4 +1,5 @@
 /* The headers by which a publisher says when, where to and how. */
+#include "core/message/headers.h"
 #include "tests/unit/accept_fixture.h"
 #include <string.h>
 
@@ -67,7 +68,7 @@ static void test_published_again(void **state)
     wire_put_int64(&f->headers, bytes_of_str("x-acquired-count"), 3);
     wire_put_int64(&f->headers, bytes_of_str("x-opt-rabbitmq-sent-time"), NOW);
     sample_put_text(&f->headers, "x-postdate-error", "old");
-    sample_put_text(&f->headers, "x-postdate-unheard-of", "?");
+    sample_put_text(&f->headers, "x-postdate-nominal", "?");
     p.headers = buf_bytes(&f->headers);
     wire_properties_write(&p, &f->properties);
     assert_int_equal(try_raw(f, &rules, "postdate", "k"), 0);
@@ -78,6 +79,59 @@ static void test_published_again(void **state)
     assert_int_equal(wire_next(&c, &field), 1);
     assert_true(bytes_equal_str(field.name, "x-delay"));
     assert_int_equal(wire_next(&c, &field), 0);
+}
+
+static void test_names_that_nobody_knows(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *name, *said;
+    } table[] = {
+        {"x-postdate-kye", "x-postdate-kye: is no header of Postdate: did you mean x-postdate-key?"},
+        {"X-Postdate-Onconflict", "x-postdate-onconflict: is no header of Postdate: did you mean "
+                                  "x-postdate-on-conflict?"},
+        {"x-postdate-", "x-postdate-: is no header of Postdate (allowed: x-postdate-at, -key"},
+        {"x-postdate-something-else", "x-postdate-something-else: is no header of Postdate (allowed: "},
+    };
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        sample_put_text(&f->headers, table[i].name, "v");
+        assert_int_equal(try_accept(f), -1);
+        assert_int_equal(f->e.kind, ERR_REJECT);
+        assert_memory_equal(f->e.text, table[i].said, strlen(table[i].said));
+    }
+}
+
+static void test_a_delay_given_twice(void **state)
+{
+    struct fixture *f = *state;
+    struct wire_field field;
+    struct wire_cursor c;
+    wire_put_int64(&f->headers, bytes_of_str("x-delay"), 3000);
+    wire_put_int64(&f->headers, bytes_of_str("X-Delay"), 9000);
+    assert_int_equal(try_with(f, &rules, "postdate", "k"), 0);
+    assert_true(f->message.due_ms == NOW + 3000);
+    c = wire_table(f->stored.headers);
+    int64_t n = 0;
+    assert_true(wire_next(&c, &field) == 1 && wire_field_int(&field, &n) && n == -3000);
+    assert_int_equal(wire_next(&c, &field), 0);
+}
+
+static void test_what_is_nearly_x_delay(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *name;
+        bool near;
+    } table[] = {{"x-delays", true}, {"xdelay", true}, {"X_Delay", true},  {"x-dela", true},
+                 {"x-delay", false}, {"delay", false}, {"x-death", false}, {"y-delays", false}};
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        struct bytes name;
+        buf_reset(&f->headers);
+        sample_put_text(&f->headers, "a", "b");
+        sample_put_text(&f->headers, table[i].name, "3000");
+        assert_int_equal(headers_near_delay(buf_bytes(&f->headers), &name), table[i].near);
+        assert_true(!table[i].near || bytes_equal_str(name, table[i].name));
+    }
 }
 
 static void test_controls(void **state)
@@ -188,6 +242,9 @@ int main(void)
         TEST(test_x_delay_is_negated_in_place),
         TEST(test_x_delay_is_left_alone),
         TEST(test_published_again),
+        TEST(test_names_that_nobody_knows),
+        TEST(test_a_delay_given_twice),
+        TEST(test_what_is_nearly_x_delay),
         TEST(test_controls),
         TEST(test_controls_refused),
         TEST(test_deadline),
