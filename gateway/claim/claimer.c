@@ -1,7 +1,7 @@
 /* Claims what is due within the lead and hands it to the fast publisher.
  *
- * Plain rows are claimed by range, and what such a claim could not see is opened afterwards (batch.h). The
- * rest is about rows with a next_at.
+ * Plain rows are claimed by range, and what such a claim could not see is opened afterwards (batch.h). Ranges
+ * that were put back come first. The rest is about rows with a next_at.
  *
  * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at
  * least half a lead before it is due. What is accepted later than that rings claimer_notifier. A hot look
@@ -27,8 +27,11 @@
 #define PASS_ROWS 5000   /* of a range, behind one of which nothing could be taken */
 #define LATE_MOST_MS 500 /* while there is more to claim, which may be due just now */
 #define LATE_EXPECTED_MS 500
-#define FULL_NAP_MS 5 /* until memory is free for more */
-#define LOCK_SHARE 5  /* a lock may take as much of the lead, once, before it is gone around … */
+#define AGAIN_EVERY_MS 100
+#define SCATTER_ROWS 50 /* as often */
+#define ALL_MS 86400000 /* however long they were to wait */
+#define FULL_NAP_MS 5   /* until memory is free for more */
+#define LOCK_SHARE 5    /* a lock may take as much of the lead, once, before it is gone around … */
 #define LOCK_LEAST_MS 10
 #define LOCK_MOST_MS 100
 
@@ -131,10 +134,11 @@ static enum looked look_sweep(struct claimer *c, struct claim_request *q, struct
 
 /* --- plain messages */
 
-static bool begin_range(void *ctx, const struct batch_name *batch, const struct message_id *ids, size_t count)
+static bool begin_range(void *ctx, const struct batch_name *batch, struct message_id upto,
+                        const struct message_id *ids, size_t count)
 {
     struct claim_loop *l = ctx;
-    l->range = claim_range_new(batch, l->instance, ids, count);
+    l->range = claim_range_new(batch, l->instance, upto, ids, count);
     if (!l->range)
         lease_end_instance(l->lease, l->instance); /* it is claimed, and not in memory */
     return l->range != NULL;
@@ -173,6 +177,39 @@ static enum looked look_plain(struct claimer *c, const struct claim_request *q, 
     const struct due_range days = {TIMESTAMP_MIN_MS, q->horizon_ms + 1};
     if (locks_go_around(&l->locks, l->pg, days, e))
         return LOOKED_MORE; /* the same again, around them */
+    if (claimed.unclear)
+        lease_end_instance(l->lease, l->instance);
+    return LOOKED_ERROR;
+}
+
+/* One range that was put back: at its time, or at once where all targets confirm. Of one whose target has not
+ * for a minute some rows are to be claimed one by one, so that they can be cancelled. */
+static enum looked look_again(struct claimer *c, int64_t horizon_ms, struct err *e)
+{
+    struct claim_loop *l = &c->loop;
+    struct claim_request limits;
+    struct batch_claimed claimed;
+    int64_t now_ms = clock_monotonic_ms();
+    bool still = atomic_load(&l->runtime->metrics.stalled) > 0;
+    if (!(c->again_more && !still) && now_ms - c->again_ms < AGAIN_EVERY_MS)
+        return LOOKED_DONE;
+    if (l->locks.days.all || !set_limits(l->pipeline, &limits) || limits.rows_max < CLAIM_ROWS ||
+        limits.bytes_max < CLAIM_BYTES)
+        return LOOKED_DONE;
+    c->again_ms = now_ms;
+    const struct batch_taker taker = {begin_range, claim_loop_keep, l};
+    claim_loop_begin(l);
+    if (still && batch_scatter(l->pg, &l->locks.days, SCATTER_ROWS, e) < 0)
+        return LOOKED_ERROR;
+    int n = batch_take_again(l->pg, l->instance, still ? 0 : ALL_MS, &l->locks.days, &taker, &claimed, e);
+    claim_range_release(l->range);
+    l->range = NULL;
+    c->again_more = claimed.more;
+    if (n >= 0)
+        return claimed.more ? LOOKED_MORE : LOOKED_DONE;
+    const struct due_range days = {TIMESTAMP_MIN_MS, horizon_ms + 1};
+    if (locks_go_around(&l->locks, l->pg, days, e))
+        return LOOKED_MORE;
     if (claimed.unclear)
         lease_end_instance(l->lease, l->instance);
     return LOOKED_ERROR;
@@ -227,6 +264,9 @@ static enum looked look_once(struct claimer *c, struct err *e)
         .instance = l->instance,
         .horizon_ms = db_now_ms + l->runtime->config->delivery.lead_ms,
     };
+    enum looked again = look_again(c, q.horizon_ms, e);
+    if (again == LOOKED_ERROR)
+        return again;
     enum looked plain = look_plain(c, &q, e);
     enum looked late = plain == LOOKED_ERROR ? plain : look_late(c, plain, e);
     if (late == LOOKED_ERROR)
@@ -236,7 +276,7 @@ static enum looked look_once(struct claimer *c, struct err *e)
     enum looked hot = look_hot(c, &q, db_now_ms, e);
     if (hot == LOOKED_ERROR || hot == LOOKED_FULL)
         return hot;
-    hot = hot != LOOKED_DONE ? hot : plain != LOOKED_DONE ? plain : late;
+    hot = hot != LOOKED_DONE ? hot : plain != LOOKED_DONE ? plain : late != LOOKED_DONE ? late : again;
     bool begin = clock_monotonic_ms() >= c->sweep.at_ms + (c->more ? SWEEP_EVERY_MOST_MS : 0);
     if (!c->sweep.running && begin && begin_sweep(c, q.horizon_ms + 1, e) != 0)
         return LOOKED_ERROR;

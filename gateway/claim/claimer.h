@@ -23,6 +23,8 @@ struct claimer {
     bool late_more;     /* the last look at late ones, too */
     bool passes;        /* the last claim of plain ones could take none of the first */
     int64_t late_ms;    /* monotonic: when it looked for late ones last */
+    bool again_more;    /* there was a range that had been put back */
+    int64_t again_ms;   /* monotonic: when it looked for such a one last */
     int64_t claimed_ms; /* monotonic: when plain ones were claimed last */
     struct rate_look rates;
 };

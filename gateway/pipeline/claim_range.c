@@ -5,7 +5,7 @@
 
 #define FEW 8 /* not worth a smaller piece of memory */
 
-struct claim_range *claim_range_new(const struct batch_name *batch, int32_t instance,
+struct claim_range *claim_range_new(const struct batch_name *batch, int32_t instance, struct message_id upto,
                                     const struct message_id *ids, size_t count)
 {
     struct claim_range *r = calloc(1, sizeof *r);
@@ -15,8 +15,13 @@ struct claim_range *claim_range_new(const struct batch_name *batch, int32_t inst
         free(places);
         return NULL;
     }
-    *r = (struct claim_range){
-        .batch = *batch, .instance = instance, .open = count, .count = count, .places = places};
+    *r = (struct claim_range){.batch = *batch,
+                              .instance = instance,
+                              .waits = true,
+                              .upto = upto,
+                              .open = count,
+                              .count = count,
+                              .places = places};
     for (size_t i = 0; i < count; i++)
         places[i].id = ids[i];
     atomic_init(&r->holders, 1);
@@ -49,8 +54,17 @@ void claim_range_mark(struct claim_range *r, struct message_id id, enum claim_ma
     place->mark = (uint8_t)mark;
     r->open--;
     r->written = false;
-    if (compare_ids(&id, &r->upto) > 0)
+    if (mark == MARK_BACK || mark == MARK_WAITS) {
+        r->back++;
+        r->waits = r->waits && mark == MARK_WAITS;
+    } else if (compare_ids(&id, &r->upto) > 0) {
         r->upto = id;
+    }
+}
+
+static bool is_settled(const struct claim_place *place)
+{
+    return place->mark == MARK_DELIVERED || place->mark == MARK_APART;
 }
 
 const struct message_id *claim_range_pending(const struct claim_range *r, size_t *at)
@@ -59,7 +73,7 @@ const struct message_id *claim_range_pending(const struct claim_range *r, size_t
         const struct claim_place *place = &r->places[(*at)++];
         if (compare_ids(&place->id, &r->upto) > 0)
             break;
-        if (place->mark == MARK_OPEN)
+        if (!is_settled(place))
             return &place->id;
     }
     return NULL;
@@ -92,6 +106,11 @@ bool claim_range_note_forgotten(struct claim_range *r)
         any = true;
     }
     return any && !was_over;
+}
+
+enum batch_end claim_range_end(const struct claim_range *r)
+{
+    return r->open > 0 ? BATCH_GOES_ON : r->back == 0 ? BATCH_DONE : r->waits ? BATCH_WAITS : BATCH_BACK;
 }
 
 bool claim_range_is_over(struct claim_range *r)

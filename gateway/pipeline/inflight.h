@@ -112,6 +112,13 @@ static inline bool inflight_is_again(const struct inflight *h)
 {
     return h->attempts > 0 || h->in_doubt;
 }
+/* Nothing of it was begun, so that nothing is written into its row: its range is put back. Where a deadline
+ * may pass meanwhile, its row says when to look. */
+static inline bool inflight_goes_back(const struct inflight *h)
+{
+    return h->range && !h->in_doubt &&
+           (h->outcome == SETTLE_RELEASE || (h->outcome == SETTLE_WAIT && h->message.deadline_ms == 0));
+}
 /* For the log: its id. What goes back to a queue has a row of its own, and the id that its consumers know
  * follows. */
 #define INFLIGHT_NAME_SIZE 100

@@ -19,8 +19,8 @@
 #define TRY_MS 60000    /* a try that nobody hears of again was lost */
 #define WAIT_MS 1000    /* the least that messages to one that stands still wait */
 #define WAIT_MOST_MS 600000
-#define SPREAD_MS 2 /* so far apart they are looked at: 500 a second */
-#define SAY_MS 2000 /* what is over sooner is not worth a line */
+#define SPREAD_MS 2        /* so far apart they are looked at: 500 a second */
+#define SAY_EVERY_MS 10000 /* one that stands still each second is said seldom */
 
 struct destination {
     uint64_t hash;            /* 0: a free place */
@@ -158,6 +158,24 @@ static void park_message(struct destination_cache *cache, struct destination *d,
     *d->parked_end = h;
     d->parked_end = &h->next;
     cache->parked++;
+    cache->parked_bytes += h->size;
+}
+
+static struct inflight *unpark_first(struct destination_cache *cache, struct destination *d)
+{
+    struct inflight *h = inflight_pop(&d->parked);
+    cache->parked--;
+    cache->parked_bytes -= h->size;
+    return h;
+}
+
+/* It stands still. What was relayed has the relay's memory and waits there. */
+static bool may_keep(const struct destination_cache *cache, const struct destination *d,
+                     const struct inflight *h, int64_t now_ms)
+{
+    return !h->relayed && h->message.deadline_ms == 0 && now_ms - d->stalled_ms < DESTINATION_KEEPS_MS &&
+           cache->parked < DESTINATION_KEEPS_MOST &&
+           cache->parked_bytes + h->size <= DESTINATION_KEEPS_BYTES_MAX;
 }
 
 /* May it go, or does it wait for an answer to another? */
@@ -165,6 +183,8 @@ static enum destination_verdict admit_message(struct destination_cache *cache, s
                                               struct inflight *h, bool lags, int64_t now_ms)
 {
     enum destination_verdict v = judge_destination(cache, d, now_ms);
+    if (v == DESTINATION_STALLED && may_keep(cache, d, h, now_ms))
+        return DESTINATION_PARKED;
     bool is_new = !d->in_flight && !is_proven(d, now_ms);
     if (v == DESTINATION_GOOD && is_new && lags && cache->unproven >= DESTINATION_ALL_UNPROVEN_MOST)
         v = DESTINATION_ISOLATE;
@@ -187,7 +207,8 @@ enum destination_verdict destination_cache_admit(struct destination_cache *cache
     h->destination = d ? d->hash : 0;
     if (!d)
         return DESTINATION_GOOD;
-    enum destination_verdict v = d->parked ? DESTINATION_PARKED : admit_message(cache, d, h, lags, now_ms);
+    enum destination_verdict v =
+        d->parked && !d->stalled_ms ? DESTINATION_PARKED : admit_message(cache, d, h, lags, now_ms);
     if (v == DESTINATION_PARKED)
         park_message(cache, d, h);
     return v;
@@ -204,16 +225,28 @@ static void set_ready(struct destination_cache *cache, struct destination *d)
     cache->ready_end = &d->ready;
 }
 
+/* Where it was. */
+static void park_again(struct destination_cache *cache, struct destination *d, struct inflight *h)
+{
+    h->next = d->parked;
+    if (!d->parked)
+        d->parked_end = &h->next;
+    d->parked = h;
+    cache->parked++;
+    cache->parked_bytes += h->size;
+}
+
 struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
                                           enum destination_verdict *v)
 {
     GUARD(&cache->lock);
     while (cache->ready) {
         struct destination *d = cache->ready;
-        if (d->parked && (*v = admit_message(cache, d, d->parked, lags, now_ms)) != DESTINATION_PARKED) {
-            cache->parked--;
-            return inflight_pop(&d->parked);
-        }
+        struct inflight *h = d->parked ? unpark_first(cache, d) : NULL;
+        if (h && (*v = admit_message(cache, d, h, lags, now_ms)) != DESTINATION_PARKED)
+            return h;
+        if (h)
+            park_again(cache, d, h);
         cache->ready = d->ready;
         if (!cache->ready)
             cache->ready_end = &cache->ready;
@@ -284,10 +317,9 @@ void destination_cache_left(struct destination_cache *cache, struct inflight *h,
         set_ready(cache, d);
 }
 
-static void note_name(struct destination_cache *cache, const struct inflight *h, int64_t now_ms)
+static void note_name(struct destination_cache *cache, const struct inflight *h)
 {
     cache->said = false;
-    cache->stalled_since_ms = now_ms;
     refusals_print_name(h, REFUSAL_OF_KEY, cache->name);
 }
 
@@ -299,7 +331,7 @@ static void mark_stalled(struct destination_cache *cache, struct destination *d,
         return;
     d->stalled_ms = now_ms;
     if (cache->stalled++ == 0 && !cache->said)
-        note_name(cache, h, now_ms);
+        note_name(cache, h);
 }
 
 void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
@@ -315,6 +347,27 @@ void destination_cache_stalled(struct destination_cache *cache, const struct inf
     }
 }
 
+/* Of what is parked for one that stands still. */
+static struct inflight *take_what_must_leave(struct destination_cache *cache, struct destination *d,
+                                             int64_t now_ms)
+{
+    struct inflight *leaving = NULL, **end = &leaving, *all = d->parked;
+    for (const struct inflight *i = all; i; i = i->next) {
+        cache->parked--;
+        cache->parked_bytes -= i->size;
+    }
+    d->parked = NULL;
+    for (struct inflight *h; (h = inflight_pop(&all)) != NULL;) {
+        if (may_keep(cache, d, h, now_ms)) {
+            park_message(cache, d, h);
+            continue;
+        }
+        *end = h;
+        end = &h->next;
+    }
+    return leaving;
+}
+
 bool destination_cache_check(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                              struct inflight **parked)
 {
@@ -324,10 +377,7 @@ bool destination_cache_check(struct destination_cache *cache, const struct infli
         return false;
     mark_stalled(cache, d, h, now_ms);
     d->try_ms = now_ms;
-    *parked = d->parked;
-    for (const struct inflight *i = d->parked; i; i = i->next)
-        cache->parked--;
-    d->parked = NULL;
+    *parked = take_what_must_leave(cache, d, now_ms);
     return true;
 }
 
@@ -375,6 +425,7 @@ struct inflight *destination_cache_unpark_all(struct destination_cache *cache)
         d->parked = NULL;
     }
     cache->parked = 0;
+    cache->parked_bytes = 0;
     return all;
 }
 
@@ -391,9 +442,10 @@ void destination_cache_landed(struct destination_cache *cache)
 int destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name, size_t name_size)
 {
     GUARD(&cache->lock);
-    if (cache->stalled && !cache->said && now_ms - cache->stalled_since_ms > SAY_MS) {
+    if (cache->stalled && !cache->said && (!cache->said_ms || now_ms - cache->said_ms > SAY_EVERY_MS)) {
         snprintf(name, name_size, "%s", cache->name);
         cache->said = true;
+        cache->said_ms = now_ms;
         return 1;
     }
     if (cache->stalled || !cache->said)

@@ -27,12 +27,19 @@
 #define DESTINATION_UNPROVEN_MOST 4
 #define DESTINATION_ALL_UNPROVEN_MOST 20
 
+/* Messages to those that stand still wait in memory, but not for longer than that, and they leave as much to
+ * others. */
+#define DESTINATION_KEEPS_MS 10000
+#define DESTINATION_KEEPS_BYTES_MAX (12u * 1024 * 1024)
+#define DESTINATION_KEEPS_MOST 25000
+
 struct inflight;
 struct destination;
 
 enum destination_verdict {
     DESTINATION_GOOD,
-    DESTINATION_PARKED,  /* enough is in flight to it: the cache owns the message until more is confirmed */
+    DESTINATION_PARKED,  /* enough is in flight to it, or it has not stood still for long: the cache owns the
+                            message until more is confirmed */
     DESTINATION_ISOLATE, /* perhaps it holds up channels: to be tried alone */
     DESTINATION_STALLED, /* it stands still: not now */
     DESTINATION_TRY,     /* it stands still: this message is to find out whether it still does */
@@ -47,7 +54,8 @@ struct destination_cache {
     int64_t slot_ms;
     int stalled;          /* how many destinations */
     int parked, unproven; /* how many messages; unproven: of those in flight */
-    int64_t stalled_since_ms;
+    size_t parked_bytes;
+    int64_t said_ms;
     struct refusals refusals; /* has a lock of its own */
     bool said;
     char name[DESTINATION_NAME_SIZE]; /* of the destination that was the first to stand still */
@@ -92,7 +100,7 @@ bool destination_cache_is_ready(struct destination_cache *cache);
 /* All that are parked are to be asked about again: now and then, for what got lost on its way. */
 void destination_cache_look_again(struct destination_cache *cache);
 /* h is unconfirmed. When its destination has not confirmed anything for DESTINATION_STALLED_MS, it stands
- * still now: true, and *parked is the list of what waited for it, the caller's. */
+ * still now: true, and *parked is the list of what waited for it and is to wait elsewhere, the caller's. */
 bool destination_cache_check(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                              struct inflight **parked);
 /* All that is parked, as a list. */
@@ -100,9 +108,8 @@ struct inflight *destination_cache_unpark_all(struct destination_cache *cache);
 /* Nothing is in flight any more. */
 void destination_cache_landed(struct destination_cache *cache);
 
-/* 1: for the log, a destination has stood still for a while, named in name; -1: all go on again; 0: nothing
- * new.
- */
+/* 1: for the log, a destination stands still, named in name; -1: all go on again; 0: nothing new, or it was
+ * said a moment ago. */
 int destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name, size_t name_size);
 
 #endif

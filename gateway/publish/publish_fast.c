@@ -76,11 +76,13 @@ static void tell_news(struct publisher *p, int64_t now_ms)
 {
     char name[DESTINATION_NAME_SIZE];
     int news = destination_cache_news(p->destinations, now_ms, name, sizeof name);
-    atomic_store(&p->runtime->metrics.stalled, p->destinations->stalled);
+    int stalled = p->destinations->stalled;
+    if (atomic_exchange(&p->runtime->metrics.stalled, stalled) > 0 && stalled == 0)
+        notifier_notify(&p->runtime->claimer_notifier); /* what was put back need not wait any longer */
     if (news > 0)
         log_warning(
-            "RabbitMQ confirms nothing that goes to %s: is the connection dead, or does a queue there "
-            "have no majority of its nodes? Such messages wait; all others are published",
+            "RabbitMQ confirms nothing that goes to %s: is a queue there slow, or has it no majority of its "
+            "nodes, or is the connection dead? Such messages wait; all others are published",
             name);
     else if (news < 0)
         log_info("RabbitMQ confirms everything again");

@@ -44,7 +44,8 @@ static void add_message(struct settle_batch *b, struct inflight *h)
                                               .error = h->error,
                                               .isolate = h->cause == INFLIGHT_REFUSED,
                                               .untried = h->expired,
-                                              .in_batch = h->range != NULL};
+                                              .in_batch = h->range != NULL,
+                                              .goes_back = inflight_goes_back(h)};
     b->messages[b->count++] = h;
 }
 

@@ -11,7 +11,10 @@
 void settle_ranges_mark(struct claim_range **ranges, const struct inflight *h)
 {
     struct claim_range *r = h->range;
-    claim_range_mark(r, h->message.id, h->outcome == SETTLE_DELIVERED ? MARK_DELIVERED : MARK_APART);
+    claim_range_mark(r, h->message.id,
+                     inflight_goes_back(h)            ? (h->outcome == SETTLE_WAIT ? MARK_WAITS : MARK_BACK)
+                     : h->outcome == SETTLE_DELIVERED ? MARK_DELIVERED
+                                                      : MARK_APART);
     if (r->listed)
         return;
     claim_range_hold(r);
@@ -61,7 +64,8 @@ static void choose(struct claim_range *ranges, struct positions *p)
         if (p->count > 0 && p->pending_count + pending > PENDING_MAX)
             break;
         p->pending_count += pending;
-        p->at[p->count] = (struct batch_position){.batch = r->batch, .upto = r->upto, .done = r->open == 0};
+        p->at[p->count] =
+            (struct batch_position){.batch = r->batch, .upto = r->upto, .end = claim_range_end(r)};
         p->ranges[p->count++] = r;
     }
 }

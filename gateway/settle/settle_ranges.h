@@ -15,7 +15,7 @@
 #define SETTLE_RANGES_MAX 256      /* of one statement */
 #define SETTLE_RANGES_KEEP_MS 3000 /* for so long they can be said again */
 
-/* h is delivered, or its row says what became of it. */
+/* h is delivered, or goes back with its range, or its row says what became of it. */
 void settle_ranges_mark(struct claim_range **ranges, const struct inflight *h);
 /* Writes down what is marked, and forgets what is over. -1: the connection is gone, or the database refuses;
  * nothing is lost. What somebody has locked is written the next time. */

@@ -196,7 +196,8 @@ static int settle_batch(struct settler *s, struct err *e)
 }
 
 /* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed` or
- * `expired` twice does no harm, nor does anything about what was relayed. Putting a message back
+ * `expired` twice does no harm, nor does anything about what was relayed, or goes back with its range, which
+ * has another name when it is taken again. Putting a message back
  * twice could: this gateway may have claimed it again in between. Such a message is left to the end of the
  * instance, which lets it wait again as one in doubt. */
 static void on_unclear(struct settler *s)
@@ -205,7 +206,7 @@ static void on_unclear(struct settler *s)
         struct inflight *h = s->batch.messages[i];
         if (!h)
             continue;
-        if (h->relayed || settle_batch_may_repeat(h->outcome)) {
+        if (h->relayed || settle_batch_may_repeat(h->outcome) || inflight_goes_back(h)) {
             settle_backlog_put_back(&s->backlog, h);
             continue;
         }

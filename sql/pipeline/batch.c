@@ -24,16 +24,18 @@ static struct pg_params *around(struct pg_params *p, const struct locked_days *l
     return p;
 }
 
-static bool begin_batch(const PGresult *r, const struct batch_taker *taker)
+/* Returns how many, or -1: out of memory. */
+static int take_rows(const PGresult *r, const struct batch_name *batch, struct message_id upto,
+                     const struct batch_taker *taker, struct err *e)
 {
     size_t count = (size_t)PQntuples(r);
     struct message_id *ids = calloc(count, sizeof *ids);
     for (size_t i = 0; ids && i < count; i++)
         ids[i] = pg_id(r, (int)i, 1);
-    const struct batch_name batch = {.id = pg_int8(r, 0, 16), .claimed_ms = pg_time_ms(r, 0, 17)};
-    bool begun = ids && taker->begin(taker->ctx, &batch, ids, count);
+    bool begun = ids && taker->begin(taker->ctx, batch, upto, ids, count);
     free(ids);
-    return begun;
+    return begun ? claim_rows(r, taker->row, taker->ctx, e)
+                 : err_set(e, ERR_BUG, "out of memory for claimed messages");
 }
 
 struct range {
@@ -95,9 +97,10 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
         last = range;
         found = claim_range(c, q, &range, &r, out, e);
         n = found > 0 ? PQntuples(r) : 0;
-        if (n > 0)
-            n = begin_batch(r, taker) ? claim_rows(r, taker->row, taker->ctx, e)
-                                      : err_set(e, ERR_BUG, "out of memory for claimed messages");
+        if (n > 0) {
+            const struct batch_name batch = {.id = pg_int8(r, 0, 16), .claimed_ms = pg_time_ms(r, 0, 17)};
+            n = take_rows(r, &batch, range.begins, taker, e);
+        }
         if (found > 0)
             PQclear(r);
     } while (found > 0 && n == 0 && memcmp(&range, &last, sizeof range) != 0 &&
@@ -106,12 +109,88 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
     return found < 0 ? -1 : n;
 }
 
+/* What is left of a range that was put back. */
+struct again {
+    struct batch_name batch;
+    struct message_id first, last, upto;
+};
+
+/* 1: there is one. */
+static int next_again(struct pg *c, int32_t instance, int32_t ahead_ms, const struct locked_days *locked,
+                      struct again *out, struct err *e)
+{
+    struct pg_params p = {{as_int4(instance)}};
+    around(&p, locked);
+    pg_add(&p, as_int4(ahead_ms));
+    PGresult *r = pg_query(c, sql_query_batch_again, &p, e);
+    int n = r ? PQntuples(r) : -1;
+    if (n > 0)
+        *out = (struct again){{.id = pg_int8(r, 0, 0), .claimed_ms = pg_time_ms(r, 0, 1)},
+                              pg_id(r, 0, 2),
+                              pg_id(r, 0, 3),
+                              pg_id(r, 0, 4)};
+    PQclear(r);
+    return n;
+}
+
+/* In one transaction. */
+static int claim_again(struct pg *c, int32_t instance, int32_t ahead_ms, const struct locked_days *locked,
+                       struct again *again, PGresult **rows, struct batch_claimed *out, struct err *e)
+{
+    *rows = NULL;
+    if (pg_begin(c, e) != 0)
+        return -1;
+    int found = next_again(c, instance, ahead_ms, locked, again, e);
+    if (found > 0)
+        *rows = pg_query(
+            c, sql_query_batch_read,
+            PG_WITH(as_id(again->first), as_id(again->last), as_int8(again->batch.id), as_id(again->upto)),
+            e);
+    if (found == 0 || *rows) {
+        if (pg_commit(c, e) == 0)
+            return found;
+        out->unclear = found > 0 && e->kind == ERR_AWAY;
+    }
+    PQclear(*rows);
+    pg_rollback(c);
+    return -1;
+}
+
+int batch_take_again(struct pg *c, int32_t instance, int32_t ahead_ms, const struct locked_days *locked,
+                     const struct batch_taker *taker, struct batch_claimed *out, struct err *e)
+{
+    struct again again;
+    PGresult *r;
+    *out = (struct batch_claimed){0};
+    int found = claim_again(c, instance, ahead_ms, locked, &again, &r, out, e);
+    if (found <= 0)
+        return found;
+    int n = PQntuples(r);
+    out->more = true;
+    if (n > 0)
+        n = take_rows(r, &again.batch, again.upto, taker, e);
+    PQclear(r);
+    const struct batch_position position = {again.batch, again.last, BATCH_DONE};
+    if (n == 0) /* a proof has settled it meanwhile */
+        return batch_settle(
+            c, &(struct batch_settlement){.instance = instance, .positions = &position, .count = 1}, e);
+    return n;
+}
+
+int batch_scatter(struct pg *c, const struct locked_days *locked, int32_t rows_max, struct err *e)
+{
+    struct pg_params p = {0};
+    around(&p, locked);
+    pg_add(&p, as_int4(rows_max));
+    return (int)pg_number(c, sql_query_batch_scatter, &p, e);
+}
+
 int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e)
 {
     struct pg_params p = {0};
     struct buf *batches = pg_add_array(&p, PG_OID_INT8, s->count);
     struct buf *ends = pg_add_array(&p, PG_OID_UUID, s->count);
-    struct buf *done = pg_add_array(&p, PG_OID_INT4, s->count);
+    struct buf *then = pg_add_array(&p, PG_OID_INT4, s->count);
     pg_add(&p, as_int4(s->instance));
     struct buf *pending_batches = pg_add_array(&p, PG_OID_INT8, s->pending_count);
     struct buf *pending = pg_add_array(&p, PG_OID_UUID, s->pending_count);
@@ -119,7 +198,7 @@ int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e)
     for (size_t i = 0; i < s->count; i++) {
         pg_array_int8(batches, s->positions[i].batch.id);
         pg_array_id(ends, s->positions[i].upto);
-        pg_array_int4(done, s->positions[i].done);
+        pg_array_int4(then, s->positions[i].end);
         pg_array_time(claimed_at, s->positions[i].batch.claimed_ms);
     }
     for (size_t i = 0; i < s->pending_count; i++) {

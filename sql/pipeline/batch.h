@@ -21,10 +21,11 @@ struct batch_name {
     int64_t claimed_ms; /* since 1970 */
 };
 
-/* Takes what was claimed: first the ids, in their order, then each row. A row that it cannot keep (false)
- * stays claimed until the instance's claims are released. */
+/* Takes what was claimed: first the ids, in their order, of which all up to `upto` are pending, then each
+ * row. A row that it cannot keep (false) stays claimed until the instance's claims are released. */
 struct batch_taker {
-    bool (*begin)(void *ctx, const struct batch_name *batch, const struct message_id *ids, size_t count);
+    bool (*begin)(void *ctx, const struct batch_name *batch, struct message_id upto,
+                  const struct message_id *ids, size_t count);
     bool (*row)(void *ctx, const struct claimed_row *row);
     void *ctx;
 };
@@ -42,11 +43,26 @@ struct batch_claimed {
 int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_taker *taker,
                 struct batch_claimed *out, struct err *e);
 
+/* The same for one range that was put back, by whichever gateway, and whose time has come, or comes within
+ * ahead_ms. out->more: it was one. */
+int batch_take_again(struct pg *c, int32_t instance, int32_t ahead_ms, const struct locked_days *locked,
+                     const struct batch_taker *taker, struct batch_claimed *out, struct err *e);
+
+/* Of one range that was put back a minute ago, for its target stands still, rows_max rows get a next_at, so
+ * that they can be cancelled. Returns how many, or -1. */
+int batch_scatter(struct pg *c, const struct locked_days *locked, int32_t rows_max, struct err *e);
+
 /* How far a batch is settled. */
+enum batch_end { /* numbers as postdate.batch_settle knows them */
+                 BATCH_GOES_ON = 0,
+                 BATCH_DONE = 1,
+                 BATCH_BACK = 2,  /* nothing is begun of what is left: any gateway may take it again */
+                 BATCH_WAITS = 3, /* the same, after a while: its target stands still */
+};
 struct batch_position {
     struct batch_name batch;
     struct message_id upto; /* all of its rows up to here are delivered, or their rows say what they are */
-    bool done;              /* all of them */
+    enum batch_end end;
 };
 /* But this one, which is before that. */
 struct batch_pending {
@@ -65,7 +81,8 @@ struct batch_settlement {
 int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e);
 
 /* What is claimed by the instance (0: by any that there is no more), and not delivered, waits again, in
- * doubt. What somebody has locked is left for the next time, and so are the days that are locked. */
+ * doubt; what was put back is claimed by nobody. What somebody has locked is left for the next time, and so
+ * are the days that are locked. */
 int batch_release(struct pg *c, int32_t instance, const struct locked_days *locked, struct err *e);
 
 #define BATCH_OPENED_MOST 1000 /* of one call, about; as in late_look */

@@ -61,6 +61,7 @@ struct settle_item {
     const char *error;  /* RETRY, IN_DOUBT, FAILED, EXPIRED, WAIT; NULL: none */
     bool isolate;       /* with an error: publish it alone next time */
     bool in_batch;      /* claimed with a range: that it was delivered, batch_settle says */
+    bool goes_back;     /* WAIT, RELEASE: batch_settle says so, and its row nothing */
     bool untried;       /* FAILED, EXPIRED: this time nothing was published */
 };
 

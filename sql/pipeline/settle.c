@@ -85,10 +85,12 @@ static void put_item(struct buf *const column[COLUMNS], const struct settle_item
     pg_array_bytes(column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h" : item->isolate ? "i" : ""));
 }
 
-/* Of a range, that it was delivered is not written into the row; nor that RabbitMQ has what is `handed`. */
+/* Of a range, that it was delivered or goes back is not written into the row; nor that RabbitMQ has what is
+ * `handed`. */
 static bool is_written(const struct settle_item *item)
 {
-    return item->kind != SETTLE_HANDED && !(item->in_batch && item->kind == SETTLE_DELIVERED);
+    return item->kind != SETTLE_HANDED && !item->goes_back &&
+           !(item->in_batch && item->kind == SETTLE_DELIVERED);
 }
 
 static bool is_of(const struct settle_item *item, bool delivered)

@@ -18,7 +18,8 @@ create table postdate.frontier (
 insert into postdate.frontier (to_id) values (postdate.id_ceiling(now()));
 
 -- The claims: plain rows after from_id and up to to_id that the snapshot shows, but those skipped. Of these, up to `upto` are delivered, but those pending;
--- all, once it is done. Ranges do not overlap and leave no gap.
+-- all, once it is done. Ranges do not overlap and leave no gap. One that was put back is nobody's (owner 0): of what is left of it nothing was begun, and any
+-- gateway takes it again, under another claimed_at.
 create table postdate.batch (
     id         bigint generated always as identity primary key,
     claimed_at timestamptz not null default date_trunc('milliseconds', clock_timestamp()), -- ids come again where a standby that had not heard of one takes over
@@ -30,10 +31,13 @@ create table postdate.batch (
     done       boolean not null default false,
     snapshot   pg_snapshot not null,
     skipped    uuid[] not null default '{}', -- somebody had them locked
-    pending    uuid[] not null default '{}'  -- up to `upto`, in order: in flight still, or refused while somebody has their row locked
+    pending    uuid[] not null default '{}', -- up to `upto`, in order: in flight still, or refused while somebody has their row locked
+    again_at   timestamptz,                  -- it was put back, and is to be taken again from then on
+    back_since timestamptz                   -- its target has stood still since then: it was put back for that, once or several times
 ) with (fillfactor = 70);
 create unique index batch_range on postdate.batch (to_id);
 create index batch_open on postdate.batch (to_id) where not done;
+create index batch_again on postdate.batch (again_at) where again_at is not null;
 
 -- Ranges in which plain rows may still appear that their claim could not see: of transactions that had their id before the fence was moved. First all
 -- transactions are waited for that began before a later one of our own (late_mark); what runs still is remembered by name, so that an unrelated one of an hour
@@ -246,22 +250,72 @@ begin
     return opened;
 end $$;
 
--- Writes down how far batches of an instance are settled (`uptos`, or `dones` = 1: all of it), and what is pending before that, of whichever of them. Those of an
+-- Writes down how far batches of an instance are settled, and what is pending before that, of whichever of them. ends: 0 it goes on; 1 all of it is done; 2 the rest
+-- is put back, to be taken again at once; 3 likewise, but its target stands still: the later, the longer it has. Those of an
 -- instance that others took for dead are left alone. No row of a message is touched, so nobody's lock is in the way. It sets no search_path, which costs as much
 -- as the rest: each name and type is exactly one of pg_catalog.
-create function postdate.batch_settle(ids bigint[], uptos uuid[], dones integer[], instance_id integer, pending_of bigint[], pending_ids uuid[], claimed timestamptz[])
+create function postdate.batch_settle(ids bigint[], uptos uuid[], ends integer[], instance_id integer, pending_of bigint[], pending_ids uuid[], claimed timestamptz[])
 returns void language plpgsql set plan_cache_mode = auto as $$
 begin
     for i in 1 .. cardinality(ids) loop
         update postdate.batch b
-           set upto = uptos[i], done = dones[i] = 1, settled_at = clock_timestamp(),
-               pending = array(select p.id from unnest(pending_of, pending_ids) p (batch, id) where p.batch = ids[i] order by p.id)
+           set upto = uptos[i], done = ends[i] = 1, settled_at = clock_timestamp(),
+               pending = array(select p.id from unnest(pending_of, pending_ids) p (batch, id) where p.batch = ids[i] order by p.id),
+               owner = case when ends[i] >= 2 then 0 else b.owner end,
+               again_at = case ends[i] when 2 then clock_timestamp()
+                                       when 3 then clock_timestamp() + least(greatest((clock_timestamp() - b.back_since) * 3, interval '1 s'), interval '1 min') end,
+               back_since = case when ends[i] = 3 then coalesce(b.back_since, clock_timestamp()) else b.back_since end
          where b.id = ids[i] and b.claimed_at = claimed[i] and b.owner = instance_id and not b.done;
     end loop;
 end $$;
 
--- Claims of an instance that is gone, or of one that gives them up, wait again: rows that were not delivered get a next_at, in doubt. Some at a time: true,
--- if there may be more. What somebody has locked, and days that somebody has, are left for the next time, and hold up no other claim.
+-- The first rows that are left of a batch, `most` at most and those pending.
+create function postdate.batch_left(b postdate.batch, most integer) returns uuid[]
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+declare
+    ids_ uuid[];
+begin
+    ids_ := array(select m.id from postdate.message m
+                   where m.id > coalesce(b.upto, b.from_id) and m.id <= b.to_id and m.next_at is null
+                     and pg_visible_in_snapshot(m.born, b.snapshot) and m.id <> all (b.skipped)
+                   order by m.id limit most);
+    if b.pending <> '{}' then -- of an empty list no day is pruned
+        ids_ := array(select m.id from postdate.message m where m.id = any (b.pending) and m.next_at is null order by m.id) || ids_;
+    end if;
+    return ids_;
+end $$;
+
+-- A batch whose target has stood still for a minute: some of its rows get a next_at, so that they can be cancelled. Returns how many. What somebody has locked, and
+-- days that somebody has, are left for the next time.
+create function postdate.batch_scatter(locked_from timestamptz[], locked_to timestamptz[], most integer) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+declare
+    b postdate.batch;
+    ids_ uuid[];
+    locked uuid[];
+begin
+    select * into b from postdate.batch x
+     where x.again_at <= clock_timestamp() and x.back_since < clock_timestamp() - interval '1 min'
+       and not exists (select from unnest(locked_from, locked_to) d (begins, ends)
+                        where d.begins <= postdate.id_due(x.to_id) and d.ends > postdate.id_due(least(x.pending[1], coalesce(x.upto, x.from_id))))
+     order by x.again_at limit 1 for update skip locked;
+    if not found then return 0; end if;
+    ids_ := postdate.batch_left(b, most);
+    locked := array(select m.id from postdate.message m where m.id = any (ids_[:most]) and m.next_at is null order by m.id for update skip locked);
+    update postdate.message m
+       set next_at = clock_timestamp() + interval '1 min' + random() * interval '1 min',
+           error = 'RabbitMQ has not confirmed an earlier message to this exchange and routing key'
+     where m.id = any (locked) and m.next_at is null;
+    if cardinality(ids_) < most and cardinality(locked) = cardinality(ids_) then
+        update postdate.batch x set done = true, again_at = null, settled_at = clock_timestamp() where x.id = b.id;
+    elsif locked = '{}' then
+        update postdate.batch x set again_at = clock_timestamp() + interval '1 s' where x.id = b.id;
+    end if;
+    return cardinality(locked);
+end $$;
+
+-- Claims of an instance that is gone, or of one that gives them up, wait again: rows that were not delivered get a next_at, in doubt; what was put back is not its
+-- any more. Some at a time: true, if there may be more. What somebody has locked, and days that somebody has, are left for the next time, and hold up no other claim.
 create function postdate.batch_release(instance_id integer, locked_from timestamptz[], locked_to timestamptz[], most integer) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare
@@ -271,18 +325,12 @@ declare
 begin
     for b in
         select * from postdate.batch x
-         where not x.done and (x.owner = instance_id or instance_id is null and not exists (select from postdate.instance i where i.id = x.owner))
+         where not x.done and x.again_at is null and (x.owner = instance_id or instance_id is null and not exists (select from postdate.instance i where i.id = x.owner))
            and not exists (select from unnest(locked_from, locked_to) d (begins, ends)
                             where d.begins <= postdate.id_due(x.to_id) and d.ends > postdate.id_due(least(x.pending[1], coalesce(x.upto, x.from_id))))
          order by x.id for update skip locked
     loop
-        ids_ := array(select m.id from postdate.message m
-                       where m.id > coalesce(b.upto, b.from_id) and m.id <= b.to_id and m.next_at is null
-                         and pg_visible_in_snapshot(m.born, b.snapshot) and m.id <> all (b.skipped)
-                       order by m.id limit most);
-        if b.pending <> '{}' then -- of an empty list no day is pruned
-            ids_ := array(select m.id from postdate.message m where m.id = any (b.pending) and m.next_at is null order by m.id) || ids_;
-        end if;
+        ids_ := postdate.batch_left(b, most);
         locked := array(select m.id from postdate.message m where m.id = any (ids_) and m.next_at is null order by m.id for update skip locked);
         update postdate.message m set state = 'claimed', next_at = m.due where m.id = any (locked) and m.next_at is null;
         if cardinality(ids_) < most and cardinality(locked) = cardinality(ids_) then

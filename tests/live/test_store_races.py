@@ -48,10 +48,10 @@ MISTAKES = [
     ('a row is known by its xmin', 'store_then_looks', 'never claimed',
      [('postdate.late_look', [('not pg_visible_in_snapshot(m.born, e.snapshot)', 'not pg_visible_in_snapshot(m.xmin::text::xid8, e.snapshot)'),
                      ('m.born = any (ended)', 'm.xmin::text::xid8 = any (ended)')])]),
-    ('a take-over takes what its claim skipped', 'owner_dies', 'in doubt, though nobody had it', [('postdate.batch_release', [(' and m.id <> all (b.skipped)', '')])]),
+    ('a take-over takes what its claim skipped', 'owner_dies', 'in doubt, though nobody had it', [('postdate.batch_left', [(' and m.id <> all (b.skipped)', '')])]),
     ('a take-over takes what its claim did not see', 'owner_dies_late', 'in doubt, though nobody had it',
-     [('postdate.batch_release', [('and pg_visible_in_snapshot(m.born, b.snapshot)', '')])]),
-    ('a take-over looks behind the position only', 'owner_dies_with_one_pending', 'never claimed', [('postdate.batch_release', [('m.id = any (b.pending)', 'false')])]),
+     [('postdate.batch_left', [('and pg_visible_in_snapshot(m.born, b.snapshot)', '')])]),
+    ('a take-over looks behind the position only', 'owner_dies_with_one_pending', 'never claimed', [('postdate.batch_left', [('m.id = any (b.pending)', 'false')])]),
 ]
 
 

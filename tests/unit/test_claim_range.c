@@ -18,7 +18,7 @@ static int setup(void **state)
     (void)state;
     for (int i = 0; i < COUNT; i++)
         ids[i] = id_of(i);
-    range = claim_range_new(&(struct batch_name){7, 5000}, 3, ids, COUNT);
+    range = claim_range_new(&(struct batch_name){7, 5000}, 3, (struct message_id){0}, ids, COUNT);
     return range ? 0 : -1;
 }
 

@@ -1,0 +1,7 @@
+-- What is left of batch $3 that this transaction has taken again: ids from $1 up to $2; up to $4 only what is pending. Columns as claim.sql.
+with b as materialized (select snapshot, skipped, pending from postdate.batch where id = $3::bigint)
+select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, false, m.properties_json::text, clock_timestamp(), m.deadline, false
+  from postdate.message m
+ where m.id >= $1::uuid and m.id <= $2::uuid and m.next_at is null and (m.id > $4::uuid or m.id in (select unnest(b.pending) from b))
+   and m.id not in (select unnest(b.skipped) from b) and pg_visible_in_snapshot(m.born, (select b.snapshot from b))
+ order by m.id
