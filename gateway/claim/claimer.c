@@ -201,7 +201,8 @@ static enum looked look_again(struct claimer *c, int64_t horizon_ms, struct err 
     claim_loop_begin(l);
     if (still && batch_scatter(l->pg, &l->locks.days, SCATTER_ROWS, e) < 0)
         return LOOKED_ERROR;
-    int n = batch_take_again(l->pg, l->instance, still ? 0 : ALL_MS, &l->locks.days, &taker, &claimed, e);
+    const struct batch_again request = {l->instance, still ? 0 : ALL_MS, &l->locks.days};
+    int n = batch_take_again(l->pg, &request, &taker, &claimed, e);
     claim_range_release(l->range);
     l->range = NULL;
     c->again_more = claimed.more;

@@ -161,14 +161,6 @@ static void park_message(struct destination_cache *cache, struct destination *d,
     cache->parked_bytes += h->size;
 }
 
-static struct inflight *unpark_first(struct destination_cache *cache, struct destination *d)
-{
-    struct inflight *h = inflight_pop(&d->parked);
-    cache->parked--;
-    cache->parked_bytes -= h->size;
-    return h;
-}
-
 /* It stands still. What was relayed has the relay's memory and waits there. */
 static bool may_keep(const struct destination_cache *cache, const struct destination *d,
                      const struct inflight *h, int64_t now_ms)
@@ -225,28 +217,17 @@ static void set_ready(struct destination_cache *cache, struct destination *d)
     cache->ready_end = &d->ready;
 }
 
-/* Where it was. */
-static void park_again(struct destination_cache *cache, struct destination *d, struct inflight *h)
-{
-    h->next = d->parked;
-    if (!d->parked)
-        d->parked_end = &h->next;
-    d->parked = h;
-    cache->parked++;
-    cache->parked_bytes += h->size;
-}
-
 struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
                                           enum destination_verdict *v)
 {
     GUARD(&cache->lock);
     while (cache->ready) {
         struct destination *d = cache->ready;
-        struct inflight *h = d->parked ? unpark_first(cache, d) : NULL;
-        if (h && (*v = admit_message(cache, d, h, lags, now_ms)) != DESTINATION_PARKED)
-            return h;
-        if (h)
-            park_again(cache, d, h);
+        if (d->parked && (*v = admit_message(cache, d, d->parked, lags, now_ms)) != DESTINATION_PARKED) {
+            cache->parked--;
+            cache->parked_bytes -= d->parked->size;
+            return inflight_pop(&d->parked);
+        }
         cache->ready = d->ready;
         if (!cache->ready)
             cache->ready_end = &cache->ready;

@@ -110,42 +110,40 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
 }
 
 /* What is left of a range that was put back. */
-struct again {
+struct left {
     struct batch_name batch;
     struct message_id first, last, upto;
 };
 
 /* 1: there is one. */
-static int next_again(struct pg *c, int32_t instance, int32_t ahead_ms, const struct locked_days *locked,
-                      struct again *out, struct err *e)
+static int next_again(struct pg *c, const struct batch_again *q, struct left *out, struct err *e)
 {
-    struct pg_params p = {{as_int4(instance)}};
-    around(&p, locked);
-    pg_add(&p, as_int4(ahead_ms));
+    struct pg_params p = {{as_int4(q->instance)}};
+    around(&p, q->locked);
+    pg_add(&p, as_int4(q->ahead_ms));
     PGresult *r = pg_query(c, sql_query_batch_again, &p, e);
     int n = r ? PQntuples(r) : -1;
     if (n > 0)
-        *out = (struct again){{.id = pg_int8(r, 0, 0), .claimed_ms = pg_time_ms(r, 0, 1)},
-                              pg_id(r, 0, 2),
-                              pg_id(r, 0, 3),
-                              pg_id(r, 0, 4)};
+        *out = (struct left){{.id = pg_int8(r, 0, 0), .claimed_ms = pg_time_ms(r, 0, 1)},
+                             pg_id(r, 0, 2),
+                             pg_id(r, 0, 3),
+                             pg_id(r, 0, 4)};
     PQclear(r);
     return n;
 }
 
 /* In one transaction. */
-static int claim_again(struct pg *c, int32_t instance, int32_t ahead_ms, const struct locked_days *locked,
-                       struct again *again, PGresult **rows, struct batch_claimed *out, struct err *e)
+static int claim_again(struct pg *c, const struct batch_again *q, struct left *left, PGresult **rows,
+                       struct batch_claimed *out, struct err *e)
 {
     *rows = NULL;
     if (pg_begin(c, e) != 0)
         return -1;
-    int found = next_again(c, instance, ahead_ms, locked, again, e);
+    int found = next_again(c, q, left, e);
     if (found > 0)
         *rows = pg_query(
             c, sql_query_batch_read,
-            PG_WITH(as_id(again->first), as_id(again->last), as_int8(again->batch.id), as_id(again->upto)),
-            e);
+            PG_WITH(as_id(left->first), as_id(left->last), as_int8(left->batch.id), as_id(left->upto)), e);
     if (found == 0 || *rows) {
         if (pg_commit(c, e) == 0)
             return found;
@@ -156,24 +154,24 @@ static int claim_again(struct pg *c, int32_t instance, int32_t ahead_ms, const s
     return -1;
 }
 
-int batch_take_again(struct pg *c, int32_t instance, int32_t ahead_ms, const struct locked_days *locked,
-                     const struct batch_taker *taker, struct batch_claimed *out, struct err *e)
+int batch_take_again(struct pg *c, const struct batch_again *q, const struct batch_taker *taker,
+                     struct batch_claimed *out, struct err *e)
 {
-    struct again again;
+    struct left left;
     PGresult *r;
     *out = (struct batch_claimed){0};
-    int found = claim_again(c, instance, ahead_ms, locked, &again, &r, out, e);
+    int found = claim_again(c, q, &left, &r, out, e);
     if (found <= 0)
         return found;
     int n = PQntuples(r);
     out->more = true;
     if (n > 0)
-        n = take_rows(r, &again.batch, again.upto, taker, e);
+        n = take_rows(r, &left.batch, left.upto, taker, e);
     PQclear(r);
-    const struct batch_position position = {again.batch, again.last, BATCH_DONE};
+    const struct batch_position position = {left.batch, left.last, BATCH_DONE};
     if (n == 0) /* a proof has settled it meanwhile */
         return batch_settle(
-            c, &(struct batch_settlement){.instance = instance, .positions = &position, .count = 1}, e);
+            c, &(struct batch_settlement){.instance = q->instance, .positions = &position, .count = 1}, e);
     return n;
 }
 

@@ -43,10 +43,15 @@ struct batch_claimed {
 int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_taker *taker,
                 struct batch_claimed *out, struct err *e);
 
-/* The same for one range that was put back, by whichever gateway, and whose time has come, or comes within
- * ahead_ms. out->more: it was one. */
-int batch_take_again(struct pg *c, int32_t instance, int32_t ahead_ms, const struct locked_days *locked,
-                     const struct batch_taker *taker, struct batch_claimed *out, struct err *e);
+struct batch_again {
+    int32_t instance;
+    int32_t ahead_ms; /* so long before its time, >= 0 */
+    const struct locked_days *locked;
+};
+/* The same for one range that was put back, by whichever gateway, and whose time has come. out->more: there
+ * was one. */
+int batch_take_again(struct pg *c, const struct batch_again *q, const struct batch_taker *taker,
+                     struct batch_claimed *out, struct err *e);
 
 /* Of one range that was put back a minute ago, for its target stands still, rows_max rows get a next_at, so
  * that they can be cancelled. Returns how many, or -1. */

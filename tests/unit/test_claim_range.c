@@ -120,6 +120,52 @@ static void test_of_one_that_was_over_nobody_needs_to_hear(void **state)
     assert_int_equal(range->open, 1);
 }
 
+/* When nothing of it is in memory any more. */
+static void test_what_was_not_begun_goes_back_with_it(void **state)
+{
+    (void)state;
+    claim_range_mark(range, id_of(0), MARK_WAITS);
+    claim_range_mark(range, id_of(2), MARK_DELIVERED);
+    assert_upto(2);
+    ASSERT_PENDING(0, 1);
+    for (int i = 3; i < COUNT; i++)
+        claim_range_mark(range, id_of(i), MARK_WAITS);
+    assert_upto(2);
+    assert_int_equal(claim_range_end(range), BATCH_GOES_ON);
+    claim_range_note_written(range, 1000);
+    claim_range_mark(range, id_of(1), MARK_APART);
+    ASSERT_PENDING(0);
+    assert_int_equal(claim_range_end(range), BATCH_WAITS);
+}
+
+static void test_it_waits_only_where_all_that_is_left_waits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        claim_range_mark(range, id_of(i), i == 7 ? MARK_BACK : i > 7 ? MARK_WAITS : MARK_DELIVERED);
+    assert_int_equal(claim_range_end(range), BATCH_BACK);
+}
+
+/* What is left of one that was put back before. */
+static void test_what_was_settled_before_stays_so(void **state)
+{
+    (void)state;
+    struct message_id ids[] = {id_of(1), id_of(8), id_of(9)};
+    struct claim_range *again = claim_range_new(&(struct batch_name){7, 6000}, 3, id_of(5), ids, 3),
+                       *first = range;
+    range = again;
+    assert_upto(5);
+    ASSERT_PENDING(1);
+    claim_range_mark(again, id_of(1), MARK_DELIVERED);
+    assert_upto(5);
+    claim_range_mark(again, id_of(9), MARK_DELIVERED);
+    ASSERT_PENDING(8);
+    claim_range_mark(again, id_of(8), MARK_DELIVERED);
+    assert_int_equal(claim_range_end(again), BATCH_DONE);
+    range = first;
+    claim_range_release(again);
+}
+
 static void test_it_is_over_when_nobody_else_holds_it(void **state)
 {
     (void)state;
@@ -140,6 +186,9 @@ int main(void)
         TEST(test_it_gives_back_the_memory_of_what_is_delivered_only),
         TEST(test_what_rows_said_is_open_again_where_it_may_be_forgotten),
         TEST(test_of_one_that_was_over_nobody_needs_to_hear),
+        TEST(test_what_was_not_begun_goes_back_with_it),
+        TEST(test_it_waits_only_where_all_that_is_left_waits),
+        TEST(test_what_was_settled_before_stays_so),
         TEST(test_it_is_over_when_nobody_else_holds_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
