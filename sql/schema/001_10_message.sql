@@ -109,6 +109,17 @@ create function postdate.moved_latest(id uuid) returns uuid language sql stable 
     select coalesce((select f.latest_id from postdate.moved m join postdate.moved f on f.id = m.first_id where m.id = moved_latest.id), moved_latest.id)
 $$;
 
+-- old_ids[n] becomes new_ids[n].
+create function postdate.moved_note_all(old_ids uuid[], new_ids uuid[]) returns void language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = on as $$
+declare
+    firsts uuid[] := array(select m.first_id from unnest(old_ids) with ordinality t (id, n) left join postdate.moved m on m.id = t.id order by t.n);
+begin
+    insert into postdate.moved (id, first_id, latest_id) select t.old_id, t.old_id, t.new_id from unnest(old_ids, new_ids, firsts) t (old_id, new_id, first) where t.first is null;
+    update postdate.moved m set latest_id = t.new_id from unnest(new_ids, firsts) t (new_id, first) where m.id = t.first;
+    insert into postdate.moved (id, first_id) select t.new_id, coalesce(t.first, t.old_id) from unnest(old_ids, new_ids, firsts) t (old_id, new_id, first);
+end $$;
+
 create function postdate.moved_note(old_id uuid, new_id uuid) returns void language plpgsql as $$
 declare
     first uuid := (select m.first_id from postdate.moved m where m.id = old_id);

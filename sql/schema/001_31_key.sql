@@ -57,6 +57,65 @@ begin
     perform postdate.refuse('the key changes hands too fast', 'Key ' || postdate.shown(name) || '.', 'Try again.', '40001');
 end $$;
 
+-- The same of many messages; null of one without a row. A plan of its own reads just the days that they are in.
+create function postdate.keys_standing(ids uuid[], key_memory_ms bigint) returns text[] language plpgsql
+set plan_cache_mode = force_custom_plan set enable_hashjoin = on set enable_sort = on set jit = off as $$
+begin
+    return array(
+        select case when m.state is null then 'free'
+                    when m.state = 'scheduled' and m.owner is null then 'live'
+                    when m.state in ('scheduled', 'claimed', 'handed') then 'claimed'
+                    when m.state = 'delivered' and m.settled_at >= clock_timestamp() - key_memory_ms * interval '1 millisecond' then 'delivered'
+                    else 'free' end
+          from unnest(ids) with ordinality t (id, n)
+          left join (select x.id, x.state, x.owner, x.settled_at from postdate.message_now x where x.id = any (ids)) m on m.id = t.id
+         order by t.n);
+end $$;
+
+-- What becomes of many keys that are taken, each another one, as key_decide does it: of each the message that has the key, and an outcome: 'taken' by that one;
+-- 'had' by the new one, which may supersede it. 'open' where somebody has the key or the message locked, or changes them just now: nothing waits here, and
+-- key_decide has to ask for those. Each statement sees what the locks before it guard: first the key's row, then the message's, then how it stands.
+create function postdate.keys_decide(places text[], names text[], new_dues timestamptz[], new_ids uuid[], conflicts text[], key_memory_ms bigint,
+                                     out holders uuid[], out outcomes text[])
+language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = on set jit = off as $$
+declare
+    looked text[];
+    standings text[];
+    mine bigint[];   -- whose key's row is locked
+    locked uuid[];   -- messages
+begin
+    holders := array(select k.id from unnest(places, names) with ordinality t (place, name, n)
+                       left join postdate.key k on k.exchange = t.place and k.key = t.name order by t.n);
+    looked := postdate.keys_standing(array(select case when t.conflict <> 'replace' then t.holder end from unnest(holders, conflicts) with ordinality t (holder, conflict, n)
+                                            order by t.n), key_memory_ms);
+    mine := array(select t.n from unnest(places, names, holders, looked, conflicts) with ordinality t (place, name, holder, standing, conflict, n)
+                    join postdate.key k on k.exchange = t.place and k.key = t.name and k.id = t.holder
+                   where t.standing = 'free' or t.conflict = 'replace' order by t.n for update of k skip locked);
+    if mine <> '{}' then
+        locked := array(select t.holder from unnest(holders, conflicts) with ordinality t (holder, conflict, n) where t.conflict = 'replace' and t.n = any (mine));
+        locked := array(select m.id from postdate.message m where m.id = any (locked) for update skip locked);
+        standings := postdate.keys_standing(holders, key_memory_ms);
+    end if;
+    outcomes := array(select case when t.standing <> 'free' and t.conflict <> 'replace' then 'taken'
+                                  when not t.n = any (mine) then 'open'
+                                  when t.again = 'free' or t.again = 'delivered' and t.conflict = 'replace' then 'had'
+                                  when t.again = 'claimed' or t.conflict <> 'replace' then 'taken'
+                                  when t.holder = any (locked) then 'supersedes'
+                                  else 'open' end
+                        from unnest(holders, looked, standings, conflicts) with ordinality t (holder, standing, again, conflict, n) order by t.n);
+    locked := array(select t.holder from unnest(holders, outcomes) with ordinality t (holder, outcome, n) where t.outcome = 'supersedes' order by t.n);
+    if locked <> '{}' then
+        update postdate.message x
+           set state = 'superseded', next_at = case when x.next_at is null or x.rate is not null then x.due else x.next_at end, rate = null,
+               settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null
+         where x.id = any (locked);
+        perform postdate.moved_note_all(locked, array(select t.new_id from unnest(new_ids, outcomes) with ordinality t (new_id, outcome, n) where t.outcome = 'supersedes' order by t.n));
+        outcomes := array_replace(outcomes, 'supersedes', 'had');
+    end if;
+    update postdate.key k set due = t.new_due, id = t.new_id from unnest(places, names, new_dues, new_ids, outcomes) t (place, name, new_due, new_id, outcome)
+     where t.outcome = 'had' and k.exchange = t.place and k.key = t.name;
+end $$;
+
 -- Books the draft's key. Null: done, the message may be stored; else the id of the message that keeps the key.
 create function postdate.key_take(d postdate.draft, s postdate.settings) returns uuid language plpgsql as $$
 declare
