@@ -21,6 +21,11 @@ def other(m):
 eval_, program = sys.argv[1:]
 os.execv(os.environ['REAL'], ['rabbitmqctl', eval_, re.sub(r'[A-Za-z0-9+/=]{4000,}', other, program)])
 """
+# What a gateway notes again and again: that it has two consumers of its exit queue, as at times.
+TWO_CONSUMERS = """
+create function test_two() returns trigger language plpgsql as 'begin new.relay_consumers := array[2]; return new; end';
+create trigger test_two before update on postdate.instance for each row execute function test_two();
+update postdate.instance set relay_consumers = array[2]"""
 
 
 class Users(Doctor):
@@ -112,7 +117,7 @@ class DoctorBroker(Users):
         found = self.doctor(p)
         self.assert_finding(found, 'broker.exit', 'warn', '2 consumers, and 1 gateway is alive', 'shovel')
         self.assert_ok(found, 'broker.intake')
-        p.psql('update postdate.instance set relay_consumers = array[2]')  # a gateway has several at times, and notes how many
+        p.psql(TWO_CONSUMERS)
         self.assert_ok(self.doctor(p), 'broker.exit')
 
     def test_another_broker(self):

@@ -89,7 +89,7 @@ class Prefix(PrefixKit):
         third = self.place(transport='ttl', vhost=one.vhost, prefix='cell22')
         inbox = one.consumer('q', bind='k')
         third.gateway()
-        self.assertEqual(two.gateways[0].term(), 0)
+        two.stop_for_good()
         others = {name for name in self.names(one) if not name.startswith('cell2.') and name != 'cell2'}
         rc, out, err = two.cli('drop-topology', '--yes')
         self.assertEqual(rc, 0, out + err)
@@ -98,7 +98,7 @@ class Prefix(PrefixKit):
         one.client().publish('k', b'three', {'x-delay': 2500}, exchange='cell22')
         self.assertEqual({m.body for m in inbox.wait(2)}, {b'one', b'three'})
         wait_until(lambda: one.counts() == third.counts() == {'delivered': 1}, 10, 'both to be settled')
-        self.assertEqual(one.gateways[0].term(), 0)
+        one.stop_for_good()
         rc, out, err = one.cli('drop-topology', '--yes')
         self.assertEqual(rc, 0, out + err)
         self.assertEqual({name for name in self.names(one) if not name.startswith('cell22')}, {'q', 'postdate.delivery'})
@@ -171,7 +171,7 @@ class Prefix(PrefixKit):
         before = self.names(one)
         two.gateway()
         self.assertTrue(all(name.startswith('postdate.b') for name in self.names(one) - before))
-        self.assertEqual(two.gateways[0].term(), 0)
+        two.stop_for_good()
         self.assertEqual(two.cli('drop-topology', '--yes')[0], 0)
         self.assertEqual(self.names(one), before)
 

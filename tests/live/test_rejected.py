@@ -104,7 +104,7 @@ class DropTopology(LiveTest):
             self.assertIn('keep   queue postdate.intake: it has a consumer', said)
             self.assertIn('delete exchange postdate.owner', said)
             self.assertRegex(said, 'nothing would be deleted while [0-9]+ queues have consumers')
-            self.assertEqual(gateway.term(), 0)
+            p.stop_for_good()
         c = p.client()
         c.queue('mine', 'k')
         c.publish('k', b'x', {'x-delay': 1000})
@@ -133,7 +133,8 @@ class DropTopology(LiveTest):
     def test_a_queue_without_leader_is_not_taken_for_empty(self):
         """RabbitMQ says that it has no messages, and would delete it with all that it has."""
         p = self.place()
-        self.assertEqual(p.gateway().term(), 0)
+        p.gateway()
+        p.stop_for_good()
         c = p.client()
         c.publish('k', b'x', {'x-delay': 1000})
         before = self.names(p)
@@ -150,7 +151,8 @@ class DropTopology(LiveTest):
     def test_what_a_consumer_has_is_not_deleted(self):
         """RabbitMQ does not count it among the messages of the queue."""
         p = self.place()
-        self.assertEqual(p.gateway().term(), 0)
+        p.gateway()
+        p.stop_for_good()
         c = p.client()
         c.publish('postdate.rejected', b'x', exchange='')
         reader = p.client()
@@ -163,7 +165,8 @@ class DropTopology(LiveTest):
     def test_the_intake_goes_first(self):
         """As a login shows that may delete nothing else: what is published later is refused, and not lost with a queue."""
         p = self.place()
-        self.assertEqual(p.gateway().term(), 0)
+        p.gateway()
+        p.stop_for_good()
         url = add_user(p, 'remover_' + p.database, 's3cret', '^postdate$', '.*', '.*')
         self.addCleanup(delete_user, p.stack, 'remover_' + p.database)
         self.assertIn('403', self.run_it(p, '--yes', code=77, POSTDATE_AMQP_URL=url))

@@ -214,8 +214,7 @@ class NoPlugin(OwnServers, Doctor):
         p.gateway(POSTDATE_INTAKE_QUEUES=3)
         self.assert_finding(self.doctor(p, POSTDATE_INTAKE_QUEUES=3), 'broker.shards', 'ok', '3 intake queues, of which 3 get messages, by random; so many wait in them: 0, 0, 0')
         self.assert_finding(self.doctor(p), 'broker.shards', 'warn', 'the gateway that started last has set 3, by random', 'same intake.queues')
-        for gateway in p.gateways:
-            gateway.process.poll() is not None or gateway.term()
+        p.stop_for_good()
         _, out, _ = p.cli('drop-topology', '--yes')
         self.assertRegex(out, 'deleted')
         self.assertEqual([p.client().depth(name) for name in names(3)], [None, None, None])

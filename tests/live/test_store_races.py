@@ -163,6 +163,7 @@ class StoreRaces(LiveTest):
     vhosts = 0
     weight = 40
     together = True
+    time_limit_s = 1200  # the number of orders is what it is; each step has a deadline of its own
 
     @classmethod
     def setUpClass(cls):
@@ -179,7 +180,7 @@ class StoreRaces(LiveTest):
         for function, before, point in PAUSES:
             self.plant(function, [(before, f"perform test.pause('{point}'); {before}")])
         prepare(self.sql, 'claim')
-        self.start_ms = int(self.p.value('select extract(epoch from now())::bigint * 1000 + 600000'))
+        self.start_ms = int(self.p.value('select extract(epoch from now())::bigint * 1000 + 3600000'))
         self.orders = 0
 
     def plant(self, function, changes):

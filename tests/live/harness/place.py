@@ -7,6 +7,7 @@ from .postgres import Asker, Session, postgres_url, run_psql
 from .programs import Gateway, Load
 from .servers import with_path
 from .settings import BIN_DIR, DIE_WITH_PARENT, SLOWNESS, check_sanitizers
+from .waiting import wait_until
 
 MAX_DELAY = '3d'
 # What `postdate migrate` makes differently in each database.
@@ -154,6 +155,19 @@ class Place:
         """Messages by state. What is on its way to RabbitMQ counts as `claimed`."""
         return {state: int(n) for state, n in
                 self.psql(f'select {STATE}, count(*) from postdate.message_now group by 1')}
+
+    def stop_for_good(self):
+        """All gateways. What one sent to itself at last is taken out of its exit queues: `drop-topology` would not lose it."""
+        for g in self.gateways:
+            if g.process.poll() is None and g.term() != 0:
+                raise AssertionError(f'{g.condition()}: {g.log()}')
+        names = self.stack.rabbitmqctl('list_queues', '-q', '-p', self.vhost, 'name').splitlines()
+        channel = self.client().channel
+        for name in (n for n in names if n.startswith((self.prefix or 'postdate') + '.')):
+            # RabbitMQ hears of a consumer that is gone a moment after its connection.
+            wait_until(lambda name=name: channel.queue_declare(name, passive=True).method.consumer_count == 0, 30, f'no consumer at {name}')
+            if '.exit' in name:
+                channel.queue_purge(name)
 
     def claimed(self):
         """How many messages a gateway has claimed. In counts(), what it is about to claim is `claimed`, too."""
