@@ -152,7 +152,7 @@ help:
 #: make check      rooms, documents, format, cppcheck; no servers
 #: make tidy       clang-tidy 14 (JOBS=)
 #: make chart      the Helm chart: lint, render, validate (Helm and kubeconform, or Go to build them)
-#: make matrix     make demo and every test on empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=live)
+#: make matrix     make demo and every test on new, empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=demo)
 #: make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS= for each harness)
 #: make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)
 #: make bench      every figure and its target, a quarter of an hour (BENCH=small, ONLY=, RUNS=, BACKLOG=)

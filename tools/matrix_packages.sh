@@ -1,38 +1,27 @@
 #!/bin/bash
 # matrix_packages.sh: the Debian packages on an empty system of a Debian; a part of matrix.sh, which reads it.
 #
-# SUITE.clean is a system in which nothing was installed but make. What is done to it goes to a layer above it, which is made
-# anew for each run: in one the packages are built, twice, in different folders and at different times, and looked at by
-# lintian; in one they are installed with the servers of that Debian, configured by the install page, upgraded and purged.
+# What is done goes to a layer above the empty system: in one the packages are built, twice, in different folders and at
+# different times, and looked at by lintian; in one they are installed with the servers of that Debian, configured by the
+# install page, upgraded and purged.
 # That one has a network of its own, so the servers have their usual ports. SUITE.packages keeps what was built.
 
-new_layer() { # suite name: sets root
-    local layer=$MATRIX_DIR/$1.layers/$2
-    root=$layer/root
-    rm -rf "$layer"
-    mkdir -p "$layer/changes" "$layer/work" "$root"
-    if ! mount -t overlay overlay -o "lowerdir=$MATRIX_DIR/$1.clean,upperdir=$layer/changes,workdir=$layer/work" "$root" 2>/dev/null; then
-        cp -a --one-file-system "$MATRIX_DIR/$1.clean/." "$root" || return 1
-    fi
-    provide_devices "$root" || return 1
-    # Nobody needs it after a power failure.
-    printf 'force-unsafe-io\n' >"$root/etc/dpkg/dpkg.cfg.d/zz-matrix"
+package_layer() { # suite name: sets root
+    new_layer "$1" "$2" || return 1
     printf 'APT::Get::Assume-Yes "true";\n' >"$root/etc/apt/apt.conf.d/zz-matrix"
-}
-
-in_layer() { # script: in $root; it stops at the first command that fails
-    chroot "$root" "${clean_env[@]}" bash -euc "$1" </dev/null 2>&1 | tee -a "$log"
-    return "${PIPESTATUS[0]}"
+    # The servers' packages would start system services, and these would be the host's.
+    printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" && chmod 755 "$root/usr/sbin/policy-rc.d"
+    in_layer 'apt-get -qq update && apt-get -qq install make >/dev/null'
 }
 
 # The second time as somebody else would. The next version is the same programs, by a higher number.
 build_packages() { # suite
     local out=$MATRIX_DIR/$1.packages version next
-    new_layer "$1" build && copy_source "$root" || return 1
+    package_layer "$1" build && copy_source "$root" || return 1
     version=$(sed -n 's/^VERSION := //p' "$top/Makefile")
     next=$(awk -F '[.-]' '{ print $1 "." $2 "." $3 + 1 }' <<<"$version")
     in_layer "
-        cd $source_in
+        cd $origin
         mkdir /srv/first /srv/second /srv/next
         make deb
         mv build/deb/* build/dist/* /srv/first
@@ -41,7 +30,7 @@ build_packages() { # suite
         cd /srv/first
         HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups lintian --profile debian --fail-on error,warning *.changes
         echo 'lintian: no error, no warning'
-        cd $source_in
+        cd $origin
         mkdir -p /srv/somewhere/else
         cp -r . /srv/somewhere/else
         rm -rf /srv/somewhere/else/build
@@ -73,7 +62,7 @@ traces='
     }'
 
 install_packages() { # suite
-    new_layer "$1" install || return 1
+    package_layer "$1" install || return 1
     cp -r "$MATRIX_DIR/$1.packages" "$root/root/packages" &&
         install -D -m 755 "$top/packaging/debian/tests/deliver" "$root/usr/local/bin/deliver" || return 1
     # With what the package depends on, so that the rest needs no network, and nothing of these is left behind.

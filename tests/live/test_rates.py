@@ -22,6 +22,12 @@ def burst(p, count, exchange='postdate.delivery', key='k', delay='1 s'):
     return int(p.value("select max(extract(epoch from due) * 1000)::bigint from postdate.message"))
 
 
+# That a row is set aside takes a millisecond, on every machine: 20,000 of them take longer than a message of another exchange.
+SLOWLY_ASIDE = """
+create function slowly() returns trigger language plpgsql as 'begin perform pg_sleep(0.001); return null; end';
+create trigger slowly after update on postdate.message for each row when (old.rate is null and new.rate is not null) execute function slowly()"""
+
+
 class Rates(LiveTest):
     def test_a_burst_comes_at_the_rate_and_in_order(self):
         p = self.place()
@@ -144,26 +150,29 @@ class Rates(LiveTest):
         p.gateway()
         c = p.consumer('q', declare=True, bind='k')
 
-        def late(what, most_ms=2000):
-            """The longest that one of another exchange takes meanwhile."""
-            took = []
+        def beside(what, left):
+            """Ten of another exchange meanwhile: the first ones do not wait for the whole crowd. left: how many of it have not had their turn."""
+            took, lefts = [], []
             for i in range(10):
                 began, n = now_ms(), len(c.all())
                 client.publish('k', what.encode(), {'x-delay': 0})
-                c.wait(n + 1, 30)
+                c.wait(n + 1, 120)
+                lefts.append(left())
                 took.append(now_ms() - began)
-            print(f'note {self.id()}: {what}: at most {max(took):.0f} ms', flush=True)
-            self.assertLess(max(took), most_ms)
+            print(f'note {self.id()}: {what}: at most {max(took):.0f} ms; left after each: {lefts}', flush=True)
+            self.assertGreater(lefts[1], 0, what)
+        p.psql(SLOWLY_ASIDE)
         self.due_at_once(p, 20000)
-        late('beside 20,000 that are due')
+        beside('beside 20,000 that are due', lambda: int(p.value("select count(*) from postdate.message where exchange = 'slow' and rate is null")))
+        p.psql('drop trigger slowly on postdate.message')
         self.due_at_once(p, 20000, delay='5 s')
         due = burst(p, 50, delay='5 s')
         c.wait(60, 30)
         print(f'note {self.id()}: between 20,000 of the same second: at most {max(m.at_ms for m in c.all()) - due:.0f} ms', flush=True)
         self.waits(p, 40000)
-        p.consumer('s', declare=True, bind='k', exchange='slow')
+        s = p.consumer('s', declare=True, bind='k', exchange='slow')
         p.psql("select postdate.rate_remove('slow')")
-        late('beside 40,000 that are let go', 20_000)  # behind those that are claimed, which are due earlier
+        beside('beside 40,000 that are let go', lambda: 40000 - len(s.all()))
         wait_until(lambda: p.value("select count(*) from postdate.message_now where state in ('scheduled', 'claimed')") == '0', 60, 'all of them')
 
     def test_a_burst_is_made_up_for_at_once(self):
