@@ -123,8 +123,13 @@ const char *api_problem_type(enum api_problem p);
 /* Makes the answer a problem. The detail is for people. */
 void api_fail(struct api_answer *a, enum api_problem p, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same from an error: what waiting can cure is 503. */
+/* The same from an error before which nothing was changed: what waiting can cure is 503. */
 void api_fail_err(struct api_answer *a, const struct err *e);
+/* Something may have been changed, and nobody knows: 503. whose: "the database", "the database of cell
+ * north". */
+void api_fail_unclear(struct api_request *r, const char *whose);
+/* Is it unknown what an operation did that failed so? */
+bool api_is_unclear(const struct api_request *r, const struct err *e);
 
 /* "" for who may do everything. */
 const char *api_principal(const struct api_request *r);
@@ -147,7 +152,6 @@ struct api_context {
     const atomic_bool *ending; /* operations by filter end between two chunks once it is set */
     bool wake;                 /* out: something is due soon: the claimer should look */
     bool idle;                 /* out: nothing was changed, though it might have been */
-    bool wrote;                /* out: the connection died over a call that must not be repeated blindly */
     bool done;                 /* out: what was asked for is committed; repeating it is something else */
 };
 

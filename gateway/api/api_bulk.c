@@ -69,15 +69,12 @@ static int run_once(struct api_context *c, struct api_request *r, struct api_onc
 static int run_bulk(struct api_context *c, struct api_request *r, struct bulk *b, struct err *e)
 {
     struct api_once once = {.run = run_once, .work = b};
-    int64_t clock_us;
     b->ending = c->ending;
     if (atomic_load(c->ending)) {
         c->idle = true;
         api_fail(&r->answer, API_NOT_READY, "the gateway is stopping; nothing was changed");
         return 0;
     }
-    if (store_clock(c->pg, &clock_us, e) != 0) /* notices a dead connection where trying again is safe */
-        return -1;
     return api_once_run(c, r, &once, e);
 }
 
@@ -138,8 +135,6 @@ static int run_messages(struct api_context *c, struct api_request *r, struct bul
                         struct err *e)
 {
     int rc = operate_bulk(c->pg, api_operate_scope(r), &b->order, n, e);
-    c->wrote =
-        rc != 0 && n->changed == 0 && e->kind == ERR_AWAY && !b->dry_run && r->op->kind == OPERATE_RESCHEDULE;
     c->wake = rc == 0 && !b->dry_run && r->op->kind != OPERATE_CANCEL;
     return rc;
 }

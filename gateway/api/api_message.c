@@ -140,16 +140,10 @@ int api_reschedule(struct api_context *c, struct api_request *r, struct err *e)
     struct operate_request q = {.kind = OPERATE_RESCHEDULE};
     struct operate_result result;
     struct name name;
-    int64_t clock_us;
     if (take_name(c, r, &name, e) != 0 || read_due(c->body, &q.due, e) != 0)
         return -1;
     q.id = name.id;
-    /* A connection that died while idle is noticed here, where trying again is safe. */
-    if (store_clock(c->pg, &clock_us, e) != 0)
-        return -1;
-    int rc = operate_message(c->pg, api_operate_scope(r), &q, &result, e);
-    c->wrote = rc != 0 && e->kind == ERR_AWAY && q.due.is_delay;
-    if (rc != 0)
+    if (operate_message(c->pg, api_operate_scope(r), &q, &result, e) != 0)
         return -1;
     c->wake = (q.due.is_delay ? q.due.ms : q.due.ms - c->now_ms) <= c->lead_ms;
     return answer_operated(c, r, &result, e);

@@ -35,6 +35,8 @@ static int replay_answer(struct api_context *c, struct api_request *r, struct id
                          struct err *e)
 {
     int found = idempotency_find(c->pg, q, &c->arena, e);
+    if (found == IDEMPOTENCY_ANSWERED && idempotency_confirm(c->pg, e) != 0)
+        found = -1;
     if (found >= 0)
         api_once_replay(&r->answer, q, (enum idempotency_found)found);
     return found < 0 ? -1 : 0;

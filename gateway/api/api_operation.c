@@ -39,11 +39,11 @@ const struct api_operation api_operations[] = {
     OP("retry_policy_match",  GET,    "/v1/retry-policies:match",     "queue",                 WORKER,       READS,      .run = api_policy_match, POLICY),
     OP("retry_policy_show",   GET,    "/v1/retry-policies/{pattern}", "",                      WORKER,       READS,      .run = api_policy_show, POLICY),
     OP("retry_policy_set",    PUT,    "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_set, POLICY),
-    OP("retry_policy_remove", DELETE, "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_remove, POLICY),
+    OP("retry_policy_remove", DELETE, "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_remove, POLICY, .removes = true),
     OP("recur_list",          GET,    "/v1/recurring",                PAGE,                    WORKER,       READS,      .run = api_recur_list, .kind = RECUR_LIST),
     OP("recur_show",          GET,    "/v1/recurring/{name}",         "",                      WORKER,       READS,      .run = api_recur_read, .kind = RECUR_SHOW),
     OP("recur_set",           PUT,    "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_set, .kind = RECUR_SET, .large = true, .conditional = true),
-    OP("recur_remove",        DELETE, "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_REMOVE, .conditional = true),
+    OP("recur_remove",        DELETE, "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_REMOVE, .conditional = true, .removes = true),
     OP("recur_pause",         POST,   "/v1/recurring/{name}:pause",   "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_PAUSE, .empty = true, .conditional = true),
     OP("recur_resume",        POST,   "/v1/recurring/{name}:resume",  "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_RESUME, .empty = true, .conditional = true),
     OP("recur_run",           POST,   "/v1/recurring/{name}:run",     "",                      WORKER,       KEYED,      .run = api_recur_run, .kind = RECUR_RUN, .empty = true, .conditional = true),
@@ -57,7 +57,7 @@ const struct api_operation api_operations[] = {
     OP("rate_match",          GET,    "/v1/rates:match",              "exchange routing_key",  WORKER,       READS,      .run = api_rate_match),
     OP("rate_show",           GET,    "/v1/rates/{exchange}",         "routing_key",           WORKER,       READS,      .run = api_rate_show),
     OP("rate_set",            PUT,    "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_set, RATE),
-    OP("rate_remove",         DELETE, "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_remove, RATE),
+    OP("rate_remove",         DELETE, "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_remove, RATE, .removes = true),
     OP("rate_pause",          POST,   "/v1/rates/{exchange}/pause",   "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_pause, .kind = true, RATE),
     OP("rate_resume",         POST,   "/v1/rates/{exchange}/resume",  "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_pause, .kind = false, RATE),
     {.name = NULL},
@@ -78,6 +78,15 @@ bool api_operation_has_body(const struct api_operation *op)
 bool api_operation_is_keyed(const struct api_operation *op)
 {
     return op->effect == API_KEYED || op->threads == API_BULK_WORKER;
+}
+
+/* A count tells what this one found to do; a removal finds nothing the second time, and a condition is not
+ * met any more; what runs once more runs twice. */
+bool api_operation_repeats(const struct api_request *r)
+{
+    return r->op->effect == API_READS ||
+           (r->op->effect == API_IDEMPOTENT && r->op->threads == API_WORKER && !r->op->removes &&
+            r->if_match.data == NULL && r->if_none_match.data == NULL);
 }
 
 /* A field may be null. */

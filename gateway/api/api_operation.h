@@ -32,6 +32,7 @@ struct api_operation {
     bool needs_key;      /* where a request may be delivered twice */
     bool in_cells;       /* what this gateway does not have is looked for in the other cells */
     bool conditional;    /* if_match and if_none_match count */
+    bool removes;        /* it is not there the second time */
 };
 
 /* All of them; the last one has no name. */
@@ -45,6 +46,8 @@ struct bytes api_operation_id(const struct api_operation *op);
 bool api_operation_has_body(const struct api_operation *op);
 /* An Idempotency-Key counts. */
 bool api_operation_is_keyed(const struct api_operation *op);
+/* Is its second answer what the first one would have been? Then who lost that one may ask again unseen. */
+bool api_operation_repeats(const struct api_request *r);
 /* "schedule, show, …" */
 const char *api_operation_names(char *out, size_t size);
 

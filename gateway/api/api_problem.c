@@ -1,5 +1,6 @@
 /* Answers, and what can go wrong as problem objects. */
 #include "gateway/api/api_internal.h"
+#include "gateway/api/api_operation.h"
 #include "gateway/json/json_document.h"
 #include "gateway/json/json_memory.h"
 
@@ -140,6 +141,21 @@ void api_fail_err(struct api_answer *a, const struct err *e)
         api_fail(a, p, "try again in a moment; nothing was changed by this request");
     else
         api_fail(a, p, "%s", e->text);
+}
+
+bool api_is_unclear(const struct api_request *r, const struct err *e)
+{
+    return e->kind == ERR_AWAY && r->op->effect != API_READS;
+}
+
+void api_fail_unclear(struct api_request *r, const char *whose)
+{
+    bool twice = r->idempotency_key.len == 0 && (r->op->effect == API_KEYED || r->op->needs_key);
+    api_fail(&r->answer, API_UNKNOWN_OUTCOME,
+             "%s went away in the middle, so nobody knows whether it was done: %s", whose,
+             twice                        ? "asking again may do it twice, so look first"
+             : r->idempotency_key.len > 0 ? "asking again with the same Idempotency-Key is safe"
+                                          : "asking again is safe");
 }
 
 json_t *api_parse_body(struct bytes body, struct api_answer *a)

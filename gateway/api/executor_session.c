@@ -5,6 +5,8 @@
 int executor_session_connect(struct executor_session *session, struct err *e)
 {
     struct runtime *rt = session->runtime;
+    if (session->pg)
+        pg_drain_notifies(session->pg); /* whether Postgres has ended it meanwhile */
     if (session->pg && !pg_is_broken(session->pg))
         return 0;
     pg_close(session->pg);

@@ -21,9 +21,12 @@ struct worker {
     bool has_secret;
 };
 
-static int prepare_session(struct worker *w, struct err *e)
+/* Nothing is changed here: a connection that died while idle is noticed where trying again is safe. */
+static int prepare_session(struct worker *w, const struct api_request *r, struct err *e)
 {
-    if (executor_session_connect(&w->session, e) != 0)
+    int64_t clock_us;
+    if (executor_session_connect(&w->session, e) != 0 ||
+        (!api_operation_repeats(r) && store_clock(w->session.pg, &clock_us, e) != 0))
         return -1;
     w->context.pg = w->session.pg;
     if (!w->has_secret && idempotency_secret(w->session.pg, w->context.secret, e) != 0)
@@ -46,11 +49,11 @@ static void name_request(struct api_request *r)
     r->names[0] = h | 1;
 }
 
-static void fail_request(struct worker *w, struct api_request *r, const struct err *e)
+static void fail_request(struct worker *w, struct api_request *r, bool unclear, const struct err *e)
 {
     log_debug("http: %s", e->text);
-    if (w->context.wrote)
-        api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database went away in the middle");
+    if (unclear)
+        api_fail_unclear(r, "the database");
     else if (!atomic_load(&w->executor->runtime->stored_ready))
         api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
     else
@@ -62,13 +65,15 @@ static bool run_request(struct worker *w, struct api_request *r)
 {
     struct err e = {0};
     int rc = -1;
-    w->context.wrote = w->context.wake = w->context.idle = w->context.done = false;
-    /* A connection that died while idle is noticed at the first use. */
-    for (int i = 0; i < TRIES && rc != 0 && !w->context.wrote; i++) {
+    bool unclear = false;
+    w->context.wake = w->context.idle = w->context.done = false;
+    for (int i = 0; i < TRIES && rc != 0 && (!unclear || api_operation_repeats(r)); i++) {
         err_clear(&e);
-        rc = prepare_session(w, &e);
-        if (rc == 0)
+        rc = prepare_session(w, r, &e);
+        if (rc == 0) {
             rc = api_run(&w->context, r, &e);
+            unclear |= rc != 0 && api_is_unclear(r, &e);
+        }
         if (rc != 0 && e.kind != ERR_AWAY)
             break; /* a lock in the way was waited for as long as this session does */
     }
@@ -78,8 +83,8 @@ static bool run_request(struct worker *w, struct api_request *r)
         executor_cells_ask(w->executor, &w->cells, &w->context, r);
         return false;
     }
-    fail_request(w, r, &e);
-    return w->session.hurried && e.kind == ERR_BUSY && !w->context.done && !w->context.wrote &&
+    fail_request(w, r, unclear, &e);
+    return w->session.hurried && e.kind == ERR_BUSY && !w->context.done && !unclear &&
            w->session.pg != NULL && pg_is_locked_out(w->session.pg);
 }
 

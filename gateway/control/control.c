@@ -13,7 +13,8 @@
  *
  * The ack goes before the answer: an answer that the broker refuses ends the channel, and must not bring the
  * request back for ever. What kills the gateway itself ends in postdate.rejected, by the queue's delivery
- * limit. While the database is away requests wait here, unacknowledged, at most PREFETCH. */
+ * limit. While the database is away requests wait here, unacknowledged, at most PREFETCH; so do those of
+ * which nobody knows whether they were done, where asking again is safe (control_request_may_wait). */
 #include "gateway/control/control.h"
 
 #include "amqp/topology/topology.h"

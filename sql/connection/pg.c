@@ -282,19 +282,29 @@ int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e)
     return rc;
 }
 
-int pg_commit(struct pg *c, struct err *e)
+int pg_fail_local(struct err *e)
+{
+    return err_set(e, ERR_AWAY, "Postgres committed locally only: the synchronous standby did not confirm");
+}
+
+int pg_end(struct pg *c, const char *text, struct err *e)
 {
     c->committed_locally = false;
-    PGresult *r = pg_exec_result(c, "commit");
+    PGresult *r = pg_exec_result(c, text);
     int rc = 0;
     if (PQresultStatus(r) != PGRES_COMMAND_OK)
         rc = pg_fail(c, r, e);
     else if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
         rc = err_set(e, ERR_BUSY, "Postgres rolled the transaction back at commit");
     else if (c->committed_locally)
-        rc = err_set(e, ERR_AWAY, "Postgres committed locally only: the synchronous standby did not confirm");
+        rc = pg_fail_local(e);
     PQclear(r);
     return rc;
+}
+
+int pg_commit(struct pg *c, struct err *e)
+{
+    return pg_end(c, "commit", e);
 }
 
 void pg_rollback(struct pg *c)
@@ -303,13 +313,12 @@ void pg_rollback(struct pg *c)
         pg_exec(c, "rollback", NULL);
 }
 
-/* Finds or prepares the statement and writes its name. */
-static int prepare_statement(struct pg *c, const char *query, char *name, size_t name_size, struct err *e)
+int pg_prepare(struct pg *c, const char *query, char name[PG_STATEMENT_NAME_SIZE], struct err *e)
 {
     int i = 0;
     while (i < c->prepared_count && c->prepared[i] != query)
         i++;
-    snprintf(name, name_size, "postdate_%d", i);
+    snprintf(name, PG_STATEMENT_NAME_SIZE, "postdate_%d", i);
     if (i < c->prepared_count)
         return 0;
     if (i == PG_STATEMENTS_MAX)
@@ -322,15 +331,21 @@ static int prepare_statement(struct pg *c, const char *query, char *name, size_t
     return rc;
 }
 
-PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e)
+int pg_send_prepared(struct pg *c, const char *name, const struct pg_params *params, struct err *e)
 {
     static const int binary[PG_PARAMS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const char *data[PG_PARAMS_MAX];
     int lengths[PG_PARAMS_MAX], count = pg_params_list(params, data, lengths, e);
-    char name[32];
-    if (count < 0 || prepare_statement(c, query, name, sizeof name, e) != 0)
+    return count < 0 ? -1 : PQsendQueryPrepared(c->conn, name, count, data, lengths, binary, 1);
+}
+
+PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e)
+{
+    char name[PG_STATEMENT_NAME_SIZE];
+    int sent = pg_prepare(c, query, name, e) == 0 ? pg_send_prepared(c, name, params, e) : -1;
+    if (sent < 0)
         return NULL;
-    PGresult *r = pg_answer(c, PQsendQueryPrepared(c->conn, name, count, data, lengths, binary, 1));
+    PGresult *r = pg_answer(c, sent);
     ExecStatusType s = PQresultStatus(r);
     if (s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK)
         return r;

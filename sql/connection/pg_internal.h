@@ -149,6 +149,11 @@ PGresult *pg_query(struct pg *c, const char *query, struct pg_params *params, st
 /* The same, but it can be asked again: the caller frees the arrays. */
 PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
 void pg_params_free(struct pg_params *params);
+/* Finds or prepares the statement, and writes its name. */
+#define PG_STATEMENT_NAME_SIZE 32
+int pg_prepare(struct pg *c, const char *query, char name[PG_STATEMENT_NAME_SIZE], struct err *e);
+/* As PQsendQueryPrepared; -1: an array of params has failed. */
+int pg_send_prepared(struct pg *c, const char *name, const struct pg_params *params, struct err *e);
 /* What libpq takes: pointers into params. How many; -1: an array has failed. */
 int pg_params_list(const struct pg_params *params, const char *data[], int lengths[], struct err *e);
 /* pg_query where only the number of affected rows matters; -1 on error. */
@@ -157,6 +162,11 @@ int64_t pg_run(struct pg *c, const char *query, struct pg_params *params, struct
 int pg_do(struct pg *c, const char *query, struct pg_params *params, struct err *e);
 /* … where the answer is one number or boolean (null: 0); -1 on error. */
 int64_t pg_number(struct pg *c, const char *query, struct pg_params *params, struct err *e);
+/* pg_query_keep in a transaction of its own whose commit waits, also where the query writes nothing: what it
+ * says that it has read is as safe then as what it has written. first: a SET LOCAL for it; NULL: none. Not
+ * within a transaction. ERR_AWAY: it may be done, and nobody may be told so. */
+PGresult *pg_query_sure(struct pg *c, const char *first, const char *query, const struct pg_params *params,
+                        struct err *e);
 /* Simple-protocol text without parameters: transaction control, SET, DDL (several statements allowed). */
 int pg_exec(struct pg *c, const char *text, struct err *e);
 int pg_begin(struct pg *c, struct err *e);
@@ -168,6 +178,13 @@ int pg_begin_patient(struct pg *c, struct err *e);
 int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e);
 /* -1 also when the commit did not reach the synchronous standby. */
 int pg_commit(struct pg *c, struct err *e);
+/* The same of a transaction that may have written nothing, while its answer rests on what it has read. */
+int pg_commit_sure(struct pg *c, struct err *e);
+/* Waits until all that this session has read is as safe as what it writes. Not within a transaction. */
+int pg_confirm(struct pg *c, struct err *e);
+/* What ends in a COMMIT: as pg_commit. */
+int pg_end(struct pg *c, const char *text, struct err *e);
+int pg_fail_local(struct err *e); /* what a commit comes to that did not reach the synchronous standby: -1 */
 void pg_rollback(struct pg *c);
 /* Classifies a failed result or the connection's state; the text has one line. Returns -1. */
 int pg_fail(struct pg *c, const PGresult *r, struct err *e);

@@ -147,6 +147,11 @@ int idempotency_find(struct pg *c, struct idempotency_request *q, struct arena *
     return rc;
 }
 
+int idempotency_confirm(struct pg *c, struct err *e)
+{
+    return pg_confirm(c, e);
+}
+
 int idempotency_forget(struct pg *c, const struct idempotency_request *q, struct err *e)
 {
     return pg_do(c, sql_query_idempotency_forget, PG_WITH(as_bytes(q->principal), as_bytes(q->key)), e);

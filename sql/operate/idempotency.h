@@ -42,6 +42,9 @@ enum idempotency_found {
 };
 /* answer is copied into the arena. -1: error. */
 int idempotency_find(struct pg *c, struct idempotency_request *r, struct arena *a, struct err *e);
+/* After find outside a transaction, before that answer is given once more: makes it as safe as its work was
+ * to be. */
+int idempotency_confirm(struct pg *c, struct err *e);
 
 /* After take, however it ended: what has no answer may be taken by others. */
 int idempotency_release(struct pg *c, const struct idempotency_request *r, struct err *e);

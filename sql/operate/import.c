@@ -106,7 +106,7 @@ int import_stage(struct pg *c, const struct import_place *place, struct import_r
         (rc = pg_copy_begin(c, copy_statement, &b, e)) == 0)
         rc = pg_copy_end(c, &b, copy_rows(c, &b, place, rows, count, e), e);
     buf_free(&b);
-    if (rc == 0 && pg_commit(c, e) == 0)
+    if (rc == 0 && pg_commit_sure(c, e) == 0) /* all may be known */
         return 0;
     pg_rollback(c);
     return -1;

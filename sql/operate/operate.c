@@ -23,25 +23,18 @@ int operate_hurry(struct pg *c, struct err *e)
 
 PGresult *operate_query(struct pg *c, const char *query, struct pg_params *p, struct err *e)
 {
+    const char *patience = c->hurried ? NULL : "set local lock_timeout = '500ms'";
     PGresult *r = NULL;
     err_clear(e);
     for (int tries = 0; tries < TRIES_MAX && !r; tries++) {
         if (tries > 0)
             clock_nap_ms((int64_t)FIRST_PAUSE_MS << tries);
-        c->committed_locally = false;
-        if (c->hurried || pg_exec(c, "set lock_timeout = '500ms'", e) == 0)
-            r = pg_query_keep(c, query, p, e);
+        r = pg_query_sure(c, patience, query, p, e);
         if (pg_is_broken(c) || (!r && (e->kind != ERR_BUSY || (c->hurried && pg_is_locked_out(c)))))
             break;
     }
     pg_params_free(p);
-    if (!c->hurried && !pg_is_broken(c))
-        pg_exec(c, "set lock_timeout = '" PG_LOCK_TIMEOUT "'", NULL);
-    if (!r || !c->committed_locally)
-        return r;
-    PQclear(r);
-    err_set(e, ERR_AWAY, "Postgres committed locally only: the synchronous standby did not confirm");
-    return NULL;
+    return r;
 }
 
 struct lookup_filter operate_filter(const struct operate_scope *scope, const struct lookup_filter *f)
@@ -115,18 +108,12 @@ int operate_message(struct pg *c, const struct operate_scope *scope, const struc
     return rc;
 }
 
-/* What the query says of the message with this key: $1 exchange, $2 key, $3 scope. */
-static PGresult *query_key(struct pg *c, const struct operate_scope *scope, const char *query,
-                           struct bytes exchange, struct bytes key, struct err *e)
-{
-    return operate_query(c, query, PG_WITH(as_bytes(exchange), as_bytes(key), as_scope(scope)), e);
-}
-
 int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct bytes exchange,
                        struct bytes key, struct operate_result *out, struct err *e)
 {
     const struct message_id none = {{0}};
-    PGresult *r = query_key(c, scope, sql_query_operate_cancel_key, exchange, key, e);
+    PGresult *r = operate_query(c, sql_query_operate_cancel_key,
+                                PG_WITH(as_bytes(exchange), as_bytes(key), as_scope(scope)), e);
     if (!r)
         return -1;
     *out = (struct operate_result){.answer = OPERATE_NOT_FOUND, .id = none};
@@ -139,7 +126,8 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
                      struct message_id *out, struct err *e)
 {
     char key_text[120], exchange_text[120];
-    PGresult *r = query_key(c, scope, sql_query_operate_find_key, exchange, key, e);
+    PGresult *r = pg_query(c, sql_query_operate_find_key,
+                           PG_WITH(as_bytes(exchange), as_bytes(key), as_scope(scope)), e);
     bool found = r && PQntuples(r) > 0;
     if (found)
         *out = pg_id(r, 0, 0);

@@ -1,7 +1,8 @@
 /* The operations on scheduled messages, as every way in offers them: HTTP, the control queue, the command
  * line. What they do is written once, as SQL functions in sql/schema, which SQL users call too.
  *
- * Each call is one transaction of its own, committed synchronously when 0 is returned. Blocks on Postgres;
+ * Each call is one transaction of its own, committed synchronously when 0 is returned, also where it found
+ * all as it was to be: an answer is as safe as the database's commits are. Blocks on Postgres;
  * use it from the thread that owns the connection. A lock or a deadlock in the way is waited for and tried
  * again inside, for about three seconds in all (a lock not at all after operate_hurry); after that ERR_BUSY.
  * ERR_AWAY: the connection was lost and the outcome is unknown; asking again is safe, except that a

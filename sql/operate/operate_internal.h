@@ -1,4 +1,4 @@
-/* Shared by sql/operate/operate.c, sql/operate/operate_bulk.c and sql/operate/dead_bulk.c. */
+/* Shared by the files of sql/operate. */
 #ifndef POSTDATE_SQL_OPERATE_OPERATE_INTERNAL_H
 #define POSTDATE_SQL_OPERATE_OPERATE_INTERNAL_H
 
@@ -7,8 +7,8 @@
 
 #define OPERATE_ARRAY_MAX (1u << 20)
 
-/* As pg_query, but locks, deadlocks and serialization failures are tried again for a while, and a commit that
- * did not reach the synchronous standby is an error. */
+/* What all operations that change something are asked by: pg_query_sure, but locks, deadlocks and
+ * serialization failures are tried again for a while. So "it is so already" is as safe as "it is done". */
 PGresult *operate_query(struct pg *c, const char *query, struct pg_params *p, struct err *e);
 
 /* A filter that has the scope, and nothing else unless f is given. */

@@ -48,11 +48,13 @@ int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, 
                   struct err *e)
 {
     *out = (struct recur_answer){0};
-    PGresult *r =
-        operate_query(c, sql_query_recur_ask,
-                      PG_WITH(as_str(operations[q->operation]), as_text(q->name), as_text(q->argument),
-                              as_scope(q->scope), as_str(q->via), as_text(q->versions), as_bool(q->fresh)),
-                      e);
+    bool reads = q->operation == RECUR_SHOW || q->operation == RECUR_LIST || q->operation == RECUR_PREVIEW ||
+                 q->operation == RECUR_HISTORY;
+    PGresult *r = (reads ? pg_query : operate_query)(
+        c, sql_query_recur_ask,
+        PG_WITH(as_str(operations[q->operation]), as_text(q->name), as_text(q->argument), as_scope(q->scope),
+                as_str(q->via), as_text(q->versions), as_bool(q->fresh)),
+        e);
     int rc = r ? take_answer(r, q, a, out, e) : -1;
     PQclear(r);
     return rc;

@@ -1,8 +1,9 @@
 #include "sql/operate/token.h"
 
-#include "sql/connection/pg_internal.h"
+#include "sql/operate/operate_internal.h"
 #include "sql_embedded.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const roles[TOKEN_ROLE_COUNT] = {[TOKEN_OPERATE] = "operate", [TOKEN_READ] = "read"};
@@ -22,10 +23,19 @@ int token_role_parse(const char *text, enum token_role *out)
     return -1;
 }
 
+/* How many rows were written; -1: error. */
+static int64_t change(struct pg *c, const char *query, struct pg_params *p, struct err *e)
+{
+    PGresult *r = operate_query(c, query, p, e);
+    int64_t rows = r ? strtoll(PQcmdTuples(r), NULL, 10) : -1;
+    PQclear(r);
+    return rows;
+}
+
 int token_create(struct pg *c, const struct token_record *t, struct err *e)
 {
     char shown[80];
-    int64_t rows = pg_run(c, sql_query_token_create,
+    int64_t rows = change(c, sql_query_token_create,
                           PG_WITH(as_str(t->name), as_bytes(bytes_of(t->hash, SHA256_SIZE)),
                                   as_texts(t->exchanges, t->exchange_count), as_int8(TOKEN_COUNT_MAX),
                                   as_str(token_role_name(t->role))),
@@ -42,7 +52,7 @@ int token_create(struct pg *c, const struct token_record *t, struct err *e)
 int token_revoke(struct pg *c, const char *name, struct err *e)
 {
     char shown[80];
-    int64_t rows = pg_run(c, sql_query_token_revoke, PG_WITH(as_str(name)), e);
+    int64_t rows = change(c, sql_query_token_revoke, PG_WITH(as_str(name)), e);
     if (rows == 0)
         return err_set(e, ERR_NOT_FOUND, "no token has the name \"%s\"",
                        bytes_printable(bytes_of_str(name), shown, sizeof shown));

@@ -185,6 +185,18 @@ static size_t leave_out_locked(const struct locked_days *days, struct store_item
     return left_out;
 }
 
+/* Rows wait for the disk and the standby by themselves; that something is there already does not. What is to
+ * be offered again promises nothing. */
+static int commit(struct pg *c, const struct store_item *items, size_t count, struct err *e)
+{
+    bool rows = false, found = count == 0;
+    for (size_t i = 0; i < count; i++) {
+        rows = rows || items[i].result == STORE_ACCEPTED;
+        found = found || items[i].result != STORE_WAITS;
+    }
+    return found && !rows ? pg_commit_sure(c, e) : pg_commit(c, e);
+}
+
 static int store_once(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                       struct err *e)
 {
@@ -198,7 +210,7 @@ static int store_once(struct pg *c, const struct store_options *o, struct store_
         return -1;
     for (size_t i = 0; i < count; i++)
         settle_id(&items[i], store_begun_ms(c), o->keeps_ids ? -1 : c->cell);
-    if (store_in_transaction(c, o, items, count, e) == 0 && pg_commit(c, e) == 0)
+    if (store_in_transaction(c, o, items, count, e) == 0 && commit(c, items, count, e) == 0)
         return 0;
     if (o->handover && (pg_is_broken(c) || e->kind == ERR_AWAY)) /* it may be committed */
         o->handover->tried = true;
@@ -235,22 +247,12 @@ int store_accept(struct pg *c, const struct store_options *o, struct store_item 
     return -1;
 }
 
-/* A commit that only waits: WAL is flushed, and replicated where that is asked for, in order. */
-static int commit_again(struct pg *c, struct err *e)
-{
-    if (pg_begin(c, e) == 0 && pg_exec(c, "select pg_logical_emit_message(true, 'postdate', '')", e) == 0 &&
-        pg_commit(c, e) == 0)
-        return 0;
-    pg_rollback(c);
-    return -1;
-}
-
 int store_was_committed(struct pg *c, struct message_id id, struct err *e)
 {
     PGresult *r = pg_query(c, sql_query_store_message_exists, PG_WITH(as_id(id)), e);
     int rc = r ? PQntuples(r) > 0 : -1;
     PQclear(r);
-    return rc > 0 && commit_again(c, e) != 0 ? -1 : rc;
+    return rc > 0 && pg_confirm(c, e) != 0 ? -1 : rc;
 }
 
 int64_t store_begun_ms(const struct pg *c)

@@ -7,15 +7,19 @@
             pg.add_standby()             # synchronous; add_standby(synchronous=False) only follows
             pg.cut_off()                 # it runs, and hears nothing any more
             pg.cancel_waits()            # pg_cancel_backend for each commit that waits for it
+            with pg.waits_are_cancelled(): ...   # each, as soon as it waits
             pg.kill_one_waiting()        # or kill -9: the primary recovers, and shows what waited
             pg.fail_over()               # the primary is lost, the standby promoted: it has what it heard of
             pg.ask(p, 'select ...')      # on whoever is the primary now; on='spare': on the standby
 """
+import concurrent.futures
+import contextlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 
 import harness
 from harness import LiveTest, wait_until
@@ -25,6 +29,21 @@ import servers  # noqa: E402
 
 
 class Pair(servers.Postgres):
+    @contextlib.contextmanager
+    def waits_are_cancelled(self):
+        ends = threading.Event()
+
+        def cancel():
+            while not ends.wait(0.02):
+                self.cancel_waits()
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            thread.join()
+
     def ask(self, place, query, on='primary'):
         return getattr(self, on).psql(query, place.standby_database)
 
@@ -63,3 +82,9 @@ class StandbyTest(LiveTest):
         p.standby_database, p.postgres = name, pg.url(name)
         p.migrate()
         return p
+
+    def at_once(self, call, *args):
+        """It waits for an answer meanwhile; its result() is that."""
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        return pool.submit(call, *args)

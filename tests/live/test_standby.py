@@ -51,3 +51,19 @@ class Kit(StandbyTest):
                 wait_until(lambda: self.count(pg, p) == 2, 30, 'it to be visible')
                 pg.fail_over()
                 self.assertEqual(self.count(pg, p), 1)
+
+    def test_which_commits_wait(self):
+        """An answer that was only read follows the cheapest that does: sql/connection/pg_sure.c."""
+        pg = self.pair()
+        p = self.place_on(pg)
+        pg.add_standby()
+        pg.cut_off()
+        for statement, waits in (('select count(*) from postdate.message_now', False), ('select pg_current_xact_id()', False),
+                                 ("select pg_logical_emit_message(false, 'x', '')", False),
+                                 ("select pg_logical_emit_message(true, 'x', '')", True)):
+            with self.subTest(statement):
+                s = Stepped(p.postgres)
+                self.addCleanup(s.close)
+                s.begin(statement)
+                ended = wait_until(lambda: s.hear(0.05) or (pg.waiting() and 'waits'), 30, 'an answer, or a wait')
+                self.assertEqual(ended, 'waits' if waits else 'end')

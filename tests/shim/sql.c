@@ -23,7 +23,9 @@ SHIM_EXPORT int PQsendQueryPrepared(struct pg_conn *conn, const char *name, int 
 SHIM_EXPORT int PQputCopyEnd(struct pg_conn *conn, const char *error);
 SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn);
 SHIM_EXPORT void PQfinish(struct pg_conn *conn);
+SHIM_EXPORT int PQpipelineSync(struct pg_conn *conn);
 
+#define PIPELINE_SYNC 10 /* PGRES_PIPELINE_SYNC */
 #define CONNECTIONS_MAX 64
 #define STATEMENTS_MAX 64 /* as sql/connection/pg_internal.h */
 #define BINARY 1
@@ -45,6 +47,7 @@ struct connection {
     bool committing;           /* the answer to a COMMIT is awaited */
     bool storing;              /* COPY was ended, its answer is awaited */
     bool stored;               /* the transaction has stored messages */
+    bool piped;                /* it is answered when all that was sent with it is */
 };
 
 _Thread_local const char *shim_statement;
@@ -161,10 +164,18 @@ SHIM_EXPORT int PQsendQueryPrepared(struct pg_conn *conn, const char *name, int 
     return next(conn, name, count, values, lengths, formats, result_format);
 }
 
+/* Alone, or behind what makes it wait. */
+static bool is_commit(const char *text)
+{
+    static const char last[] = "commit";
+    size_t len = strlen(text);
+    return len >= sizeof last - 1 && strcmp(text + len - (sizeof last - 1), last) == 0;
+}
+
 static bool exec_point(const struct connection *c, const char *text, const char *side)
 {
     bool cut = false;
-    if (strcmp(text, "commit") == 0) {
+    if (is_commit(text)) {
         cut = shim_point("commit", side);
         if (c && c->stored)
             cut |= shim_point("accept", side);
@@ -180,7 +191,7 @@ SHIM_EXPORT int PQsendQuery(struct pg_conn *conn, const char *text)
     if (exec_point(c, text, "before") || cut)
         cut_connection(conn);
     if (c) {
-        c->committing = strcmp(text, "commit") == 0;
+        c->committing = is_commit(text);
         c->stored = c->stored && strcmp(text, "rollback") != 0;
     }
     return next(conn, text);
@@ -214,13 +225,27 @@ static bool is_cut_after(struct connection *c, const struct pg_result *r)
     return cut;
 }
 
+SHIM_EXPORT int PQpipelineSync(struct pg_conn *conn)
+{
+    int (*next)(struct pg_conn *) = shim_next("PQpipelineSync");
+    struct connection *c = connection_of(conn);
+    if (c)
+        c->piped = true;
+    return next(conn);
+}
+
 SHIM_EXPORT struct pg_result *PQgetResult(struct pg_conn *conn)
 {
     struct pg_result *(*next)(struct pg_conn *) = shim_next("PQgetResult");
     struct connection *c = connection_of(conn);
     struct pg_result *r = next(conn);
+    int (*status_of)(const struct pg_result *) = shim_next("PQresultStatus");
     if (!r)
         shim_statement = NULL;
+    if (r && c && c->piped && status_of(r) != PIPELINE_SYNC)
+        return r;
+    if (r && c)
+        c->piped = false;
     return r && c && is_cut_after(c, r) ? lose(conn, r) : r;
 }
 

@@ -7,6 +7,7 @@
 #include "gateway/api/executor_internal.h"
 #include "gateway/runtime/log.h"
 #include "sql/admin/migrate.h"
+#include "sql/pipeline/store.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,7 @@ struct search {
     struct api_context context; /* a copy, with the connection of the cell that is asked */
     struct api_request *request;
     struct api_answer none; /* of an id: what is told where nobody has it */
+    bool unclear;           /* one that is away may have done it */
     int64_t end_ms;
     char away[300]; /* those that could not be asked: "north, south" */
 };
@@ -59,7 +61,11 @@ static int note_failure(struct executor_cell *s, const struct cell *cell, const 
 static int connect_cell(const struct search *q, struct executor_cell *s, const struct cell *cell)
 {
     struct err e = {0};
-    if (s->pg != NULL && !pg_is_broken(s->pg))
+    int64_t clock_us;
+    if (s->pg != NULL)
+        pg_drain_notifies(s->pg); /* whether Postgres has ended it meanwhile */
+    if (s->pg != NULL && !pg_is_broken(s->pg) &&
+        (api_operation_repeats(q->request) || store_clock(s->pg, &clock_us, &e) == 0))
         return 0;
     close_session(s);
     if (clock_monotonic_ms() < s->retry_at_ms || clock_monotonic_ms() > q->end_ms)
@@ -98,24 +104,21 @@ static void begin_answer(struct api_answer *a)
 }
 
 /* One try over a connection that may have died while idle. 1: the cell has it, and that is answered; 0: it
- * does not have it; -1: it did not say. */
-static int run_once(struct search *q, struct executor_cell *s, const struct cell *cell, struct err *e)
+ * does not have it; -1: it did not say. *unclear: and may have done it. */
+static int run_once(struct search *q, struct executor_cell *s, bool *unclear, struct err *e)
 {
     struct api_request *r = q->request;
     struct api_context *c = &q->context;
     begin_answer(&r->answer);
     c->pg = s->pg;
-    c->wrote = c->wake = c->idle = c->done = false;
+    c->wake = c->idle = c->done = false;
     s->used_ms = clock_monotonic_ms();
     if (api_run(c, r, e) == 0)
         return r->answer.problem != API_NOT_FOUND;
-    if (c->wrote || c->done)
-        api_fail(&r->answer, API_UNKNOWN_OUTCOME, "the database of cell %s went away in the middle",
-                 cell->name);
-    else if (e->kind == ERR_BUSY)
-        api_fail_err(&r->answer, e);
-    else
+    *unclear |= api_is_unclear(r, e);
+    if (e->kind != ERR_BUSY || *unclear)
         return -1;
+    api_fail_err(&r->answer, e);
     return 1;
 }
 
@@ -134,14 +137,15 @@ static void keep_explanation(struct search *q, const struct cell *cell)
 static bool ask_cell(struct search *q, struct executor_cell *s, const struct cell *cell)
 {
     struct err e = {0};
-    bool fresh = s->pg == NULL;
-    int has = connect_cell(q, s, cell) == 0 ? run_once(q, s, cell, &e) : -1;
-    if (has < 0 && e.kind == ERR_AWAY && !fresh) {
+    bool fresh = s->pg == NULL, unclear = false;
+    int has = connect_cell(q, s, cell) == 0 ? run_once(q, s, &unclear, &e) : -1;
+    if (has < 0 && e.kind == ERR_AWAY && !fresh && (!unclear || api_operation_repeats(q->request))) {
         close_session(s);
-        has = connect_cell(q, s, cell) == 0 ? run_once(q, s, cell, &e) : -1;
+        has = connect_cell(q, s, cell) == 0 ? run_once(q, s, &unclear, &e) : -1;
     }
     if (has < 0 && s->pg != NULL)
         note_failure(s, cell, &e);
+    q->unclear |= has < 0 && unclear;
     if (has < 0)
         add_name(q->away, cell->name);
     else if (has == 0)
@@ -181,9 +185,9 @@ static void ask_for_id(struct search *q, const struct message_id *id)
     api_answer_close(&r->answer);
     r->answer = q->none;
     if (q->away[0] != '\0')
-        api_fail(&r->answer, API_DATABASE_AWAY,
-                 "no cell that answered has it, and cell %s could not be asked: try again in a moment",
-                 q->away);
+        api_fail(&r->answer, q->unclear ? API_UNKNOWN_OUTCOME : API_DATABASE_AWAY,
+                 "no cell that answered has it, and cell %s could not be asked%s: try again in a moment",
+                 q->away, q->unclear ? " to the end, and may have done it" : "");
 }
 
 /* --- of a key: all, for each may have a message of it
@@ -252,8 +256,9 @@ static void tell_key(struct search *q, struct key_search *k)
     r->answer = k->told;
     r->answer.changed = cancelled;
     if (q->away[0] != '\0' && (r->op->effect != API_READS || k->ended_ms < 0)) {
-        api_fail(&r->answer, cancelled ? API_UNKNOWN_OUTCOME : API_DATABASE_AWAY,
-                 "cell %s could not be asked for this key: ask again in a moment; %s%s%s", q->away,
+        api_fail(&r->answer, cancelled || q->unclear ? API_UNKNOWN_OUTCOME : API_DATABASE_AWAY,
+                 "cell %s could not be asked for this key%s: ask again in a moment; %s%s%s", q->away,
+                 q->unclear ? " to the end, and may have done it" : "",
                  cancelled ? "cancelled in cell " : "nothing was changed in the others", k->cancelled,
                  k->ended_ms == KEY_LIVES ? "; in another one it is too late" : "");
         return;

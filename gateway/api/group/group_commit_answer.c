@@ -6,7 +6,7 @@ static void skip_items(struct group_commit *s, const struct member *m)
 {
     struct store_item *items = s->scheduler.items;
     for (size_t i = 0; i < m->schedule.item_count; i++)
-        items[m->schedule.first_item + i].result = STORE_SKIPPED;
+        items[m->schedule.first_item + i].result = m->waits ? STORE_WAITS : STORE_SKIPPED;
 }
 
 /* Its Idempotency-Key is known: answers it as the first time, or refuses it. */

@@ -1,7 +1,6 @@
 #include "gateway/api/recur/recur_request.h"
 
 #include "gateway/api/api_operation.h"
-#include "sql/pipeline/store.h"
 
 #include <string.h>
 
@@ -89,29 +88,15 @@ void recur_request_print(struct api_request *r, const struct recur_answer *answe
         api_fail(&r->answer, API_INTERNAL, "the answer is too large");
 }
 
-/* Done twice, it may say something else the second time. */
-static bool is_repeatable(const struct api_request *r, const struct recur_request *q)
-{
-    if (q->fresh || q->versions.data != NULL)
-        return false;
-    return q->operation != RECUR_REMOVE && (q->operation != RECUR_RUN || r->idempotency_key.len > 0);
-}
-
 int recur_request_change(struct api_context *c, struct api_request *r, struct bytes argument, struct err *e)
 {
     struct recur_request q = {.argument = argument};
     struct recur_answer answer = {0};
-    int64_t clock_us;
     char shown[80];
     if (!read_conditions(c, r, &q))
         return 0;
-    /* A connection that died while idle is noticed here, where trying again is safe. */
-    if (store_clock(c->pg, &clock_us, e) != 0)
+    if (recur_request_ask(c, r, &q, &answer, e) != 0)
         return -1;
-    if (recur_request_ask(c, r, &q, &answer, e) != 0) {
-        c->wrote = e->kind == ERR_AWAY && !is_repeatable(r, &q);
-        return -1;
-    }
     bytes_printable(r->id, shown, sizeof shown);
     if (answer.outcome == RECUR_UNMET)
         api_fail(&r->answer, API_PRECONDITION_FAILED,
