@@ -11,7 +11,7 @@ select case when n.statement like '% concurrently %' then '120s' else $1::text e
  cross join lateral (select case
         when built.indisvalid or c.relkind = 'I' then format('alter index postdate.%I attach partition postdate.%I', whole.relname, own.name)
         when c.oid is not null then format('drop index concurrently postdate.%I', own.name)
-        else regexp_replace(pg_get_indexdef(whole.oid), ' INDEX \S+ ON ONLY \S+ ', format(
+        else regexp_replace(pg_get_indexdef(whole.oid), E' INDEX \\S+ ON ONLY \\S+ ', format(
             case part.relkind when 'p' then ' index %I on only postdate.%I ' else ' index concurrently %I on postdate.%I ' end,
             own.name, part.relname)) end) n (statement)
  where not i.indisvalid

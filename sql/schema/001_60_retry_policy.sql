@@ -19,7 +19,7 @@ create table postdate.retry_policy (
 -- The policy of a queue, as core/message/retry_policy.c finds it; null: the built-in default.
 create function postdate.retry_policy_of(queue text) returns postdate.retry_policy language sql stable set search_path = pg_catalog, pg_temp as $$
     select p from postdate.retry_policy p
-     where retry_policy_of.queue like replace(replace(replace(replace(p.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
+     where retry_policy_of.queue like replace(replace(replace(replace(p.pattern, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%')
      order by octet_length(p.pattern) desc, p.pattern collate "C" limit 1
 $$;
 

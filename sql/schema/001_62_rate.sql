@@ -21,8 +21,8 @@ create table postdate.rate (
     exchange      text not null check (octet_length(exchange) <= 255),
     routing_key   text not null check (octet_length(routing_key) <= 255),
     changed_by    text not null default session_user,
-    exchange_like text not null generated always as (replace(replace(replace(replace(exchange, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')) stored,
-    routing_like  text not null generated always as (replace(replace(replace(replace(routing_key, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')) stored,
+    exchange_like text not null generated always as (replace(replace(replace(replace(exchange, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%')) stored,
+    routing_like  text not null generated always as (replace(replace(replace(replace(routing_key, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%')) stored,
     exchange_rank integer not null generated always as (postdate.rate_rank(exchange)) stored,
     routing_rank  integer not null generated always as (postdate.rate_rank(routing_key)) stored,
     unique (exchange, routing_key)

@@ -79,7 +79,7 @@ begin
     if item !~ '/' then return 1; end if;
     if item !~ '^[^/]+/[0-9]{1,9}$' then
         perform postdate.cron_refuse(p, postdate.shown(item) || ' is no step', 'A step follows *, a first value or a range, as in */5, 5/5 or ' || p.low || '-' || p.high || '/5.');
-    elsif weekdays and p.low = 0 and span !~ '^\*$|-' then -- to Saturday, or to Sunday as 7?
+    elsif weekdays and p.low = 0 and span !~ E'^\\*$|-' then -- to Saturday, or to Sunday as 7?
         perform postdate.cron_refuse(p, postdate.shown(item) || ' is no step', 'Of days of the week, a step follows * or a range, as in */2 or 1-5/2.',
             case when span ~ '^[0-7]$' then '"' || span || '-7/' || split_part(item, '/', 2) || '"' end);
     end if;

@@ -45,8 +45,8 @@ end $$;
 -- The expression with single blanks, of characters that it can have.
 create function postdate.cron_text(cron text) returns text language plpgsql immutable as $$
 declare
-    shown text := btrim(regexp_replace(cron, '\s+', ' ', 'g'));
-    strange text := case when octet_length(cron) > length(cron) then substring(cron from '[^\x01-\x7f]') end;
+    shown text := btrim(regexp_replace(cron, E'\\s+', ' ', 'g'));
+    strange text := case when octet_length(cron) > length(cron) then substring(cron from E'[^\\x01-\\x7f]') end;
     blank boolean := ascii(strange) in (160, 5760, 8239, 8287, 12288, 65279) or ascii(strange) between 8192 and 8205;
     dash boolean := ascii(strange) between 8208 and 8213 or ascii(strange) = 8722;
 begin
@@ -57,7 +57,7 @@ begin
         perform postdate.refuse('cron: the character U+' || lpad(upper(to_hex(ascii(strange))), 4, '0') || ' at column ' || position(strange in cron) || ' is not understood',
             'It is ' || case when blank then 'a blank of another kind, in ' when dash then 'a dash of another kind, in ' else 'in ' end || postdate.shown(cron) || '.',
             'Allowed are blanks, and the characters on the keys of a keyboard.' || case
-                when blank then ' The nearest right one: "' || btrim(regexp_replace(replace(cron, strange, ' '), '\s+', ' ', 'g')) || '".'
+                when blank then ' The nearest right one: "' || btrim(regexp_replace(replace(cron, strange, ' '), E'\\s+', ' ', 'g')) || '".'
                 when dash then ' The nearest right one: "' || replace(shown, strange, '-') || '".' else '' end);
     elsif position('=' in shown) > 0 and shown ~* '^(cron_)?tz *=' then
         perform postdate.refuse('cron: the time zone is no part of the expression', 'It is ' || postdate.shown(cron) || '.',

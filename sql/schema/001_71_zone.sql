@@ -21,7 +21,7 @@ begin
     if exact is null then
         select z.name into near from pg_timezone_names z
          where z.name ~ '/' and z.name !~ '^posix'
-           and (lower(z.name collate "C") like '%/' || lower(replace(replace(replace(zone collate "C", ' ', '_'), '%', ''), '\', ''))
+           and (lower(z.name collate "C") like '%/' || lower(replace(replace(replace(zone collate "C", ' ', '_'), '%', ''), E'\\', ''))
                 or regexp_replace(lower(z.name collate "C"), '[^a-z]', '', 'g') = regexp_replace(lower(zone collate "C"), '[^a-z]', '', 'g')
                 or (split_part(lower(z.name collate "C"), '/', 1) = split_part(lower(zone collate "C"), '/', 1) and zone ~ '/' and left(split_part(lower(z.name collate "C"), '/', 2), 4) = left(split_part(lower(zone collate "C"), '/', 2), 4)))
          order by z.name ~ '^(Etc|SystemV|US|Brazil|Canada)/', length(z.name) limit 1;

@@ -45,7 +45,7 @@ begin
     perform postdate.recur_check(r);
     r.plan := postdate.cron_parse(r.cron, r.dialect);
     r.zone := postdate.zone_check(coalesce(r.zone, 'UTC'));
-    r.cron := btrim(regexp_replace(r.cron, '\s+', ' ', 'g'));
+    r.cron := btrim(regexp_replace(r.cron, E'\\s+', ' ', 'g'));
     d := postdate.draft_make(s, now_at, r.routing_key, r.body, body_kind, now_at, r.exchange, coalesce(headers, '{}'), properties, null, 'keep', 'gateway');
     r.exchange := d.exchange;
     r.content := d.properties_json;
