@@ -41,7 +41,7 @@ static int64_t write_rows(struct pg *c, const struct days *d, const PGresult *fo
 /* In one transaction. How many; -1: error. */
 static int64_t bury_some(struct pg *c, const struct days *d, struct err *e)
 {
-    if (pg_begin(c, e) != 0)
+    if (pg_begin_by_index(c, e) != 0)
         return -1;
     PGresult *found =
         pg_query(c, sql_query_bury_find,

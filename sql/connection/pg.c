@@ -6,11 +6,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* What every session runs with. Plans are pinned: all our queries are index lookups, partitions may be too
- * fresh to have statistics, and one bad plan in the claim would make every message late. force_custom_plan
- * prunes partitions while planning; a generic plan would lock every one of them. The rest undoes what the
- * database or the role may have set: what literals mean, and that a statement sees what was committed before
- * it. */
+/* What every session runs with. force_custom_plan prunes partitions while planning; a generic plan would lock
+ * every one of them. No way of reading a table is forbidden here: what helps one statement is a trap for
+ * another, so that is left to the statements that need it (pg_begin_by_index, functions of the schema). The
+ * rest undoes what the database or the role may have set: what literals mean, and that a statement sees what
+ * was committed before it. */
 static const char session_setup[] =
     "set search_path = pg_catalog, pg_temp;"
     "set standard_conforming_strings = on;"
@@ -28,10 +28,6 @@ static const char session_setup[] =
     "set backend_flush_after = '512kB';"
     /* Nobody of ours waits longer for a table or a row that somebody has locked, unless it says so. */
     "set lock_timeout = '" PG_LOCK_TIMEOUT "';"
-    "set enable_seqscan = off; set enable_bitmapscan = off;"
-    "set enable_hashjoin = off; set enable_mergejoin = off;"
-    /* So an order that a query names leads to the index that has it. */
-    "set enable_sort = off; set enable_incremental_sort = off;"
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";
 
@@ -260,6 +256,15 @@ int pg_begin(struct pg *c, struct err *e)
     return pg_exec(c, "begin", e);
 }
 
+int pg_begin_by_index(struct pg *c, struct err *e)
+{
+    return pg_exec(c,
+                   "begin; set local enable_seqscan = off; set local enable_bitmapscan = off;"
+                   "set local enable_hashjoin = off; set local enable_mergejoin = off;"
+                   "set local enable_sort = off; set local enable_incremental_sort = off",
+                   e);
+}
+
 int pg_begin_patient(struct pg *c, struct err *e)
 {
     return pg_exec(
@@ -305,6 +310,15 @@ int pg_end(struct pg *c, const char *text, struct err *e)
 int pg_commit(struct pg *c, struct err *e)
 {
     return pg_end(c, "commit", e);
+}
+
+int pg_finish(struct pg *c, int rc, struct err *e)
+{
+    if (rc == 0)
+        rc = pg_commit(c, e);
+    if (rc != 0)
+        pg_rollback(c);
+    return rc;
 }
 
 void pg_rollback(struct pg *c)

@@ -170,6 +170,10 @@ PGresult *pg_query_sure(struct pg *c, const char *first, const char *query, cons
 /* Simple-protocol text without parameters: transaction control, SET, DDL (several statements allowed). */
 int pg_exec(struct pg *c, const char *text, struct err *e);
 int pg_begin(struct pg *c, struct err *e);
+/* For a statement over a whole day that asks for few of its rows: it reads them by an index, in the order that
+ * it names. A day that has no statistics yet, just filled or restored, looks to the planner as if they were
+ * anywhere in it. */
+int pg_begin_by_index(struct pg *c, struct err *e);
 /* For a transaction in which RabbitMQ is asked, some hundred times, each of which may take half a minute
  * where a node stands still: nobody else may begin before this one has given up. Where it lost its lock all
  * the same, what it writes down at the end fails. */
@@ -186,6 +190,8 @@ int pg_confirm(struct pg *c, struct err *e);
 int pg_end(struct pg *c, const char *text, struct err *e);
 int pg_fail_local(struct err *e); /* what a commit comes to that did not reach the synchronous standby: -1 */
 void pg_rollback(struct pg *c);
+/* Commits, if rc is 0; else, or where that fails, rolls back. 0 or -1. */
+int pg_finish(struct pg *c, int rc, struct err *e);
 /* Classifies a failed result or the connection's state; the text has one line. Returns -1. */
 int pg_fail(struct pg *c, const PGresult *r, struct err *e);
 

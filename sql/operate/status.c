@@ -67,10 +67,13 @@ int lookup_alive(struct pg *c, const char *host, struct err *e)
 static int waiting_day(struct pg *c, const struct due_range *day, struct status_report *s, struct err *e)
 {
     int64_t next = -1, overdue = 0, oldest = -1;
-    if (pg_ask(c, sql_query_status_waiting,
-               PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms), as_int8(STATUS_COUNT_MAX - s->overdue),
-                       as_int8(INSTANCE_LEASE_MS)),
-               PG_ROW(PG_TIME(next), PG_TO(overdue), PG_TIME(oldest)), e) != 0)
+    int rc = pg_begin_by_index(c, e);
+    if (rc == 0)
+        rc = pg_ask(c, sql_query_status_waiting,
+                    PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms),
+                            as_int8(STATUS_COUNT_MAX - s->overdue), as_int8(INSTANCE_LEASE_MS)),
+                    PG_ROW(PG_TIME(next), PG_TO(overdue), PG_TIME(oldest)), e);
+    if (pg_finish(c, rc, e) != 0)
         return -1;
     if (next >= 0 && (s->next_due_ms < 0 || next < s->next_due_ms))
         s->next_due_ms = next;
@@ -85,10 +88,13 @@ static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
 {
     int64_t today_ms = s->now_ms - s->now_ms % DAY_MS, from_ms = s->now_ms - STATUS_LATENESS_MS;
     struct status_lateness *l = &s->lateness;
-    return pg_ask(c, sql_query_status_lateness,
-                  PG_WITH(as_bound(from_ms > today_ms ? from_ms : today_ms), as_bound(s->now_ms),
-                          as_int8(STATUS_LATENESS_ROWS)),
-                  PG_ROW(PG_TO(l->count), PG_TO(l->p50_ms), PG_TO(l->p90_ms), PG_TO(l->p99_ms)), e);
+    int rc = pg_begin_by_index(c, e);
+    if (rc == 0)
+        rc = pg_ask(c, sql_query_status_lateness,
+                    PG_WITH(as_bound(from_ms > today_ms ? from_ms : today_ms), as_bound(s->now_ms),
+                            as_int8(STATUS_LATENESS_ROWS)),
+                    PG_ROW(PG_TO(l->count), PG_TO(l->p50_ms), PG_TO(l->p90_ms), PG_TO(l->p99_ms)), e);
+    return pg_finish(c, rc, e);
 }
 
 /* One look at one day, or none where it is locked, also by now. left is NULL: only at what waits longest. */

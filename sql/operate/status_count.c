@@ -66,11 +66,6 @@ static int count_delivered(struct pg *c, const struct due_range *day, struct sta
     return 0;
 }
 
-static int scanning(struct pg *c, bool allowed, struct err *e)
-{
-    return pg_exec(c, allowed ? "set enable_seqscan = on" : "set enable_seqscan = off", e);
-}
-
 int status_count_day(struct pg *c, const struct due_range *day, struct status_left *left,
                      struct status_report *s, struct err *e)
 {
@@ -88,12 +83,12 @@ int status_count_day(struct pg *c, const struct due_range *day, struct status_le
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && rc == 0; i++) {
         if (!steps[i].needed)
             continue;
-        if (steps[i].scans)
-            rc = scanning(c, true, e);
+        if (!steps[i].scans)
+            rc = pg_begin_by_index(c, e);
         if (rc == 0)
             rc = steps[i].count(c, day, left, s, e);
-        if (steps[i].scans && !pg_is_broken(c) && scanning(c, false, rc == 0 ? e : NULL) != 0)
-            rc = -1;
+        if (!steps[i].scans)
+            rc = pg_finish(c, rc, e);
     }
     return rc;
 }

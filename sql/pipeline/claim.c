@@ -98,18 +98,24 @@ int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *par
 
 int64_t claim_count_waiting(struct pg *c, const struct claim_waiting *q, struct err *e)
 {
-    return pg_number(c, sql_query_claim_handover_waiting,
-                     PG_WITH(as_time(q->horizon_ms), as_time(q->floor_ms), as_time(q->accepted_ms),
-                             as_int8(q->most), as_bound(q->floor_ms), as_bound(q->horizon_ms + 1)),
-                     e);
+    int64_t n = pg_begin_by_index(c, e);
+    if (n == 0)
+        n = pg_number(c, sql_query_claim_handover_waiting,
+                      PG_WITH(as_time(q->horizon_ms), as_time(q->floor_ms), as_time(q->accepted_ms),
+                              as_int8(q->most), as_bound(q->floor_ms), as_bound(q->horizon_ms + 1)),
+                      e);
+    return pg_finish(c, n < 0 ? -1 : 0, e) == 0 ? n : -1;
 }
 
 int claim_count_left(struct pg *c, const struct claim_left_query *q, struct claim_left *out, struct err *e)
 {
-    return pg_ask(c, sql_query_claim_once_left,
-                  PG_WITH(as_time(q->accepted_ms), as_time(q->due_ms), as_int8(q->most),
-                          as_bound(q->accepted_ms + 1), as_bound(q->due_ms + 1)),
-                  PG_ROW(PG_TO(out->due), PG_TO(out->lost)), e);
+    int rc = pg_begin_by_index(c, e);
+    if (rc == 0)
+        rc = pg_ask(c, sql_query_claim_once_left,
+                    PG_WITH(as_time(q->accepted_ms), as_time(q->due_ms), as_int8(q->most),
+                            as_bound(q->accepted_ms + 1), as_bound(q->due_ms + 1)),
+                    PG_ROW(PG_TO(out->due), PG_TO(out->lost)), e);
+    return pg_finish(c, rc, e);
 }
 
 int claim_fed_until(struct pg *c, int64_t *out_ms, struct err *e)

@@ -51,7 +51,8 @@ static int release_some(struct pg *c, const struct due_range *piece, int32_t id,
     struct id_set set;
     struct pg_params find = {
         {as_bound(piece->from_ms), as_bound(piece->to_ms), as_int4(RELEASE_ROWS), as_owner(id)}};
-    PGresult *r = pg_begin(c, e) == 0 ? pg_query(c, sql_query_instance_release_lock, &find, e) : NULL;
+    PGresult *r =
+        pg_begin_by_index(c, e) == 0 ? pg_query(c, sql_query_instance_release_lock, &find, e) : NULL;
     int n = r ? PQntuples(r) : -1;
     if (n > 0) {
         id_set_begin(&set, &release, (size_t)n);

@@ -240,12 +240,7 @@ int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_
     return 0;
 }
 
-/* A nested loop of ids and rows is what the planner takes if it expects one row, and reads the list once for
- * each. */
 int settle_setup(struct pg *c, struct err *e)
 {
-    return pg_exec(c,
-                   "set synchronous_commit = off; set lock_timeout = '50ms';"
-                   "set enable_hashjoin = on; set enable_nestloop = off",
-                   e);
+    return pg_exec(c, "set synchronous_commit = off; set lock_timeout = '50ms'", e);
 }

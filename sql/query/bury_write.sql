@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- The messages $3 with the due times $4, their ids from $1 until $2, become dead letters with the properties $5.
 with gone as materialized (
     select m.id, m.due, m.body, m.error, m.deadline, u.properties, l.id as lineage, l.queue,

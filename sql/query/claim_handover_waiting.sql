@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- What `postdate feed` waits for: handing_claim.sql's candidates, and what a gateway has yet to bring there; of what was
 -- accepted by $3 (later ones are no reason to wait longer). $1 horizon, $2 the least time ahead, $5 and $6 bounds of the ids between, $4 the number that matters.
 select (select count(*) from (

@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- What `postdated --once` still waits for: of what was accepted by $1, all that is due to be tried by $2, whoever has claimed it; and what the broker should have let
 -- go long since by $1, which is to be rescued. $3: the number that matters. $4, $5: the first ids after $1 and $2.
 select (select count(*) from (

@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- Locks claims with ids from $1 until $2 (prunes partitions), at most $3: those of the instance $4; null: those whose owner no longer exists.
 -- What somebody else has locked is left for the next time. It looks between the owners that live, in the order of the index of what is owned:
 -- so it never reads what a living one has settled since the last vacuum, and no statistics make the planner read the whole day.

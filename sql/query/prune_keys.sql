@@ -2,7 +2,7 @@
 -- the next time. One that passed to a new message meanwhile stays: its lock finds another id. That message this statement need not see, so it
 -- must not be asked for again.
 delete from postdate.key d
- using (select k.exchange, k.key
+ using (select locked.exchange, locked.key
           from (select k.exchange, k.key, k.id from postdate.key k
                  where k.due >= $1::timestamptz and k.due < $2::timestamptz
                    and not exists (
@@ -11,8 +11,9 @@ delete from postdate.key d
                        and (m.state in ('scheduled', 'claimed', 'handed')
                             or (m.state in ('delivered', 'cancelled')
                                 and m.settled_at > clock_timestamp() - $3::bigint * interval '1 ms')))
-                offset 0) past
-          join postdate.key k on k.exchange = past.exchange and k.key = past.key and k.id = past.id
-         limit $4::bigint
-           for update of k skip locked) s
+                offset 0) past,
+               lateral (select k.exchange, k.key from postdate.key k
+                         where k.exchange = past.exchange and k.key = past.key and k.id = past.id
+                           for update skip locked) locked
+         limit $4::bigint) s
  where d.exchange = s.exchange and d.key = s.key

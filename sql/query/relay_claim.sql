@@ -1,13 +1,13 @@
 -- Rows that the broker held come into this gateway's hands, by id. $1 ids; $2, $3 their bounds (prune partitions);
 -- $4 instance; $5 bytes, of which the first row may have any number; $6 whether their content is wanted. What somebody else has locked is left out.
--- What has a rate is not claimed: it waits for a slot, in doubt.
+-- What has a rate is not claimed: it waits for a slot, in doubt. (`is not distinct from`: else, in a day without statistics, the index of all that is handed is read.)
 -- If the gateway dies, they wait for their due time, and no longer for the rescue.
 with candidate as materialized (
     select id, due, octet_length(body) + octet_length(properties)
            + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where id = any ($1::uuid[]) and id >= $2::uuid and id < $3::uuid
-       and state = 'handed' and owner is null and settled_at is null
+       and state = 'handed' and owner is null and settled_at is not distinct from null::timestamptz
        and exists (select from postdate.instance where id = $4::int)
        for update skip locked),
 fitting as materialized (

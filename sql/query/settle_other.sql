@@ -6,7 +6,7 @@ update postdate.message m
        hold = case when t.flags = 'h' then 'g' else m.hold end,
        isolate = case when t.error is null then m.isolate else t.flags = 'i' end
   from unnest($1::uuid[], $5::text[], $6::timestamptz[], $7::text[], $8::int[], $9::text[]) as t (id, state, next_at, error, tries, flags)
- where m.id = any ($1::uuid[]) and m.id = t.id
+ where m.id = t.id
    and m.id >= $2::uuid and m.id < $3::uuid and (not $11::bool and m.owner is not distinct from $4::int and (m.owner is not null or m.state = 'claimed')
         or ($10::bool and m.state in ('handed', 'claimed') or $11::bool and m.state = 'handed') and m.owner is null and m.settled_at is null
         or m.next_at is null and exists (select from postdate.batch b where b.owner = $4::int and not b.done and b.from_id < m.id and b.to_id >= m.id))

@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- One partition, [$1, $2): how many rows in each of the states that an index finds, so the rest of the day is not read. At most: $3 handed, $4 claimed,
 -- $5 cancelled, $6 superseded, $7 failed, $8 expired. And how many of those that are claimed are tried again.
 select (select count(*) from (select from postdate.message where id >= $1::uuid and id < $2::uuid and state = 'handed' and settled_at is null order by due limit $3::bigint) s),

@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- One partition, [$1, $2): how many are delivered among the rows with an id below $4, $3 at most. What is plain and behind the frontier is, but for what open claims have.
 select greatest(0,
        (select count(*) from (select from postdate.message m

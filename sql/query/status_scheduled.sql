@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- One partition, [$1, $2): how many of those that nobody owns are scheduled, how many are claimed, in doubt, and how many of both wait for
 -- another attempt; those that come first, $3 at most.
 select count(*) filter (where state = 'scheduled')

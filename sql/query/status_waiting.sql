@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- One partition: the next attempt; how many should have been tried a second ago ($3 at most), and since when. What a gateway holds that no
 -- longer lives ($4: its lease, ms) waits, too. As instance_release_lock.sql it looks between the owners that live.
 with dead as materialized (

@@ -98,7 +98,8 @@ end $$;
 -- locked_from, locked_to: days that somebody has locked, ascending. It touches none of them: a range goes up to the first one, and passes that when nothing is left before it.
 create function postdate.claim_next(horizon timestamptz, rows_max integer, bytes_max bigint, locked_from timestamptz[] default '{}', locked_to timestamptz[] default '{}',
                                     out begins uuid, out ends uuid) returns setof record
-language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$ -- of much that is due only the beginning is read
 declare
     top uuid;  -- an id is a constant to the planner, and days are pruned by it
     past uuid := postdate.id_floor(horizon - interval '2 s');
@@ -255,7 +256,7 @@ end $$;
 -- instance that others took for dead are left alone. No row of a message is touched, so nobody's lock is in the way. It sets no search_path, which costs as much
 -- as the rest: each name and type is exactly one of pg_catalog.
 create function postdate.batch_settle(ids bigint[], uptos uuid[], ends integer[], instance_id integer, pending_of bigint[], pending_ids uuid[], claimed timestamptz[])
-returns void language plpgsql set plan_cache_mode = auto as $$
+returns void language plpgsql set plan_cache_mode = auto set enable_seqscan = off as $$
 begin
     for i in 1 .. cardinality(ids) loop
         update postdate.batch b
@@ -344,7 +345,8 @@ end $$;
 
 -- After a dump was restored somewhere, where ids of transactions begin anew: whatever the dump has was committed, and before anything that is to come. No gateway
 -- may run. What claims had taken is left to their release, which goes by ids and snapshots of then.
-create function postdate.batch_restored() returns void language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+create function postdate.batch_restored() returns void language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$ -- what is restored has no statistics
 begin
     update postdate.message m set next_at = m.due
       from postdate.late l

@@ -45,10 +45,9 @@ begin
                case when x.jitter <> '0' then postdate.id_due(u.carrier) end as earliest,
                postdate.cron_next(x.plan, x.zone, case when x.from_at > x.nominal then x.from_at - interval '1 microsecond' else x.nominal end,
                                   x.anchor, x.dst = 'run') as nominal
-          from unnest(schedules, ids) u (schedule, carrier) join postdate.recur x on x.id = u.schedule and x.message = u.carrier
-         where x.overlap = 'allow'
-         order by x.id
-           for update of x skip locked),
+          from (select u.schedule, u.carrier from unnest(schedules, ids) u (schedule, carrier) order by u.schedule offset 0) u,
+               -- with its own lock it is looked up for each: a join would read all schedules where statistics say that there are few
+               lateral (select * from postdate.recur x where x.id = u.schedule and x.message = u.carrier and x.overlap = 'allow' for update skip locked) x),
     wanted as materialized (
         select m.*, greatest(postdate.recur_due(m.name, m.jitter, m.nominal), m.earliest) as want from mine m where m.nominal <= coalesce(m.until_at, 'infinity')),
     timed as materialized (
@@ -104,7 +103,7 @@ end $$;
 -- or their schedule is being changed. Never fails, and waits once at most: where something was locked, days that are locked are gone
 -- around. What cannot be made now is the janitor's next task (postdate.recur_look).
 create function postdate.recur_claim(schedules bigint[], ids uuid[]) returns uuid[]
-language plpgsql strict set plan_cache_mode = auto as $$
+language plpgsql strict set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     done uuid[];
     held uuid[];

@@ -75,7 +75,7 @@ end $$;
 -- The safety net, for the janitors: schedules whose occurrence was missed, or that nothing carries on. A row for each that it saw to, with
 -- something for the log, perhaps.
 create function postdate.recur_look(most integer) returns setof text
-language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto as $$
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     r postdate.recur;
     now_at timestamptz := clock_timestamp();

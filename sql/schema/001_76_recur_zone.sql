@@ -28,7 +28,7 @@ end $$;
 
 -- One zone whose mark does not fit any more. Sets busy where it has to be looked at again. Nothing raises but a zone that is not known (22023).
 create function postdate.recur_zone_anew(zone text, mark text, now_at timestamptz, out changed integer, out busy boolean, out refused text)
-language plpgsql set plan_cache_mode = auto as $$
+language plpgsql set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     r postdate.recur;
     print text := postdate.zone_print(zone, date_trunc('day', now_at, 'UTC'));
@@ -56,7 +56,7 @@ end $$;
 -- For the janitors: has a zone changed since its schedules were computed? After 200 days all of a zone are computed anew, for the mark tells
 -- of 400 days only. None is locked that stays as it is. Returns what is worth a line in the log. A zone, or a schedule, that fails stops none
 -- of the others. A zone that is not known (tzdata-legacy, since Debian 13) gets the mark '', is said once, and computed anew when it is back.
-create function postdate.recur_zones() returns setof text language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto as $$
+create function postdate.recur_zones() returns setof text language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     z record;
     a record;

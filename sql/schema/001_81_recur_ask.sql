@@ -147,7 +147,7 @@ end $$;
 -- has changed nothing.
 create function postdate.recur_ask(operation text, name text, arg text, scope text[], via text, versions text[], fresh boolean,
                                    out answer text, out outcome text, out tag text, out refusal text)
-language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto as $$
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     detail text;
     hint text;

@@ -93,7 +93,7 @@ $$;
 
 -- The same for programs: from {"schedules": {…}}, as one JSON array.
 create function postdate.recur_apply_ask(definitions text, dry_run boolean, prefix text, via text, out answer text, out refusal text)
-language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto as $$
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     detail text;
     hint text;

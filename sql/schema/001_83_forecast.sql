@@ -43,7 +43,7 @@ end $$;
 -- The next `most` messages of a round, and of so many days at most (each of them costs, though nothing is due). False: it is through, or
 -- another gateway is at it.
 create function postdate.forecast_count(round text, days integer, most bigint) returns boolean
-language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off as $$
+language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
     soonest timestamptz := date_trunc('minute', now()) + interval '1 minute';
     r postdate.forecast_round;
