@@ -25,16 +25,15 @@ class Plans(LiveTest):
             harness.stack().psql(f"alter database {p.database} set {name} = '{value}'")
         return p
 
-    def test_a_few_failed_attempts_are_no_nested_loop(self):
-        """With one, a list of n reads itself n times: 2,000 failed attempts took 16 s to settle."""
+    def test_a_few_failed_attempts_are_found_by_their_ids(self):
+        """Not by comparing each with each, where a list of n reads itself n times: 2,000 failed attempts took 16 s to settle."""
         p = self.place_that_explains()
         p.gateway(POSTDATE_RETRY_FIRST='200ms', POSTDATE_RETRY_MAX='200ms')
         p.psql("select postdate.schedule('k', 'x', delay => '0 s', exchange => 'nowhere') from generate_series(1, 8)")
         wait_until(lambda: p.value('select min(attempts) from postdate.message_now') not in ('0', None), 20, 'an attempt each')
         found = wait_until(lambda: self.explained(p, 'unnest($1::uuid[], $5::text[]'), 10, 'the plan in the log')
         for plan in found:
-            self.assertIn('Hash Join', plan)
-            self.assertNotIn('Nested Loop', plan)
+            self.assertNotIn('Join Filter', plan)
 
     def test_counting_reads_the_index_that_is_meant(self):
         """A range of ids could be answered by the primary key, too: it would read all that is settled, of a day without statistics."""
