@@ -170,9 +170,9 @@ PGresult *pg_query_sure(struct pg *c, const char *first, const char *query, cons
 /* Simple-protocol text without parameters: transaction control, SET, DDL (several statements allowed). */
 int pg_exec(struct pg *c, const char *text, struct err *e);
 int pg_begin(struct pg *c, struct err *e);
-/* For a statement over a whole day that asks for few of its rows: it reads them by an index, in the order that
- * it names. A day that has no statistics yet, just filled or restored, looks to the planner as if they were
- * anywhere in it. */
+/* For a statement over a whole day that asks for few of its rows: it reads them by an index, in the order
+ * that it names. A day that has no statistics yet, just filled or restored, looks to the planner as if they
+ * were anywhere in it. */
 int pg_begin_by_index(struct pg *c, struct err *e);
 /* For a transaction in which RabbitMQ is asked, some hundred times, each of which may take half a minute
  * where a node stands still: nobody else may begin before this one has given up. Where it lost its lock all

@@ -132,7 +132,8 @@ static int64_t settle_half(struct pg *c, const struct settle_owner *o, const str
         if (!delivered)
             put_item(column, &items[i]);
     }
-    return pg_run(c, delivered ? sql_query_settle_delivered : sql_query_settle_other, &p, e);
+    return delivered ? pg_run(c, sql_query_settle_delivered, &p, e)
+                     : pg_number(c, sql_query_settle_other, &p, e);
 }
 
 int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
@@ -187,7 +188,8 @@ static int settle_free_once(struct pg *c, const struct settle_owner *o, const st
     if (!free_items)
         return err_set(e, ERR_BUG, "out of memory");
     const struct settle_work work = {c, o, items, count, done};
-    if (pg_begin(c, e) != 0 || lock_free(c, o, &work, true, e) != 0 || lock_free(c, o, &work, false, e) != 0)
+    if (pg_begin(c, e) != 0 || lock_free(c, o, &work, true, e) != 0 ||
+        lock_free(c, o, &work, false, e) != 0)
         goto fail;
     for (size_t i = 0; i < count; i++)
         if (done[i])
