@@ -44,7 +44,7 @@ NOT_PREPARED = {'migrate_meta_create'}
 
 class LargePlans(LiveTest):
     weight = 60
-    time_limit_s = 500
+    time_limit_s = 900
 
     def fill(self):
         p = self.place()
