@@ -188,8 +188,7 @@ static int settle_free_once(struct pg *c, const struct settle_owner *o, const st
     if (!free_items)
         return err_set(e, ERR_BUG, "out of memory");
     const struct settle_work work = {c, o, items, count, done};
-    if (pg_begin(c, e) != 0 || lock_free(c, o, &work, true, e) != 0 ||
-        lock_free(c, o, &work, false, e) != 0)
+    if (pg_begin(c, e) != 0 || lock_free(c, o, &work, true, e) != 0 || lock_free(c, o, &work, false, e) != 0)
         goto fail;
     for (size_t i = 0; i < count; i++)
         if (done[i])
