@@ -81,8 +81,6 @@ SHORT = {
     'sql/operate/slo.c', 'amqp/topology/transport_plugin.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
-    # what the database remembers of its own history
-    'sql/pipeline/history.c',
     # a format: a progress line; a point in a database's history
     'gateway/cli/progress.c', 'core/message/history_point.c',
     # a structure that several threads or stages share

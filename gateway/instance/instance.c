@@ -101,7 +101,7 @@ static int others_come_back(struct lease_keeper *k, struct err *e)
 static int book_instance(struct lease_keeper *k, struct err *e)
 {
     bool in_memory = atomic_load(&k->pipeline->claimed.count) > 0 ||
-                     atomic_load(&k->pipeline->handings) > 0 || atomic_load(&k->lease->forgotten);
+                     atomic_load(&k->pipeline->handings) > 0 || lease_has_forgotten(k->lease);
     if (k->old_instance && in_memory && clock_boottime_ms() < k->book_by_ms)
         return 0; /* being put back and settled; what takes longer is let go as in doubt */
     if (k->old_instance && instance_leave(k->pg, k->old_instance, e) != 0)

@@ -70,6 +70,11 @@ void lease_say_again(struct lease *lease, bool went_back)
     atomic_store(&lease->forgotten, true);
 }
 
+bool lease_has_forgotten(struct lease *lease)
+{
+    return atomic_load(&lease->forgotten) || atomic_load(&lease->went_back);
+}
+
 bool lease_is_unclear(struct lease *lease)
 {
     GUARD(&lease->lock);

@@ -37,6 +37,8 @@ int32_t lease_instance(struct lease *lease);
 void lease_end_instance(struct lease *lease, int32_t instance);
 /* A connection to the database died, perhaps with it, or (went_back) it has lost its last moments. */
 void lease_say_again(struct lease *lease, bool went_back);
+/* Is there something that it may have forgotten, and that was not said again yet? */
+bool lease_has_forgotten(struct lease *lease);
 /* Was that said of the instance that there is? */
 bool lease_is_unclear(struct lease *lease);
 

@@ -21,11 +21,11 @@ void delivered_ring_open(struct delivered_ring *ring)
 
 /* While the database keeps pace nobody takes anything, so the ring is full as a rule: then the oldest one is
  * given up as if it had been taken. */
-void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int32_t instance, int64_t now_ms)
+void delivered_ring_add(struct delivered_ring *ring, struct message_id id, bool relayed, int64_t now_ms)
 {
     GUARD(&ring->lock);
     ring->items[ring->added++ % DELIVERED_RING_SIZE] =
-        (struct delivered_ring_item){.id = id, .instance = instance, .at_ms = now_ms};
+        (struct delivered_ring_item){.id = id, .relayed = relayed, .at_ms = now_ms};
     if (ring->added - ring->taken > DELIVERED_RING_SIZE)
         ring->taken = ring->added - DELIVERED_RING_SIZE;
 }
@@ -39,35 +39,30 @@ size_t delivered_ring_take(struct delivered_ring *ring, int64_t since_ms, struct
     /* The times only grow, so that what is passed over is passed over once. */
     for (; ring->taken < ring->added && n < max; ring->taken++) {
         const struct delivered_ring_item *item = &ring->items[ring->taken % DELIVERED_RING_SIZE];
-        if (item->at_ms >= since_ms)
+        if (item->at_ms >= since_ms && !item->relayed)
             out[n++] = item->id;
     }
     return n;
 }
 
 /* NULL: it is too old, or there is none. */
-static const struct delivered_ring_item *item_at(const struct delivered_ring *ring, uint64_t at)
+static const struct delivered_ring_item *item_at(const struct delivered_ring *ring, uint64_t at, bool all)
 {
     if (at >= ring->added || at >= DELIVERED_RING_SIZE)
         return NULL;
     const struct delivered_ring_item *newest = &ring->items[(ring->added - 1) % DELIVERED_RING_SIZE];
     const struct delivered_ring_item *item = &ring->items[(ring->added - 1 - at) % DELIVERED_RING_SIZE];
-    return at < DELIVERED_REPEATED || newest->at_ms - item->at_ms <= DELIVERED_REPEATED_MS ? item : NULL;
+    bool last = at < DELIVERED_REPEATED || newest->at_ms - item->at_ms <= DELIVERED_REPEATED_MS;
+    return all || last ? item : NULL;
 }
 
-size_t delivered_ring_repeat(struct delivered_ring *ring, uint64_t *at, struct settle_item *out, size_t max,
-                             int32_t *instance)
+size_t delivered_ring_repeat(struct delivered_ring *ring, uint64_t *at, bool all, struct message_id *out,
+                             size_t max)
 {
     size_t n = 0;
     GUARD(&ring->lock);
-    for (const struct delivered_ring_item *i; n < max && (i = item_at(ring, *at)) != NULL; (*at)++) {
-        if (i->instance == 0)
-            continue;
-        if (n > 0 && i->instance != *instance)
-            break;
-        *instance = i->instance;
-        out[n++] = (struct settle_item){.id = i->id, .kind = SETTLE_DELIVERED};
-    }
+    for (const struct delivered_ring_item *i; n < max && (i = item_at(ring, *at, all)) != NULL; (*at)++)
+        out[n++] = i->id;
     return n;
 }
 
@@ -177,10 +172,10 @@ static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind 
     h->outcome = outcome;
     if (result_queue_unsettled(&p->results) == 0)
         atomic_store(&p->settled_ms, clock_monotonic_ms());
+    if (outcome == SETTLE_DELIVERED && !h->proof)
+        delivered_ring_add(&p->delivered, h->message.id, h->relayed, clock_monotonic_ms());
     if (h->relayed)
         settle_relayed(p, h);
-    else if (outcome == SETTLE_DELIVERED && !h->proof)
-        delivered_ring_add(&p->delivered, h->message.id, h->range ? 0 : h->instance, clock_monotonic_ms());
     result_queue_put(&p->results, h);
 }
 

@@ -17,11 +17,11 @@
 #include "gateway/pipeline/relay_book.h"
 #include "gateway/runtime/runtime.h"
 
-/* The ids of what was claimed and delivered last: what gets a proof when the database goes away
- * (relay_proof.c), and is said again when it is back. Some of it is not settled yet. Of what is, where rows
- * are settled with asynchronous commits, a database that crashes or fails over to its standby forgets the
- * last moment (three times wal_writer_delay: https://www.postgresql.org/docs/15/wal-async-commit.html), and
- * it would be published again. Thread-safe. */
+/* The ids of what was delivered last: what gets a proof when the database goes away (relay_proof.c), and is
+ * said again when it is back. Some of it is not settled yet. Of what is, where rows are settled with
+ * asynchronous commits, a database that crashes forgets the last moment (three times wal_writer_delay:
+ * https://www.postgresql.org/docs/15/wal-async-commit.html); a standby that lags forgets all of its lag, also
+ * who claimed what. So it is the ids that are said again. Thread-safe. */
 #define DELIVERED_RING_SIZE 32768u /* a second and more of a gateway that does nothing else */
 #define DELIVERED_REPEATED_MS 3000 /* before the newest one */
 #define DELIVERED_REPEATED 512     /* and so many at least: the settler may have been slow */
@@ -31,21 +31,21 @@ struct delivered_ring {
     uint64_t added, taken; /* so many were; the ring has the last of them */
     struct delivered_ring_item {
         struct message_id id;
-        int32_t instance; /* under which its row was claimed; 0: with a range, of which it is said */
-        int64_t at_ms;    /* monotonic: when its outcome was known */
+        bool relayed;  /* it gets its proof by the book */
+        int64_t at_ms; /* monotonic: when its outcome was known */
     } items[DELIVERED_RING_SIZE];
 };
 
 void delivered_ring_open(struct delivered_ring *ring);
 /* The oldest one is forgotten for it. */
-void delivered_ring_add(struct delivered_ring *ring, struct message_id id, int32_t instance, int64_t now_ms);
-/* The ids of what was delivered since then (monotonic) and may not be in the database: at most max of them,
- * the oldest first, each only once. What is older is passed over for good. Returns how many. */
+void delivered_ring_add(struct delivered_ring *ring, struct message_id id, bool relayed, int64_t now_ms);
+/* The ids of what was claimed, delivered since then (monotonic), and may not be in the database: at most max
+ * of them, the oldest first, each only once. What is older is passed over for good. Returns how many. */
 size_t delivered_ring_take(struct delivered_ring *ring, int64_t since_ms, struct message_id *out, size_t max);
-/* What is to be said again, the newest first: at most max of one instance. *at: 0 at first, how many were
- * passed. Returns 0 when there are no more. */
-size_t delivered_ring_repeat(struct delivered_ring *ring, uint64_t *at, struct settle_item *out, size_t max,
-                             int32_t *instance);
+/* What is to be said again, the newest first: at most max, of the last moments or of all. *at: 0 at first,
+ * how many were passed. Returns 0 when there are no more. */
+size_t delivered_ring_repeat(struct delivered_ring *ring, uint64_t *at, bool all, struct message_id *out,
+                             size_t max);
 
 #define INFLIGHT_BYTES_MAX (24u * 1024 * 1024)
 #define INFLIGHT_COUNT_MAX 50000
@@ -57,8 +57,8 @@ struct pipeline {
     /* Guard themselves. */
     struct due_queue fast, serial, patient, handover;
     struct result_queue results;
-    struct delivered_ring delivered; /* of what was claimed */
-    struct relay_book book;          /* of what was relayed */
+    struct delivered_ring delivered;
+    struct relay_book book; /* of what was relayed */
     struct rates rates;
     atomic_int handings;             /* hand-overs that are over, which the database does not know yet */
     struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */

@@ -109,6 +109,9 @@ static const struct {
                           "Messages claimed again, because their gateway died, the database forgot what "
                           "became of them, or "
                           "RabbitMQ did not release them."},
+    [METRIC_SAID_AGAIN] = {"postdate_deliveries_said_again_total", "",
+                           "Deliveries that the database had forgotten, and that were written down again: it "
+                           "crashed, or went back."},
     [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
                          "Connections to RabbitMQ that were lost and are opened again."},
     [METRIC_SLO_FIRST] =

@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "gateway/runtime/log.h"
 #include "sql/pipeline/batch.h"
+#include "sql/pipeline/history.h"
 
 #include <stdlib.h>
 
@@ -86,8 +87,25 @@ static int fill_pending(struct positions *p, struct err *e)
     return 0;
 }
 
-static int write_positions(struct positions *p, struct pg *c, struct err *e)
+/* Nobody knows the range any more: what was delivered of it is said by its ids. */
+static int say_singly(const struct claim_range *r, struct pg *c, int64_t *forgotten, struct err *e)
 {
+    struct message_id *ids = calloc(r->count ? r->count : 1, sizeof *ids);
+    size_t n = 0;
+    if (!ids)
+        return err_set(e, ERR_BUG, "out of memory while settling");
+    for (size_t i = 0; i < r->count; i++)
+        if (r->places[i].mark == MARK_DELIVERED)
+            ids[n++] = r->places[i].id;
+    int64_t of_them = history_say_delivered(c, ids, n, e);
+    free(ids);
+    *forgotten += of_them > 0 ? of_them : 0;
+    return of_them < 0 ? -1 : 0;
+}
+
+static int write_positions(struct positions *p, struct pg *c, int64_t *forgotten, struct err *e)
+{
+    bool missed[SETTLE_RANGES_MAX];
     int rc = fill_pending(p, e);
     const struct batch_settlement s = {.instance = p->ranges[0]->instance,
                                        .positions = p->at,
@@ -95,20 +113,22 @@ static int write_positions(struct positions *p, struct pg *c, struct err *e)
                                        .pending = p->pending,
                                        .pending_count = p->pending_count};
     if (rc == 0)
-        rc = batch_settle(c, &s, e);
+        rc = batch_settle(c, &s, missed, e);
     free(p->pending);
+    for (size_t i = 0; rc == 0 && i < p->count; i++)
+        rc = missed[i] ? say_singly(p->ranges[i], c, forgotten, e) : 0;
     int64_t now_ms = clock_monotonic_ms();
     for (size_t i = 0; rc == 0 && i < p->count; i++)
         claim_range_note_written(p->ranges[i], now_ms);
     return rc;
 }
 
-int settle_ranges_write(struct claim_range **ranges, struct pg *c, struct err *e)
+int settle_ranges_write(struct claim_range **ranges, struct pg *c, int64_t *forgotten, struct err *e)
 {
     struct positions p;
     int rc = 0;
     for (choose(*ranges, &p); rc == 0 && p.count > 0; choose(*ranges, &p))
-        rc = write_positions(&p, c, e);
+        rc = write_positions(&p, c, forgotten, e);
     drop_old(ranges, clock_monotonic_ms());
     if (rc != 0 && e->kind == ERR_BUSY && !pg_is_broken(c)) {
         log_debug("settler: %s", e->text);

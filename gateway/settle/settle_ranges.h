@@ -2,8 +2,8 @@
  *
  * What is delivered is said of a range in one small row: up to which message, and which before it are still
  * pending. So neither what takes long nor what somebody has locked holds back the others. Ranges are kept for
- * a while after that: a database that crashes or fails over may forget what it was told last, and is told
- * again (struct delivered_ring has the same for messages that are claimed by themselves). */
+ * a while after that: a database that failed over may have forgotten what it was told last, and is told
+ * again. Where it has forgotten the range, too, struct delivered_ring has the ids. */
 #ifndef POSTDATE_GATEWAY_SETTLE_SETTLE_RANGES_H
 #define POSTDATE_GATEWAY_SETTLE_SETTLE_RANGES_H
 
@@ -17,9 +17,11 @@
 
 /* h is delivered, or goes back with its range, or its row says what became of it. */
 void settle_ranges_mark(struct claim_range **ranges, const struct inflight *h);
-/* Writes down what is marked, and forgets what is over. -1: the connection is gone, or the database refuses;
- * nothing is lost. What somebody has locked is written the next time. */
-int settle_ranges_write(struct claim_range **ranges, struct pg *c, struct err *e);
+/* Writes down what is marked, and forgets what is over. Of a range that the database does not have, or that
+ * others took over, the messages are said one by one: *forgotten grows by those of which it knew nothing. -1:
+ * the connection is gone, or the database refuses; nothing is lost. What somebody has locked is written the
+ * next time. */
+int settle_ranges_write(struct claim_range **ranges, struct pg *c, int64_t *forgotten, struct err *e);
 /* Is all of it? */
 bool settle_ranges_are_written(const struct claim_range *ranges);
 /* The database may have forgotten it: all is written once more. An instance that has settled messages whose

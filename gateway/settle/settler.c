@@ -7,7 +7,10 @@
  */
 #include "gateway/settle/settler.h"
 #include "core/base/clock.h"
+#include "sql/pipeline/history.h"
 #include "sql/pipeline/relay.h"
+
+#include <inttypes.h>
 
 /* After a small batch, wait for company: commits cost more than rows. Where little comes, a moment is enough,
  * for what is not settled may come twice. */
@@ -106,7 +109,7 @@ static int settle_ranges_of_batch(struct settler *s, const bool *done, struct er
     for (size_t i = 0; i < s->batch.count; i++)
         if (s->batch.messages[i] && s->batch.items[i].in_batch && (!done || done[i]))
             settle_ranges_mark(&s->ranges, s->batch.messages[i]);
-    return settle_ranges_write(&s->ranges, s->pg, e);
+    return settle_ranges_write(&s->ranges, s->pg, &s->forgotten, e);
 }
 
 /* Somebody's open transaction holds rows of this batch: settles the others without waiting. */
@@ -135,7 +138,7 @@ static int settle_singly(struct settler *s, struct err *e)
         if (settle(s->pg, &o, &s->batch.items[i], 1, e) >= 0) {
             if (s->batch.items[i].in_batch) {
                 settle_ranges_mark(&s->ranges, s->batch.messages[i]);
-                if (settle_ranges_write(&s->ranges, s->pg, e) != 0)
+                if (settle_ranges_write(&s->ranges, s->pg, &s->forgotten, e) != 0)
                     return -1;
             }
             finish_message(s, i);
@@ -149,6 +152,20 @@ static int settle_singly(struct settler *s, struct err *e)
         keep_for_later(s, i);
     }
     return 0;
+}
+
+/* Fewer rows were changed than were to be. Of what was delivered somebody else may have said so, or the row
+ * stands as if nobody had claimed it or handed it over: the database has forgotten that. */
+static int say_again(struct settler *s, struct err *e)
+{
+    static struct message_id ids[SETTLE_BATCH_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < s->batch.count; i++)
+        if (s->batch.items[i].kind == SETTLE_DELIVERED && !s->batch.items[i].in_batch)
+            ids[n++] = s->batch.items[i].id;
+    int64_t forgotten = history_say_delivered(s->pg, ids, n, e);
+    s->forgotten += forgotten > 0 ? forgotten : 0;
+    return forgotten < 0 ? -1 : 0;
 }
 
 /* Some of what was relayed was not as it should be: settled by somebody else, most likely, or somebody has it
@@ -176,7 +193,10 @@ static int settle_batch(struct settler *s, struct err *e)
     if (clock_monotonic_ms() < s->around_ms)
         return settle_around_locks(s, e);
     int64_t changed = settle(s->pg, &o, s->batch.items, s->batch.count, e);
-    if (o.relayed && changed >= 0 && changed < (int64_t)s->batch.count)
+    bool missed = changed >= 0 && changed < settle_count(s->batch.items, s->batch.count);
+    if (missed && say_again(s, e) != 0)
+        return -1;
+    if (o.relayed && missed)
         return finish_relayed(s, &o, e);
     if (changed >= 0) {
         if (settle_ranges_of_batch(s, NULL, e) != 0)
@@ -238,25 +258,39 @@ static void gather_results(struct settler *s)
     settle_backlog_add(&s->backlog, result_queue_take_all(&s->pipeline->results, wait_ms));
 }
 
-/* The database may have forgotten what it was told last. Rows that somebody has locked are left out: it is as
- * if they had been forgotten, then. -1: the connection is gone. */
+/* Counts what the database had forgotten, and says so. */
+static void note_forgotten(struct settler *s)
+{
+    if (s->forgotten == 0)
+        return;
+    metrics_add(&s->runtime->metrics, METRIC_SAID_AGAIN, (uint64_t)s->forgotten);
+    log_info("%" PRId64 " deliver%s that the database had forgotten %s written down again", s->forgotten,
+             s->forgotten == 1 ? "y" : "ies", s->forgotten == 1 ? "is" : "are");
+    s->forgotten = 0;
+}
+
+/* The database may have forgotten what it was told last, or more than that, where it went back. Rows that
+ * somebody has locked are left out: it is as if they had been forgotten, then. -1: the connection is gone. */
 static int repeat_outcomes(struct settler *s, struct err *e)
 {
-    bool done[SETTLE_BATCH_MAX];
-    struct settle_owner owner = {0};
+    static struct message_id ids[SETTLE_BATCH_MAX];
+    bool all = atomic_exchange(&s->lease->went_back, false);
     uint64_t at = 0;
-    for (size_t n; (n = delivered_ring_repeat(&s->pipeline->delivered, &at, s->batch.items, SETTLE_BATCH_MAX,
-                                              &owner.instance)) > 0;)
-        if (settle_free(s->pg, &owner, s->batch.items, n, done, e) != 0) {
-            if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
-                return -1;
-            log_debug("settler: %s", e->text);
-            err_clear(e);
-        }
     settle_ranges_repeat(s->ranges, s->lease);
     settle_handings_repeat(&s->handings);
-    if (settle_ranges_write(&s->ranges, s->pg, e) != 0 || settle_handings_write(&s->handings, s->pg, e) != 0)
+    if (settle_ranges_write(&s->ranges, s->pg, &s->forgotten, e) != 0 ||
+        settle_handings_write(&s->handings, s->pg, e) != 0)
         return -1;
+    for (size_t n;
+         (n = delivered_ring_repeat(&s->pipeline->delivered, &at, all, ids, SETTLE_BATCH_MAX)) > 0;) {
+        int64_t forgotten = history_say_delivered(s->pg, ids, n, e);
+        if (forgotten < 0 && (pg_is_broken(s->pg) || e->kind == ERR_AWAY))
+            return -1;
+        if (forgotten < 0)
+            log_debug("settler: %s", e->text);
+        err_clear(e);
+        s->forgotten += forgotten > 0 ? forgotten : 0;
+    }
     if (settle_ranges_are_written(s->ranges)) /* else somebody has them locked */
         atomic_store(&s->lease->forgotten, false);
     return 0;
@@ -265,11 +299,13 @@ static int repeat_outcomes(struct settler *s, struct err *e)
 /* Settles what there is. -1: the connection is gone. */
 static int settle_once(struct settler *s, struct err *e)
 {
-    if (atomic_load(&s->lease->forgotten) && repeat_outcomes(s, e) != 0)
+    if (lease_has_forgotten(s->lease) && repeat_outcomes(s, e) != 0)
         return -1;
+    note_forgotten(s);
     if (write_slo(s, e) != 0)
         return -1;
-    if (settle_ranges_write(&s->ranges, s->pg, e) != 0 || settle_handings_write(&s->handings, s->pg, e) != 0)
+    if (settle_ranges_write(&s->ranges, s->pg, &s->forgotten, e) != 0 ||
+        settle_handings_write(&s->handings, s->pg, e) != 0)
         return -1;
     gather_results(s);
     settle_batch_take(&s->batch, &s->backlog, clock_monotonic_ms());

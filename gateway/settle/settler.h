@@ -24,6 +24,7 @@ struct settler {
     struct claim_range *ranges; /* held: settle_ranges.h */
     struct settle_handings handings;
     int64_t around_ms; /* monotonic: until then rows that somebody has locked are not waited for */
+    int64_t forgotten; /* deliveries that the database had forgotten, and that are not counted yet */
     struct log_quota ends;
     struct slo_count slo; /* settled, and not yet written */
     int64_t slo_ms;       /* monotonic: when it was written last */

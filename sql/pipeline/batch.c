@@ -159,6 +159,7 @@ int batch_take_again(struct pg *c, const struct batch_again *q, const struct bat
 {
     struct left left;
     PGresult *r;
+    bool missed;
     *out = (struct batch_claimed){0};
     int found = claim_again(c, q, &left, &r, out, e);
     if (found <= 0)
@@ -171,7 +172,8 @@ int batch_take_again(struct pg *c, const struct batch_again *q, const struct bat
     const struct batch_position position = {left.batch, left.last, BATCH_DONE};
     if (n == 0) /* a proof has settled it meanwhile */
         return batch_settle(
-            c, &(struct batch_settlement){.instance = q->instance, .positions = &position, .count = 1}, e);
+            c, &(struct batch_settlement){.instance = q->instance, .positions = &position, .count = 1},
+            &missed, e);
     return n;
 }
 
@@ -183,7 +185,16 @@ int batch_scatter(struct pg *c, const struct locked_days *locked, int32_t rows_m
     return (int)pg_number(c, sql_query_batch_scatter, &p, e);
 }
 
-int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e)
+static void note_missed(const struct batch_settlement *s, const PGresult *r, bool *missed)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        missed[i] = false;
+        for (int row = 0; row < PQntuples(r); row++)
+            missed[i] |= pg_int8(r, row, 0) == s->positions[i].batch.id;
+    }
+}
+
+int batch_settle(struct pg *c, const struct batch_settlement *s, bool *missed, struct err *e)
 {
     struct pg_params p = {0};
     struct buf *batches = pg_add_array(&p, PG_OID_INT8, s->count);
@@ -203,7 +214,12 @@ int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e)
         pg_array_int8(pending_batches, s->pending[i].batch);
         pg_array_id(pending, s->pending[i].id);
     }
-    return pg_do(c, sql_query_batch_settle, &p, e);
+    PGresult *r = pg_query(c, sql_query_batch_settle, &p, e);
+    if (!r)
+        return -1;
+    note_missed(s, r, missed);
+    PQclear(r);
+    return 0;
 }
 
 int batch_release(struct pg *c, int32_t instance, const struct locked_days *locked, struct err *e)

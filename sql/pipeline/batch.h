@@ -81,9 +81,10 @@ struct batch_settlement {
     const struct batch_pending *pending; /* all there are of these batches */
     size_t pending_count;
 };
-/* Writes positions down, with a synchronous commit; those of an instance that others took for dead are left
- * alone without an error. Touches no message. ERR_BUSY: somebody has one of the batches locked. */
-int batch_settle(struct pg *c, const struct batch_settlement *s, struct err *e);
+/* Writes positions down, with a synchronous commit; those of an instance that others took for dead, or of a
+ * batch that the database has forgotten, are left alone without an error: missed[i], of s->count. Touches no
+ * message. ERR_BUSY: somebody has one of the batches locked. */
+int batch_settle(struct pg *c, const struct batch_settlement *s, bool *missed, struct err *e);
 
 /* What is claimed by the instance (0: by any that there is no more), and not delivered, waits again, in
  * doubt; what was put back is claimed by nobody. What somebody has locked is left for the next time, and so

@@ -85,6 +85,10 @@ int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_i
 int settle_free(struct pg *c, const struct settle_owner *o, const struct settle_item *items, size_t count,
                 bool *done, struct err *e);
 
+/* How many rows of these items settle() is to change: of ranges, and of what is handed over, it changes none.
+ */
+int64_t settle_count(const struct settle_item *items, size_t count);
+
 /* How many messages the broker holds now, counted up to most. *partly: without days that somebody has locked.
  */
 struct claim_handed {

@@ -1,7 +1,13 @@
+/* The database's own history: how far it has come, and what it may have forgotten.
+ *
+ * What is said again is said around days that somebody has locked: as if those had been forgotten. */
 #include "sql/pipeline/history.h"
 
 #include "sql/connection/pg_internal.h"
+#include "sql/pipeline/locked.h"
 #include "sql_embedded.h"
+
+#include <stdlib.h>
 
 int history_note(struct pg *c, const struct history_point *known, int64_t window_ms,
                  struct history_report *out, struct err *e)
@@ -17,4 +23,39 @@ int history_note(struct pg *c, const struct history_point *known, int64_t window
                          PG_TIME(out->from_ms), PG_TIME(out->to_ms), PG_TIME(out->look_until_ms),
                          PG_TIME(out->now_ms)),
                   e);
+}
+
+struct saying {
+    struct pg *c;
+    const struct message_id *ids;
+    size_t count;
+    struct message_id *some; /* room for as many */
+    int64_t forgotten;
+};
+
+static int say_piece(void *ctx, const struct due_range *piece, struct err *e)
+{
+    struct saying *s = ctx;
+    size_t n = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (due_range_has(piece, message_id_due_ms(s->ids[i])))
+            s->some[n++] = s->ids[i];
+    if (n == 0)
+        return 0;
+    int64_t forgotten = pg_number(s->c, sql_query_history_delivered, PG_WITH(as_ids(s->some, n)), e);
+    s->forgotten += forgotten > 0 ? forgotten : 0;
+    return forgotten < 0 ? -1 : 0;
+}
+
+int64_t history_say_delivered(struct pg *c, const struct message_id *ids, size_t count, struct err *e)
+{
+    struct due_range days = {INT64_MAX, INT64_MIN};
+    struct saying s = {.c = c, .ids = ids, .count = count, .some = calloc(count ? count : 1, sizeof *ids)};
+    if (!s.some)
+        return err_set(e, ERR_BUG, "out of memory while saying again what was delivered");
+    for (size_t i = 0; i < count; i++)
+        due_range_add(&days, message_id_due_ms(ids[i]));
+    int rc = count > 0 ? locked_days_around(c, days, say_piece, &s, NULL, e) : 0;
+    free(s.some);
+    return rc != 0 ? -1 : s.forgotten;
 }

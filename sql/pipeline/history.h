@@ -4,6 +4,7 @@
 
 #include "core/base/err.h"
 #include "core/message/history_point.h"
+#include "core/message/message_id.h"
 #include "sql/connection/pg.h"
 
 /* Times in ms since 1970; -1: there is none. */
@@ -21,5 +22,10 @@ struct history_report {
  * in out->point the database does not lose by crashing. */
 int history_note(struct pg *c, const struct history_point *known, int64_t window_ms,
                  struct history_report *out, struct err *e);
+
+/* Says once more that these were delivered: to a database that may have forgotten it, or that they were
+ * claimed. Returns how many it had forgotten, with a synchronous commit for them; -1. What somebody has
+ * locked is left out. */
+int64_t history_say_delivered(struct pg *c, const struct message_id *ids, size_t count, struct err *e);
 
 #endif

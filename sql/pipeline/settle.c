@@ -106,6 +106,11 @@ static size_t count_kind(const struct settle_item *items, size_t count, bool del
     return n;
 }
 
+int64_t settle_count(const struct settle_item *items, size_t count)
+{
+    return (int64_t)(count_kind(items, count, true) + count_kind(items, count, false));
+}
+
 /* Of what was delivered, or of the rest. */
 static int64_t settle_half(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
                            size_t count, bool delivered, struct err *e)

@@ -1,4 +1,3 @@
 -- $1 batches, $2 how far each is settled, $3 what then, $4 their instance; $5, $6 of which batch what is pending before that, $7 when they were claimed.
--- Synchronous: what is said to be delivered up to a row must not be forgotten, for rows before it may have been settled by themselves meanwhile.
-select set_config('synchronous_commit', 'on', true),
-       postdate.batch_settle($1::bigint[], $2::uuid[], $3::int[], $4::int, $5::bigint[], $6::uuid[], $7::timestamptz[])
+-- Returns those that were missed.
+select * from unnest(postdate.batch_settle($1::bigint[], $2::uuid[], $3::int[], $4::int, $5::bigint[], $6::uuid[], $7::timestamptz[]))

@@ -253,11 +253,15 @@ end $$;
 
 -- Writes down how far batches of an instance are settled, and what is pending before that, of whichever of them. ends: 0 it goes on; 1 all of it is done; 2 the rest
 -- is put back, to be taken again at once; 3 likewise, but its target stands still: the later, the longer it has. Those of an
--- instance that others took for dead are left alone. No row of a message is touched, so nobody's lock is in the way. It sets no search_path, which costs as much
+-- instance that others took for dead are left alone, and so is what the database has forgotten: returns these batches. No row of a message is touched, so nobody's lock is in the way. It sets no search_path, which costs as much
 -- as the rest: each name and type is exactly one of pg_catalog.
 create function postdate.batch_settle(ids bigint[], uptos uuid[], ends integer[], instance_id integer, pending_of bigint[], pending_ids uuid[], claimed timestamptz[])
-returns void language plpgsql set plan_cache_mode = auto set enable_seqscan = off as $$
+returns bigint[] language plpgsql set plan_cache_mode = auto set enable_seqscan = off as $$
+declare
+    missed bigint[] := '{}';
 begin
+    -- What is said to be delivered up to a row must not be forgotten, for rows before it may have been settled by themselves meanwhile.
+    perform set_config('synchronous_commit', 'on', true);
     for i in 1 .. cardinality(ids) loop
         update postdate.batch b
            set upto = uptos[i], done = ends[i] = 1, settled_at = clock_timestamp(),
@@ -267,7 +271,9 @@ begin
                                        when 3 then clock_timestamp() + least(greatest((clock_timestamp() - b.back_since) * 3, interval '1 s'), interval '1 min') end,
                back_since = case when ends[i] = 3 then coalesce(b.back_since, clock_timestamp()) else b.back_since end
          where b.id = ids[i] and b.claimed_at = claimed[i] and b.owner = instance_id and not b.done;
+        if not found then missed := missed || ids[i]; end if;
     end loop;
+    return missed;
 end $$;
 
 -- The first rows that are left of a batch, `most` at most and those pending.

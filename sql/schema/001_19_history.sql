@@ -42,3 +42,27 @@ begin
     end if;
     return h;
 end $$;
+
+-- Says again that these were delivered, to a database that may have forgotten it, or who claimed them: also what it takes for not even claimed. Returns how many
+-- it had forgotten. What somebody has locked is left out; a schedule that such a row carries goes on.
+create function postdate.history_delivered(wanted uuid[]) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+declare
+    lost uuid[] := array(select x.id from postdate.message_now x
+                          where x.id = any (wanted) and x.settled_at is null and x.state in ('scheduled', 'claimed', 'handed'));
+    held uuid[];
+    n integer;
+begin
+    if lost = '{}' then return 0; end if; -- of an empty list no day is pruned
+    lost := array(select m.id from postdate.message m
+                   where m.id = any (lost) and m.settled_at is null and m.state in ('scheduled', 'claimed', 'handed') order by m.id for update skip locked);
+    if lost = '{}' then return 0; end if;
+    select postdate.recur_claim(array_agg(m.recur), array_agg(m.id)) into held from postdate.message m where m.id = any (lost) and m.recur is not null;
+    perform set_config('synchronous_commit', 'on', true);
+    update postdate.message m
+       set state = 'delivered', owner = null, rate = null, recur = null, late_at = null, error = null, attempts = m.attempts + 1, settled_at = clock_timestamp(),
+           next_at = coalesce(nullif(m.next_at, 'infinity'), m.due)
+     where m.id = any (lost) and m.id <> all (coalesce(held, '{}'));
+    get diagnostics n = row_count;
+    return n;
+end $$;

@@ -80,9 +80,9 @@ class SettleRanges(Days):
         self.assertEqual(self.g.term(), 0)
 
     def test_a_batch_with_the_same_number_is_another_one(self):
-        """After a failover numbers are given again, that the standby had not heard of."""
+        """After a failover numbers are given again, that the standby had not heard of. What was delivered is said by its ids then."""
         self.begin(POSTDATE_RETRY_FIRST='60s', POSTDATE_RETRY_MAX='60s')
         self.p.psql("update postdate.batch set claimed_at = claimed_at - interval '1 s'")
         self.inbox.wait(COUNT - 1, 30)
-        wait_until(lambda: self.p.counts() == {'claimed': COUNT - 1, 'scheduled': 1}, 10, 'the refused one to be written down')
+        wait_until(lambda: self.p.counts() == {'delivered': COUNT - 1, 'scheduled': 1}, 10, 'the refused one to be written down')
         self.assertEqual(self.p.value('select count(*) from postdate.batch where upto is not null'), '0')

@@ -25,7 +25,7 @@ static struct message_id id_of(uint32_t number)
 static void add(uint32_t from, uint32_t to, int64_t now_ms)
 {
     for (uint32_t i = from; i < to; i++)
-        delivered_ring_add(&ring, id_of(i), 1, now_ms);
+        delivered_ring_add(&ring, id_of(i), false, now_ms);
 }
 
 static void assert_taken(int64_t since_ms, size_t max, uint32_t from, uint32_t to)
@@ -65,55 +65,56 @@ static void test_it_has_the_last_ones(void **state)
     assert_taken(AWAY, MANY, 0, 4);
 }
 
-/* Said again: the newest first, of one instance each time. */
-static void assert_repeated(uint64_t *at, size_t max, int32_t instance, const uint32_t *numbers, size_t count)
+/* Said again: the newest first. */
+static void assert_repeated(uint64_t *at, size_t max, const uint32_t *numbers, size_t count)
 {
-    struct settle_item items[10];
-    int32_t of = 0;
-    assert_int_equal(delivered_ring_repeat(&ring, at, items, max, &of), count);
-    assert_true(count == 0 || of == instance);
-    for (size_t i = 0; i < count; i++) {
-        assert_true(message_id_equal(items[i].id, id_of(numbers[i])));
-        assert_int_equal(items[i].kind, SETTLE_DELIVERED);
-    }
+    struct message_id ids[10];
+    assert_int_equal(delivered_ring_repeat(&ring, at, false, ids, max), count);
+    for (size_t i = 0; i < count; i++)
+        assert_true(message_id_equal(ids[i], id_of(numbers[i])));
 }
 
-static void test_the_newest_are_repeated_first_one_instance_at_a_time(void **state)
+static void test_the_newest_are_repeated_first_also_relayed_ones(void **state)
 {
     (void)state;
     uint64_t at = 0;
-    assert_repeated(&at, 2, 0, NULL, 0);
-    delivered_ring_add(&ring, id_of(1), 7, 1000);
-    delivered_ring_add(&ring, id_of(2), 8, 1001);
-    delivered_ring_add(&ring, id_of(3), 0, 1001); /* its range says so */
-    delivered_ring_add(&ring, id_of(4), 8, 1002);
-    delivered_ring_add(&ring, id_of(5), 8, 1003);
-    assert_repeated(&at, 2, 8, (const uint32_t[]){5, 4}, 2);
-    assert_repeated(&at, 10, 8, (const uint32_t[]){2}, 1);
-    assert_repeated(&at, 10, 7, (const uint32_t[]){1}, 1);
-    assert_repeated(&at, 10, 0, NULL, 0);
+    assert_repeated(&at, 2, NULL, 0);
+    for (uint32_t i = 1; i <= 5; i++)
+        delivered_ring_add(&ring, id_of(i), i == 3, 1000);
+    assert_repeated(&at, 2, (const uint32_t[]){5, 4}, 2);
+    assert_repeated(&at, 10, (const uint32_t[]){3, 2, 1}, 3);
+    assert_repeated(&at, 10, NULL, 0);
 }
 
-static size_t count_repeated(void)
+static void test_what_was_relayed_has_its_proof_elsewhere(void **state)
 {
-    static struct settle_item items[MANY];
+    (void)state;
+    delivered_ring_add(&ring, id_of(0), false, 8500);
+    delivered_ring_add(&ring, id_of(9), true, 8500);
+    delivered_ring_add(&ring, id_of(1), false, 8500);
+    assert_taken(AWAY, MANY, 0, 2);
+}
+
+static size_t count_repeated(bool all)
+{
+    static struct message_id ids[MANY];
     uint64_t at = 0;
-    int32_t instance;
-    return delivered_ring_repeat(&ring, &at, items, MANY, &instance);
+    return delivered_ring_repeat(&ring, &at, all, ids, MANY);
 }
 
 static void test_only_the_last_seconds_are_repeated_and_some_at_least(void **state)
 {
     (void)state;
     add(0, DELIVERED_REPEATED, 1000);
-    assert_int_equal(count_repeated(), DELIVERED_REPEATED);
+    assert_int_equal(count_repeated(false), DELIVERED_REPEATED);
     add(0, 10, 1001);
     add(0, DELIVERED_REPEATED, 1001 + DELIVERED_REPEATED_MS);
-    assert_int_equal(count_repeated(), DELIVERED_REPEATED + 10);
+    assert_int_equal(count_repeated(false), DELIVERED_REPEATED + 10);
     add(0, 1, 100000);
-    assert_int_equal(count_repeated(), DELIVERED_REPEATED);
+    assert_int_equal(count_repeated(false), DELIVERED_REPEATED);
+    assert_int_equal(count_repeated(true), 2 * DELIVERED_REPEATED + 11);
     add(0, MANY, 100000);
-    assert_int_equal(count_repeated(), DELIVERED_RING_SIZE);
+    assert_int_equal(count_repeated(false), DELIVERED_RING_SIZE);
 }
 
 int main(void)
@@ -122,8 +123,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_each_is_taken_once_and_in_order, setup, NULL),
         cmocka_unit_test_setup_teardown(test_what_was_settled_long_ago_is_passed_over, setup, NULL),
         cmocka_unit_test_setup_teardown(test_it_has_the_last_ones, setup, NULL),
-        cmocka_unit_test_setup_teardown(test_the_newest_are_repeated_first_one_instance_at_a_time, setup,
-                                        NULL),
+        cmocka_unit_test_setup_teardown(test_the_newest_are_repeated_first_also_relayed_ones, setup, NULL),
+        cmocka_unit_test_setup_teardown(test_what_was_relayed_has_its_proof_elsewhere, setup, NULL),
         cmocka_unit_test_setup_teardown(test_only_the_last_seconds_are_repeated_and_some_at_least, setup,
                                         NULL),
     };
