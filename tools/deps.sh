@@ -66,14 +66,14 @@ fi
 
 apt() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 "$@" \
-        </dev/null >"$said" 2>&1
+        </dev/null >>"$said" 2>&1
 }
 install() { apt install -y --no-install-recommends "${missing[@]}"; }
 
 echo "Installing them with apt-get, which takes a minute or two ..." >&2
 # The lists may be missing, or older than what the mirror has.
-if ! install && ! { apt update && install; }; then
-    tail -n 20 "$said" >&2
+if ! install && ! { : >"$said" && apt update && install; }; then
+    tail -n 40 "$said" >&2 # what update could not fetch is why packages are unknown
     echo "apt-get could not install: ${missing[*]}" >&2
     exit 69
 fi
