@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_MS 500   /* a change is heard of at once; this is for what was not heard */
+#define LOOK_MS 250   /* so long a token that was revoked is good for */
 #define VALID_MS 5000 /* as long as that the tokens count without a look */
 #define NOTE_MS 60000 /* last_used is as coarse as that */
 #define PAGE_MAX ((size_t)128 * 1024 * 1024)
@@ -35,7 +35,6 @@ struct tokens {
     struct executor_session session; /* the thread's, as the next three */
     struct notifier wake;
     int64_t noted_ms;
-    bool listens;
     pthread_t thread;
     pthread_mutex_t lock;     /* guards the next two */
     struct tokens_page *page; /* NULL: not read yet */
@@ -179,13 +178,8 @@ static int reload_tokens(struct tokens *t, struct err *e)
 {
     int64_t version, began_ms = clock_monotonic_ms();
     struct tokens_page *old = NULL, *fresh = NULL;
-    bool known = t->session.pg != NULL && !pg_is_broken(t->session.pg);
     if (executor_session_connect(&t->session, e) != 0)
         return -1;
-    if ((!known || !t->listens) && token_listen(t->session.pg, e) != 0)
-        return -1;
-    t->listens = true;
-    pg_drain_notifies(t->session.pg);
     if (token_version(t->session.pg, &version, e) != 0)
         return -1;
     if (t->page == NULL || t->page->version != version) {
@@ -218,11 +212,8 @@ static void *tokens_thread(void *arg)
         int rc = reload_tokens(t, &e);
         if (rc != 0 && !err_is_transient(&e) && !said)
             log_error("tokens can't be read: %s", e.text);
-        if (rc != 0)
-            t->listens = false;
         said = rc != 0 && !err_is_transient(&e);
-        notifier_wait(&t->wake, t->listens && t->session.pg ? pg_socket(t->session.pg) : -1,
-                      LOOK_MS * INT64_C(1000000));
+        notifier_wait(&t->wake, -1, LOOK_MS * INT64_C(1000000));
     }
     struct err ignored = {0};
     if (t->session.pg != NULL && !pg_is_broken(t->session.pg))

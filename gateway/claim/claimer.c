@@ -12,8 +12,11 @@
  * due just now. Neither waits for a day that somebody has locked: they go around it. A sweep that fails harms
  * no hot look. */
 #include "gateway/claim/claimer.h"
+#include "core/base/duration.h"
 #include "core/base/timestamp.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
+#include "sql/admin/health.h"
 #include "sql/pipeline/batch.h"
 #include "sql/pipeline/store.h"
 
@@ -34,6 +37,8 @@
 #define LOCK_SHARE 5    /* a lock may take as much of the lead, once, before it is gone around … */
 #define LOCK_LEAST_MS 10
 #define LOCK_MOST_MS 100
+#define NOTIFY_EVERY_MS 1000
+#define NOTIFY_NAP_MS 25 /* while nobody is notified */
 
 static int sample_clock(struct claimer *c, struct err *e)
 {
@@ -221,10 +226,13 @@ static int fail_harmlessly(struct claimer *c, const char *what, struct err *e)
 {
     if (pg_is_broken(c->loop.pg) || !err_is_transient(e))
         return -1;
-    log_debug("claimer: %s: %s", what, e->text);
+    failing_note(what, e);
     err_clear(e);
     return 0;
 }
+
+static const char late_ones[] = "claimer: what claims could not see", rated_ones[] = "claimer: rates",
+                  swept_ones[] = "claimer: all days", notify_queue[] = "claimer: the queue of NOTIFY";
 
 /* What claims could not see or take. plain: the last look at plain ones. */
 static enum looked look_late(struct claimer *c, enum looked plain, struct err *e)
@@ -237,7 +245,8 @@ static enum looked look_late(struct claimer *c, enum looked plain, struct err *e
     int n = batch_look_late(c->loop.pg, &c->loop.locks.days, e);
     c->late_more = n >= BATCH_OPENED_MOST;
     if (n < 0)
-        return fail_harmlessly(c, "late", e) == 0 ? LOOKED_DONE : LOOKED_ERROR;
+        return fail_harmlessly(c, late_ones, e) == 0 ? LOOKED_DONE : LOOKED_ERROR;
+    failing_over(late_ones);
     return c->late_more ? LOOKED_MORE : LOOKED_DONE;
 }
 
@@ -247,7 +256,10 @@ static int look_rates(struct claimer *c, const struct claim_request *q, struct e
     struct claim_request limits = *q;
     if (!set_limits(c->loop.pipeline, &limits))
         return 0;
-    return rate_look(&c->rates, &c->loop, &limits, e) == 0 ? 0 : fail_harmlessly(c, "rates", e);
+    if (rate_look(&c->rates, &c->loop, &limits, e) != 0)
+        return fail_harmlessly(c, rated_ones, e);
+    failing_over(rated_ones);
+    return 0;
 }
 
 /* One look: was that all for now, is there probably more, or is there no memory for more? */
@@ -282,9 +294,11 @@ static enum looked look_once(struct claimer *c, struct err *e)
     if (!c->sweep.running && begin && begin_sweep(c, q.horizon_ms + 1, e) != 0)
         return LOOKED_ERROR;
     enum looked sweep = c->sweep.running ? look_sweep(c, &q, e) : LOOKED_DONE;
-    if (sweep == LOOKED_ERROR && fail_harmlessly(c, "a sweep", e) == 0) {
+    if (sweep == LOOKED_ERROR && fail_harmlessly(c, swept_ones, e) == 0) {
         end_sweep(&c->sweep);
         sweep = LOOKED_DONE;
+    } else if (sweep != LOOKED_ERROR) {
+        failing_over(swept_ones);
     }
     return sweep != LOOKED_DONE ? sweep : hot;
 }
@@ -295,12 +309,56 @@ static bool expects_late(const struct claimer *c)
     return clock_monotonic_ms() - c->claimed_ms < LATE_EXPECTED_MS;
 }
 
+/* Whoever listens, in any database of the server, and leaves a transaction open fills PostgreSQL's queue of
+ * NOTIFY. Then SQL users notify nobody (postdate.wake), and looks are closer to each other. */
+static void say_notify_queue(struct notify_watch *w, const struct health_notify *n, int64_t now_ms)
+{
+    char text[32];
+    if (n->used <= HEALTH_NOTIFY_MUCH) {
+        if (w->said)
+            log_info("PostgreSQL's queue of NOTIFY is less than half full again, after %s",
+                     duration_format_human(now_ms - w->since_ms, text, sizeof text));
+        w->since_ms = 0;
+        w->said = false;
+        return;
+    }
+    w->since_ms = w->since_ms ? w->since_ms : now_ms;
+    if (w->said || (!n->named && now_ms - w->since_ms < HEALTH_NOTIFY_TRIES * NOTIFY_EVERY_MS))
+        return;
+    w->said = true;
+    log_warning(
+        "PostgreSQL's queue of NOTIFY is %.0f%% full, as %s keeps it: whoever notifies in a transaction "
+        "fails to commit where it is full. Gateways do not, and are not notified any more: they look "
+        "for what is due at once every %d ms",
+        n->used * 100, n->holder[0] ? n->holder : "an open transaction of a session that listens",
+        NOTIFY_NAP_MS);
+}
+
+static int look_at_notify_queue(struct notify_watch *w, struct runtime *rt, struct pg *pg, struct err *e)
+{
+    struct health_notify n;
+    int64_t now_ms = clock_monotonic_ms();
+    if (w->looked_ms && now_ms - w->looked_ms < NOTIFY_EVERY_MS)
+        return 0;
+    if (health_notify(pg, &n, e) != 0)
+        return -1;
+    w->looked_ms = now_ms;
+    atomic_store(&rt->metrics.notify_permille, (int)(n.used * 1000));
+    say_notify_queue(w, &n, now_ms);
+    return 0;
+}
+
 static int64_t claimer_look(struct claim_loop *l, struct err *e)
 {
+    struct claimer *c = l->own;
     int64_t nap_ms = l->nap_ms;
-    if (sample_clock(l->own, e) != 0)
+    if (sample_clock(c, e) != 0)
         return -1;
-    switch (look_once(l->own, e)) {
+    if (look_at_notify_queue(&c->notify, l->runtime, l->pg, e) == 0)
+        failing_over(notify_queue);
+    else if (fail_harmlessly(c, notify_queue, e) != 0)
+        return -1;
+    switch (look_once(c, e)) {
     case LOOKED_ERROR:
         return -1;
     case LOOKED_MORE:
@@ -310,9 +368,11 @@ static int64_t claimer_look(struct claim_loop *l, struct err *e)
     case LOOKED_DONE:
         break;
     }
-    if (rate_look_is_busy(&((struct claimer *)l->own)->rates) && nap_ms > RATE_LOOK_NAP_MS)
+    if (rate_look_is_busy(&c->rates) && nap_ms > RATE_LOOK_NAP_MS)
         nap_ms = RATE_LOOK_NAP_MS;
-    return expects_late(l->own) && nap_ms > LATE_EVERY_MS ? LATE_EVERY_MS : nap_ms;
+    if (c->notify.since_ms && nap_ms > NOTIFY_NAP_MS)
+        nap_ms = NOTIFY_NAP_MS;
+    return expects_late(c) && nap_ms > LATE_EVERY_MS ? LATE_EVERY_MS : nap_ms;
 }
 
 static void begin_connection(struct claim_loop *l)

@@ -13,6 +13,13 @@ struct sweep {
         took_ms; /* monotonic: the next one; this one's beginning, and what its looks took */
 };
 
+/* PostgreSQL's queue of NOTIFY. */
+struct notify_watch {
+    int64_t looked_ms; /* monotonic */
+    int64_t since_ms;  /* monotonic: since when it is more than half full; 0: it is not */
+    bool said;
+};
+
 struct claimer {
     struct claim_loop loop; /* the supervisor sets its first members */
     int64_t
@@ -27,6 +34,7 @@ struct claimer {
     int64_t again_ms;   /* monotonic: when it looked for such a one last */
     int64_t claimed_ms; /* monotonic: when plain ones were claimed last */
     struct rate_look rates;
+    struct notify_watch notify;
 };
 
 void *claimer_thread(void *claimer);

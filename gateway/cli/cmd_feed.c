@@ -312,8 +312,9 @@ static int feed_window(struct feed *f)
     char time[40];
     if (f->dry_run)
         return (code = find_horizon(f)) != 0 ? code : dry_run(f);
-    if (claim_feed(f->cli->pg, f->window_ms, &e) != 0 || store_wake(f->cli->pg, &e) != 0)
+    if (claim_feed(f->cli->pg, f->window_ms, &e) != 0)
         return cli_fail(&e);
+    store_wake(f->cli->pg);
     if ((code = find_horizon(f)) != 0)
         return code;
     int alive = lookup_alive(f->cli->pg, NULL, &e);

@@ -77,6 +77,9 @@ static void print_rest(struct http *h, struct buf *out)
     print_gauge(out, "postdate_locked_partitions",
                 "Days whose messages wait because another session has locked their partition.",
                 locked.all ? 1 : locked.count);
+    print_gauge(out, "postdate_notify_queue_ratio",
+                "How full PostgreSQL's queue of NOTIFY is, 0 to 1; above 0.5 nobody is notified.",
+                (double)atomic_load(&rt->metrics.notify_permille) / 1000);
     print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
                 atomic_load(&rt->publishing));
     print_gauge(out, "postdate_broker_connections_reopening",

@@ -2,6 +2,7 @@
 
 #include "core/base/buf.h"
 #include "gateway/json/json_message.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/sessions.h"
 
 #define ENCODED_MAX (1u << 20)
@@ -178,9 +179,11 @@ static void run_connected(struct claim_loop *l, struct err *e)
         if (nap_ms < 0 && (pg_is_broken(l->pg) || !err_is_transient(e)))
             return;
         if (nap_ms < 0) { /* a lock or a limit: the next look tries again */
-            log_debug("%s: %s", horizon->name, e->text);
+            failing_note(horizon->name, e);
             err_clear(e);
             nap_ms = l->nap_ms;
+        } else {
+            failing_over(horizon->name);
         }
         if (nap_ms == 0)
             continue;
@@ -218,8 +221,8 @@ void claim_loop_run(struct claim_loop *l)
                 l->horizon->begin(l);
             run_connected(l, &e);
         }
-        if (e.kind != ERR_NONE)
-            log_debug("%s: %s", l->horizon->name, e.text);
+        if (open && e.kind != ERR_NONE)
+            failing_note(l->horizon->name, &e);
         pg_close(l->pg);
         l->pg = NULL;
         if (!open)

@@ -61,6 +61,7 @@ struct metrics {
     atomic_int refusing;              /* addresses whose messages are refused */
     atomic_int broker_blocked;        /* 1: the broker takes nothing for now */
     atomic_int_fast64_t handed;       /* what the broker holds, as last counted; -1: never counted */
+    atomic_int notify_permille;       /* how full PostgreSQL's queue of NOTIFY is */
     atomic_int policy_in_the_way;     /* 1: a policy of the broker's changes its waiting */
     atomic_int_fast64_t reopening_ms; /* monotonic: when a connection was lost again and again; 0: never */
     const atomic_size_t *held_messages, *held_bytes; /* claimed, in memory: the pipeline's */

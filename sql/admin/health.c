@@ -44,35 +44,6 @@ int health_writable(struct pg *c, enum health_writable *out, struct err *e)
     return n < 0 ? -1 : 0;
 }
 
-/* By the simple protocol: prepared statements are one of the things that do not work behind a pooler. */
-static int ask_backend(struct pg *c, long *pid, struct err *e)
-{
-    PGresult *r = pg_exec_result(c, "select pg_backend_pid()");
-    int rc = PQresultStatus(r) == PGRES_TUPLES_OK ? 0 : pg_fail(c, r, e);
-    if (rc == 0)
-        *pid = strtol(PQgetvalue(r, 0, 0), NULL, 10);
-    PQclear(r);
-    return rc;
-}
-
-/* A pooler that shares backends gives the one that a just fell idle to b's transaction, or another one to a's
- * next transaction, because b's holds the first. */
-int health_session(struct pg *a, struct pg *b, struct health_session *out, struct err *e)
-{
-    long first, second, other;
-    if (ask_backend(a, &first, e) != 0 || pg_begin(b, e) != 0)
-        return -1;
-    int rc = ask_backend(b, &other, e);
-    if (rc == 0)
-        rc = ask_backend(a, &second, e);
-    pg_rollback(b);
-    if (rc != 0)
-        return -1;
-    out->shared = first == other || first != second;
-    out->pooled = out->shared || first != pg_backend_pid(a);
-    return 0;
-}
-
 int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, health_each *each, void *ctx,
                struct err *e)
 {
@@ -95,6 +66,24 @@ int health_locks(struct pg *c, struct health_locks *out, struct err *e)
 {
     return pg_ask(c, sql_query_health_locks, NULL,
                   PG_ROW(PG_TO(out->all_days), PG_TO(out->per_transaction), PG_TO(out->transactions)), e);
+}
+
+/* Who notifies is told who keeps the queue from being emptied, once in five seconds of the whole server; also
+ * where it is full, and the NOTIFY fails. Else the oldest transaction is the likeliest. */
+int health_notify(struct pg *c, struct health_notify *out, struct err *e)
+{
+    *out = (struct health_notify){0};
+    if (pg_ask(c, sql_query_health_notify, NULL, PG_ROW(PG_TO(out->used)), e) != 0)
+        return -1;
+    if (out->used <= HEALTH_NOTIFY_MUCH) {
+        c->notify_holder = 0;
+        return 0;
+    }
+    if (c->notify_holder == 0 && PQtransactionStatus(c->conn) == PQTRANS_IDLE)
+        pg_exec(c, "notify postdate_wake", NULL);
+    out->named = c->notify_holder != 0;
+    return pg_ask(c, sql_query_health_notify_holder, PG_WITH(as_int4(c->notify_holder)),
+                  PG_ROW(PG_TO(out->holder)), e);
 }
 
 int health_handed(struct pg *c, int64_t grace_ms, int64_t most, struct health_handed *out, struct err *e)

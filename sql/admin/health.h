@@ -43,13 +43,6 @@ int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, 
 enum health_writable { HEALTH_WRITABLE, HEALTH_STANDBY, HEALTH_READ_ONLY };
 int health_writable(struct pg *c, enum health_writable *out, struct err *e);
 
-/* Does a session keep its backend? Both connections must be idle. */
-struct health_session {
-    bool pooled; /* something stands between: the backend is not the one that was announced at login */
-    bool shared; /* transactions of one session go to several backends, or to another session's */
-};
-int health_session(struct pg *a, struct pg *b, struct health_session *out, struct err *e);
-
 struct health_room {
     int64_t days;  /* from today on that have a partition, without a gap */
     int64_t bytes; /* of the database */
@@ -63,6 +56,19 @@ struct health_locks {
     int64_t transactions;    /* … times this is how many there are */
 };
 int health_locks(struct pg *c, struct health_locks *out, struct err *e);
+
+/* PostgreSQL's queue of NOTIFY, which all databases of a server share, and whoever listens in an open
+ * transaction keeps from being emptied. Full it fails each COMMIT that notifies. Asking empties it, as far as
+ * it can be. holder: who keeps it, where it is more than HEALTH_NOTIFY_MUCH full and can be seen; else "". It
+ * is a guess until PostgreSQL has named it: ask again, a second apart, at most HEALTH_NOTIFY_TRIES times. */
+#define HEALTH_NOTIFY_MUCH 0.5
+#define HEALTH_NOTIFY_TRIES 8
+struct health_notify {
+    double used; /* 0 to 1 */
+    bool named;
+    char holder[300];
+};
+int health_notify(struct pg *c, struct health_notify *out, struct err *e);
 
 /* How many messages the broker should hold (due later than in two seconds), and how many have not come out
  * for grace_ms; each counted up to most. */

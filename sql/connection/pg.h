@@ -21,7 +21,8 @@ void pg_set_defaults(void);
 /* Connects to a libpq URL or conninfo string with application_name `name`, time-outs and keepalives, UTF8,
  * UTC, synchronous_commit at least `on`, plan_cache_mode=force_custom_plan (partition pruning at plan time).
  * ERR_AWAY: not reachable (also starting up, shutting down); ERR_PERMISSION: login or database refused;
- * ERR_CONFIG: bad URL, database does not exist or is not UTF8. The text never contains a password. */
+ * ERR_CONFIG: bad URL, database does not exist or is not UTF8, a pooler that shares sessions is between. The
+ * text never contains a password. */
 struct pg *pg_open(const char *url, const char *name, struct err *e);
 /* The same for one of several databases: pg_stay does not count for it, and it is not looked for where that
  * of pg_open was found. answer_ms > 0: every answer must come within this, else the connection is given up
@@ -62,7 +63,9 @@ enum pg_wire {
     PG_WIRE_PLAIN,
 };
 enum pg_wire pg_wire(const struct pg *c);
-int pg_backend_pid(const struct pg *c);
+bool pg_is_pooled(const struct pg *c); /* something stands between, which keeps the session on its backend */
+/* Has a session of this process found a pooler that shares sessions between transactions? Any thread. */
+bool pg_found_sharing(void);
 
 /* LISTEN postdate_wake; then pg_drain_notifies after poll(2) says readable: true if any came. Without LISTEN,
  * too, it reads what came, so that pg_is_broken tells whether Postgres has closed the connection. */

@@ -16,7 +16,7 @@
 #define BESIDE_MS 200 /* while another thread asks */
 #define TELL_MS 200   /* pg_tell_blocked */
 
-static void ignore_notice(void *arg, const PGresult *r)
+void pg_ignore_notice(void *arg, const PGresult *r)
 {
     (void)arg;
     (void)r;
@@ -46,7 +46,8 @@ static void note_blocked(struct pg *c, const char *who)
 static bool answers_probe(struct pg *c, PGconn *conn)
 {
     static const char question[] =
-        "set synchronous_commit = local; begin; select pg_logical_emit_message(true, 'postdate', ''); commit;"
+        "begin; set local synchronous_commit = local; select pg_logical_emit_message(true, 'postdate', ''); "
+        "commit;"
         " select exists (select from pg_stat_activity where pid = %1$d and state like 'idle%%'),"
         " (select string_agg(format('pid %%s of %%s (%%s)%%s%%s', pid, usename, application_name, ', ' || "
         "state,"
@@ -79,7 +80,7 @@ static bool server_lives(struct pg *c)
                                    {NULL, NULL}};
     struct err e;
     PQconninfoOption *options = PQconninfo(c->conn);
-    struct pg_attempt a = {.options = options, .last = same, .on_notice = ignore_notice};
+    struct pg_attempt a = {.options = options, .last = same, .on_notice = pg_ignore_notice};
     PGconn *conn = options ? pg_connect(&a, &e) : NULL;
     /* One that has too many connections lives. */
     bool lives = conn ? answers_probe(c, conn) : a.answered;

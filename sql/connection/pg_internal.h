@@ -18,14 +18,16 @@ struct pg {
         *prepared[PG_STATEMENTS_MAX]; /* query texts by address; the statement is named after the index */
     int prepared_count;
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
-    int64_t begun_us;       /* of pg_begin_at */
-    bool cell_is_read;      /* the next one is known */
-    int cell;               /* the number of the database's cell; -1: it has none (sql/pipeline/store.c) */
-    int answer_ms;          /* how long an answer may take; 0: as long as the server lives */
-    bool locked_out;        /* the last failure was a lock_timeout */
-    bool hurried;           /* operate_hurry */
-    char blocked_by[300];   /* who held the lock that the last statement waited for, if it waited for long */
+    int notify_holder;    /* pid of whom PostgreSQL said last that its queue of NOTIFY waits for; 0: nobody */
+    int64_t begun_us;     /* of pg_begin_at */
+    bool cell_is_read;    /* the next one is known */
+    int cell;             /* the number of the database's cell; -1: it has none (sql/pipeline/store.c) */
+    int answer_ms;        /* how long an answer may take; 0: as long as the server lives */
+    bool locked_out;      /* the last failure was a lock_timeout */
+    bool hurried;         /* operate_hurry */
+    char blocked_by[300]; /* who held the lock that the last statement waited for, if it waited for long */
     void (*tell_blocked)(const char *who);
+    bool pooled; /* something stands between: the backend is not the one that was announced at login */
     bool silent; /* one took longer, or the server is dead: the connection was given up */
     bool lost;   /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
@@ -128,6 +130,9 @@ PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoti
 /* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY.
  * Without this one, only a server that does not live is given up, whatever it is that takes long. */
 struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e);
+/* Is it a session of its own? ERR_CONFIG: a pooler shares it with others. Nothing is set before that. */
+int pg_check_pooler(struct pg *c, struct err *e);
+void pg_ignore_notice(void *arg, const PGresult *r);
 /* Waits until all is sent, and an answer that is owed has come. False: it was given up, the connection is
  * lost. */
 bool pg_wait(struct pg *c);

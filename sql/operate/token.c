@@ -102,12 +102,6 @@ int token_version(struct pg *c, int64_t *out, struct err *e)
                        : -1;
 }
 
-int token_listen(struct pg *c, struct err *e)
-{
-    /* Somebody's lock on the tokens must not hold up a stop. */
-    return pg_exec(c, "set lock_timeout = '2s'; listen postdate_tokens", e);
-}
-
 int token_touch(struct pg *c, const int64_t *ids, size_t count, struct err *e)
 {
     return pg_do(c, sql_query_token_touch, PG_WITH(as_int8s(ids, count)), e);

@@ -44,8 +44,6 @@ int token_list(struct pg *c, bool revoked_too, struct arena *a, struct token_rec
 
 /* A number that is another one whenever tokens were created, changed or revoked. */
 int token_version(struct pg *c, int64_t *out, struct err *e);
-/* This connection is notified of changes: pg_drain_notifies then says that there was one. */
-int token_listen(struct pg *c, struct err *e);
 /* Notes that they are in use, to about a minute. */
 int token_touch(struct pg *c, const int64_t *ids, size_t count, struct err *e);
 

@@ -265,9 +265,10 @@ int store_prepare_session(struct pg *c, struct err *e)
     return pg_exec(c, "set idle_in_transaction_session_timeout = " STORE_IDLE_MS, e);
 }
 
-int store_wake(struct pg *c, struct err *e)
+void store_wake(struct pg *c)
 {
-    return pg_exec(c, "notify postdate_wake", e);
+    if (!pg_is_broken(c) && PQtransactionStatus(c->conn) == PQTRANS_IDLE)
+        pg_exec(c, "select pg_notify('postdate_wake', '') where pg_notification_queue_usage() < 0.5", NULL);
 }
 
 int store_clock(struct pg *c, int64_t *out_us, struct err *e)

@@ -113,9 +113,11 @@ int store_prepare_session(struct pg *c, struct err *e);
  * has been waited for, which covers the earlier one); 0 it is not there; -1 error. */
 int store_was_committed(struct pg *c, struct message_id id, struct err *e);
 
-/* Wakes gateways that sleep: a NOTIFY without payload. For writers outside the gateway, when something due
- * within about a second was stored. */
-int store_wake(struct pg *c, struct err *e);
+/* Wakes gateways that sleep: a NOTIFY without payload, in a transaction of its own. For writers outside the
+ * gateway, when something due within about a second was committed. A hint, and nothing is said of one that is
+ * lost: gateways look anyway, half a lead later at most. None is sent in a transaction, or where PostgreSQL's
+ * queue of them is more than half full. */
+void store_wake(struct pg *c);
 
 /* Forgets the batches that can't come back any more. unacknowledged: how many deliveries of a session can be,
  * at most; uptime_ms: how long the caller has been consuming. Every ten seconds or so. */

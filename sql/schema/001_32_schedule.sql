@@ -8,11 +8,15 @@ begin
     end if;
 end $$;
 
--- PostgreSQL prepares no transaction that has notified somebody. Who prepares one says `set local postdate.notify = off`: gateways then find
--- what is due soon when they look.
+-- A hint, without which gateways find what is due soon when they look. It must not make fail what it hints at, and a COMMIT that notifies
+-- does where the queue of NOTIFY is full: so nobody is notified above a half. Sessions of gateways and of the command line say
+-- `set postdate.notify = off`, and notify after they have committed, if at all. So does who prepares a transaction, for PostgreSQL prepares
+-- none that has notified somebody.
 create function postdate.wake() returns void language plpgsql as $$
 begin
-    if current_setting('postdate.notify', true) is distinct from 'off' then perform pg_notify('postdate_wake', ''); end if;
+    if current_setting('postdate.notify', true) is distinct from 'off' and pg_notification_queue_usage() < 0.5 then
+        perform pg_notify('postdate_wake', '');
+    end if;
 end $$;
 
 -- The gateways look in time for what is due later than wake_ms; a NOTIFY makes commits queue up, so only what is due sooner gets one.

@@ -46,7 +46,7 @@ begin
        set message = row_id, died_at = null, failed = 0, error = null, properties = null, body = null, changed_at = clock_timestamp(),
            expires_at = at + interval '30 days'
      where x.id = l.id and x.queue = l.queue;
-    notify postdate_wake;
+    perform postdate.wake();
     return true;
 end $$;
 

@@ -63,7 +63,7 @@ begin
     on conflict on constraint rate_exchange_routing_key_key do update
        set per_second = excluded.per_second, burst = excluded.burst, paused = excluded.paused, removed = false, changed_at = clock_timestamp(), changed_by = excluded.changed_by,
            slot_at = least(r.slot_at, clock_timestamp());
-    notify postdate_wake; -- gateways read rates once a second; this tells those that wait
+    perform postdate.wake(); -- gateways read rates once a second; this tells those that wait
 end $$;
 
 -- Nothing goes to these exchanges until it is resumed. False: there is no such rate.
@@ -85,7 +85,7 @@ begin
     update postdate.rate r set paused = false, slot_at = least(r.slot_at, clock_timestamp()), changed_at = clock_timestamp(), changed_by = session_user
      where r.exchange = rate_resume.exchange and r.routing_key = rate_resume.routing_key and not r.removed;
     if not found then return false; end if;
-    notify postdate_wake;
+    perform postdate.wake();
     return true;
 end $$;
 
@@ -96,7 +96,7 @@ begin
     update postdate.rate r set removed = true, paused = false, per_second = greatest(r.per_second, 1), slot_at = least(r.slot_at, clock_timestamp()), changed_at = clock_timestamp(), changed_by = session_user
      where r.exchange = rate_remove.exchange and r.routing_key = rate_remove.routing_key and not r.removed;
     if not found then return false; end if;
-    notify postdate_wake;
+    perform postdate.wake();
     return true;
 end $$;
 

@@ -35,11 +35,9 @@ set enable_hashjoin to off set enable_mergejoin to off as $$
 declare
     now_at timestamptz := clock_timestamp();
     most interval;
-    wake interval;
     done uuid[];
-    soonest timestamptz;
 begin
-    select x.max_delay_ms * interval '1 millisecond', x.wake_ms * interval '1 millisecond' into most, wake from postdate.settings x;
+    select x.max_delay_ms * interval '1 millisecond' into most from postdate.settings x;
     with mine as materialized (
         select x.id, u.carrier, x.nominal as last_nominal, x.name, x.jitter, x.grace, x.exchange, x.until_at,
                case when x.jitter <> '0' then postdate.id_due(u.carrier) end as earliest,
@@ -73,8 +71,7 @@ begin
            set nominal = m.nominal, skipped = 0, message = m.row_id, last = m.carrier, last_nominal = m.last_nominal, passed = m.last_nominal,
                earliest = m.earliest, error = null, look_at = least(m.want + m.grace, greatest(m.want, now_at) + interval '30 s')
           from made m where x.id = m.id)
-    select array_agg(m.carrier), min(m.want) into done, soonest from made m;
-    if soonest < now_at + wake then perform pg_notify('postdate_wake', ''); end if;
+    select array_agg(m.carrier) into done from made m;
     return coalesce(done, '{}');
 end $$;
 
@@ -106,7 +103,6 @@ create function postdate.recur_claim(schedules bigint[], ids uuid[]) returns uui
 language plpgsql strict set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     done uuid[];
-    held uuid[];
 begin
     for attempt in 1..2 loop
         begin
@@ -117,10 +113,7 @@ begin
                 done := '{}';
             end;
             if cardinality(done) = cardinality(ids) then return '{}'; end if;
-            held := (select postdate.recur_claim_each(array_agg(u.s), array_agg(u.i)) from unnest(schedules, ids) u (s, i) where u.i <> all (done));
-            -- those that were left out are gone now: what waits behind a crowd of them does not wait for the next look
-            if cardinality(held) > 100 then perform pg_notify('postdate_wake', ''); end if;
-            return held;
+            return (select postdate.recur_claim_each(array_agg(u.s), array_agg(u.i)) from unnest(schedules, ids) u (s, i) where u.i <> all (done));
         exception when lock_not_available or deadlock_detected then
             perform set_config('postdate.locked_out', 'yes', true);
         end;

@@ -23,7 +23,6 @@ insert into postdate.token_version default values;
 create function postdate.token_changed() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     update postdate.token_version set version = version + 1;
-    notify postdate_tokens;
     return null;
 end $$;
 

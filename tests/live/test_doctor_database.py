@@ -1,16 +1,11 @@
 """`postdate doctor` about the database: schema, rights, settings of the server, a pooler in between."""
-import contextlib
 import os
-import shutil
-import socket
-import subprocess
-import tempfile
 import time
-import urllib.parse
 
 import harness
 from doctor_kit import Doctor
-from harness import DIE_WITH_PARENT, Place, Stack, free_port, run_psql, wait_until
+from harness import Place, Stack, free_port, run_psql, wait_until
+from pooler_kit import bouncer, need_pgbouncer
 
 
 class DoctorDatabase(Doctor):
@@ -179,53 +174,17 @@ class DoctorOwnPostgres(Doctor):
 class DoctorPooler(Doctor):
     weight = 20
 
-    def bouncer(self, p, mode):
-        """A PgBouncer in front of the database; returns (URL through it, URL of its console)."""
-        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(p.postgres).query))
-        folder = tempfile.mkdtemp(prefix='postdate-pool-', dir='/tmp')
-        self.addCleanup(shutil.rmtree, folder, True)
-        port = free_port()
-        with open(os.path.join(folder, 'users'), 'w', encoding='utf-8') as f:
-            f.write('"postdate" ""\n')
-        with open(os.path.join(folder, 'ini'), 'w', encoding='utf-8') as f:
-            f.write(f'[databases]\n* = host={query["host"]} port={query.get("port", 5432)} user=postdate\n[pgbouncer]\n'
-                    f'listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n'
-                    f'auth_file = {folder}/users\npool_mode = {mode}\nadmin_users = postdate\n'
-                    f'ignore_startup_parameters = extra_float_digits\n')
-        command = ['/usr/sbin/pgbouncer', '-q', os.path.join(folder, 'ini')]
-        if os.geteuid() == 0:
-            for name in ('', 'users', 'ini'):
-                os.chmod(os.path.join(folder, name), 0o755)
-            owner = os.stat(query['host']).st_uid
-            command = ['setpriv', '--reuid', str(owner), '--clear-groups', '--'] + command
-        child = subprocess.Popen(DIE_WITH_PARENT + command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT)
-        p.children.append(child)
-
-        def listens():
-            with contextlib.suppress(OSError), socket.create_connection(('127.0.0.1', port), 1):
-                return True
-        wait_until(listens, 10, 'PgBouncer to listen')
-        url = f'postgresql://postdate@127.0.0.1:{port}/'
-        return url + p.database, url + 'pgbouncer'
-
     def test_poolers(self):
-        if not os.path.exists('/usr/sbin/pgbouncer'):
-            self.skipTest('pgbouncer is not installed')
+        need_pgbouncer(self)
         p = self.place()
-        url, _ = self.bouncer(p, 'session')
+        url, _ = bouncer(self, p, 'session')
         found = self.doctor(p, POSTDATE_POSTGRES_URL=url)
         self.assert_finding(found, 'database.pooling', 'ok', 'through a pooler')
         self.assert_ok(found, 'database.schema')
-        url, console = self.bouncer(p, 'transaction')
+        url, console = bouncer(self, p, 'transaction')
         found = self.doctor(p, POSTDATE_POSTGRES_URL=url)
         self.assert_finding(found, 'database.pooling', 'fail', 'shares sessions', 'pool_mode = session')
         self.assert_finding(found, 'database.schema', 'skip', 'pooler')
-        # The doctor's statements are still in the session that the pooler gives next; newer ones give them other names.
-        rc, out, err = p.cli('status', env={'POSTDATE_POSTGRES_URL': url})
-        if rc != 0:
-            self.assertEqual(rc, 78, out + err)
-            self.assertIn('pool_mode = session', err)
         run_psql(console, 'pause')
         began = time.monotonic()
         found = self.doctor(p, POSTDATE_POSTGRES_URL=url)

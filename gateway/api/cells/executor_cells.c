@@ -113,7 +113,10 @@ static int run_once(struct search *q, struct executor_cell *s, bool *unclear, st
     c->pg = s->pg;
     c->wake = c->idle = c->done = false;
     s->used_ms = clock_monotonic_ms();
-    if (api_run(c, r, e) == 0)
+    int rc = api_run(c, r, e);
+    if (rc == 0 && c->wake)
+        store_wake(s->pg); /* it is another gateway's claimer that should look */
+    if (rc == 0)
         return r->answer.problem != API_NOT_FOUND;
     *unclear |= api_is_unclear(r, e);
     if (e->kind != ERR_BUSY || *unclear)

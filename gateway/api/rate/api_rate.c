@@ -103,6 +103,7 @@ int api_rate_set(struct api_context *c, struct api_request *r, struct err *e)
     if (take_names(c, r, &rate, e) != 0 || json_rate_read(c->body, &rate, e) != 0 ||
         rate_set(c->pg, &rate, e) != 0)
         return -1;
+    c->wake = true;
     return answer_now(c, r, &rate, e);
 }
 
@@ -113,6 +114,7 @@ int api_rate_pause(struct api_context *c, struct api_request *r, struct err *e)
     if (take_names(c, r, &names, e) != 0 || json_rate_read_name(c->body, &names, e) != 0 ||
         (r->op->kind ? rate_pause : rate_resume)(c->pg, names.exchange, names.routing_key, e) != 0)
         return -1;
+    c->wake = true;
     return answer_now(c, r, &names, e);
 }
 
@@ -121,6 +123,7 @@ int api_rate_remove(struct api_context *c, struct api_request *r, struct err *e)
     struct rate names;
     if (take_names(c, r, &names, e) != 0 || rate_remove(c->pg, names.exchange, names.routing_key, e) != 0)
         return -1;
+    c->wake = true;
     c->value = json_pack("{s:b}", "removed", 1);
     return 0;
 }

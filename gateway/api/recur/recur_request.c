@@ -97,6 +97,7 @@ int recur_request_change(struct api_context *c, struct api_request *r, struct by
         return 0;
     if (recur_request_ask(c, r, &q, &answer, e) != 0)
         return -1;
+    c->wake = true;
     bytes_printable(r->id, shown, sizeof shown);
     if (answer.outcome == RECUR_UNMET)
         api_fail(&r->answer, API_PRECONDITION_FAILED,

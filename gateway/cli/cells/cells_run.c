@@ -4,6 +4,7 @@
  * that cannot be asked leaves it open whether it has it. */
 #include "gateway/cli/command.h"
 #include "sql/admin/audit.h"
+#include "sql/pipeline/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,8 @@ static void audit_command(const struct run *r, int code)
 static int run_once(struct run *r)
 {
     int code = cli_run_once(r->cli, r->argc, r->argv);
+    if (r->cli->changed > 0 && r->cli->pg != NULL)
+        store_wake(r->cli->pg);
     if (r->cli->changing)
         audit_command(r, code);
     return code;

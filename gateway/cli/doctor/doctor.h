@@ -75,9 +75,9 @@ void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t fro
 
 /* The checks. Those of one group run in this order. */
 void doctor_check_database(struct doctor *d); /* connects */
-void doctor_check_pooling(struct doctor *d);
 void doctor_check_schema(struct doctor *d);
 void doctor_check_locks(struct doctor *d);
+void doctor_check_notify(struct doctor *d);
 void doctor_check_clock(struct doctor *d);
 void doctor_check_messages(struct doctor *d);
 void doctor_check_retrying(struct doctor *d);

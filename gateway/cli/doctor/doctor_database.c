@@ -43,6 +43,13 @@ static void refuse_connection(struct doctor *d, const struct err *e)
         return doctor_fail(d, check, "%s" REMEDY "correct it: postgresql://user:password@host:5432/database",
                            e->text);
     cli_database_names(d->config->postgres.url, role, database);
+    if (pg_found_sharing()) {
+        snprintf(d->pg_why, sizeof d->pg_why, "a session through a sharing pooler is not used");
+        return doctor_fail(d, "database.pooling",
+                           "%s" REMEDY "let postgres.url name the server itself, or a pool with "
+                           "pool_mode = session",
+                           e->text);
+    }
     if (e->kind == ERR_PERMISSION && strstr(e->text, "role \"") != NULL && strstr(e->text, "does not exist"))
         doctor_fail(d, check,
                     "%s" REMEDY "sudo -u postgres createuser %s; or name another user in postgres.url",
@@ -75,29 +82,9 @@ void doctor_check_database(struct doctor *d)
     else
         doctor_ok(d, "database.connection", "%s", where);
     report_wire(d);
-}
-
-void doctor_check_pooling(struct doctor *d)
-{
-    struct health_session s;
-    struct err e;
-    struct pg *second = cli_connect(d->config->postgres.url, "postdate doctor", DOCTOR_ANSWER_MS, &e);
-    int rc = second != NULL ? health_session(d->pg, second, &s, &e) : -1;
-    pg_close(second);
-    if (rc != 0)
-        return doctor_error(d, "database.pooling", &e);
-    if (!s.shared) {
-        doctor_ok(d, "database.pooling",
-                  s.pooled ? "through a pooler that keeps a session on its backend" : "a session of its own");
-        return;
-    }
-    doctor_fail(d, "database.pooling",
-                "postgres.url leads through a pooler that shares sessions (pool_mode transaction or "
-                "statement): session locks, LISTEN and prepared statements do not work" REMEDY
-                "let postgres.url name the server itself, or a pool with pool_mode = session");
-    pg_close(d->pg);
-    d->pg = NULL;
-    snprintf(d->pg_why, sizeof d->pg_why, "answers through a sharing pooler cannot be relied on");
+    doctor_ok(d, "database.pooling",
+              pg_is_pooled(d->pg) ? "through a pooler that keeps a session on its backend"
+                                  : "a session of its own");
 }
 
 static void report_finding(void *ctx, const struct health_finding *f)
@@ -170,6 +157,29 @@ void doctor_check_locks(struct doctor *d)
                 "alter system set max_locks_per_transaction = %" PRId64
                 ", and restart the server; or ask by id; or lower delivery.max_delay",
                 all, l.all_days, (2 * LOCK_READERS * l.all_days / l.transactions + 63) / 64 * 64);
+}
+
+/* Whoever listens and leaves a transaction open fills it, in any database of the server. */
+void doctor_check_notify(struct doctor *d)
+{
+    struct health_notify n;
+    struct err e;
+    for (int i = 0; i < HEALTH_NOTIFY_TRIES; i++) {
+        if (i > 0)
+            clock_nap_ms(1000);
+        if (health_notify(d->pg, &n, &e) != 0)
+            return doctor_error(d, "database.notify", &e);
+        if (n.used <= HEALTH_NOTIFY_MUCH || n.named)
+            break;
+    }
+    if (n.used <= HEALTH_NOTIFY_MUCH)
+        return doctor_ok(d, "database.notify", "PostgreSQL's queue of NOTIFY is %.0f%% full", n.used * 100);
+    doctor_warn(d, "database.notify",
+                "PostgreSQL's queue of NOTIFY is %.0f%% full, as %s keeps it. Above 50%% SQL users notify no "
+                "gateway: what is due at once comes up to half a delivery.lead later. Where it is full, all "
+                "transactions of other applications that notify fail" REMEDY
+                "let that transaction end; or: select pg_terminate_backend(PID)",
+                n.used * 100, n.holder[0] ? n.holder : "an open transaction of a session that listens");
 }
 
 enum finding doctor_judge_skew(int64_t off_ms, const char **remedy)

@@ -94,7 +94,9 @@ static int finish_batch(struct import_run *run, struct batch *b, const struct im
     b->count = 0;
     if (import_drop_ids(run, b->ids, left, e) != 0)
         return -1;
-    return woken > 0 ? store_wake(run->cli->pg, e) : 0;
+    if (woken > 0)
+        store_wake(run->cli->pg);
+    return 0;
 }
 
 /* The next call: it takes what is asleep and reads on. */

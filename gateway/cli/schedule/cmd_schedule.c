@@ -87,8 +87,8 @@ static int store_message(struct cli *cli, struct store_item *item)
     item->message.id = message_id_new(item->message.due_ms);
     if (schedule_store(cli, item, 1, &e) != 0)
         return cli_fail(&e);
-    if (item->result == STORE_ACCEPTED && soon && store_wake(cli->pg, &e) != 0)
-        cli_say("stored, but the gateways could not be woken: %s", e.text);
+    if (item->result == STORE_ACCEPTED && soon)
+        store_wake(cli->pg);
     return report_result(item);
 }
 

@@ -171,7 +171,7 @@ static void *store_thread(void *arg)
     c->result = c->count > 0 ? store_range(c, 0, c->count) : 0;
     c->in_doubt = c->result != 0 && (c->e.kind == ERR_AWAY || pg_is_broken(c->cli->pg));
     if (c->result == 0 && c->wake)
-        c->result = store_wake(c->cli->pg, &c->e);
+        store_wake(c->cli->pg);
     return NULL;
 }
 
