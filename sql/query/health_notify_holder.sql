@@ -3,6 +3,6 @@
 select format('pid %s of %s (%s%s)%s%s', a.pid, a.usename, a.application_name, ', database ' || a.datname, ', ' || a.state,
               to_char(a.xact_start at time zone 'UTC', '", its transaction began at "YYYY-MM-DD HH24:MI:SS"Z"'))
   from pg_stat_activity a
- where a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
-   and (a.pid = $1::int or a.xact_start < clock_timestamp() - interval '2 s' and a.application_name not like 'postdate %')
+ where a.pid <> pg_backend_pid()
+   and (a.pid = $1::int or a.backend_type = 'client backend' and a.xact_start < clock_timestamp() - interval '2 s' and a.application_name not like 'postdate %')
  order by a.pid = $1::int desc, a.xact_start nulls last limit 1
