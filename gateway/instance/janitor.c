@@ -156,6 +156,7 @@ void *janitor_thread(void *arg)
         {.name = "forgetting keys", .run = forget_keys, .every_ms = HOUR_MS},
         {.name = "forgetting ids of moved messages", .prune = PRUNE_MOVED, .every_ms = HOUR_MS},
         {.name = "forgetting old claims", .prune = PRUNE_BATCHES, .every_ms = HOUR_MS},
+        {.name = "merging old claims", .prune = PRUNE_CLAIMS, .every_ms = TICK_MS},
         {.name = "counting what will be due", .run = count_forecast, .every_ms = TICK_MS},
         {.name = "adding up lateness", .run = fold_slo, .every_ms = HOUR_MS},
         {.name = "forgetting removed rates", .prune = PRUNE_RATES, .every_ms = HOUR_MS},

@@ -19,6 +19,7 @@ enum prune_subject {
     PRUNE_RATES,     /* rates that were removed a day ago and that nothing waits for */
     PRUNE_SCHEDULES, /* what happened to schedules that were removed long ago */
     PRUNE_REQUESTS,  /* answers to Idempotency-Keys that are older than a day */
+    PRUNE_CLAIMS,    /* neighbours of claims that are done: they become one */
 };
 int prune(struct pg *c, enum prune_subject subject, struct err *e);
 

@@ -10,12 +10,7 @@ claimed as materialized (
     select i.id, $1::uuid, $2::uuid, pg_current_snapshot(), s.held, n.nothing, case when n.nothing then clock_timestamp() end
       from seen s, lateral (select cardinality(s.held) = s.n as nothing) n, postdate.instance i
      where i.id = $3::int
-    returning id, claimed_at, snapshot, skipped),
-noted as (
-    insert into postdate.late (batch, from_id, to_id, long, snapshot, ids)
-    select c.id, $1::uuid, $2::uuid, postdate.id_ms($2::uuid) - postdate.id_ms($1::uuid) > 5000, c.snapshot, c.skipped from claimed c),
-moved as (
-    update postdate.frontier f set to_id = $2::uuid from claimed)
+    returning id, claimed_at, skipped)
 select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, false, m.properties_json::text, clock_timestamp(), m.deadline, false,
        (select c.id from claimed c), (select c.claimed_at from claimed c)
   from postdate.message m

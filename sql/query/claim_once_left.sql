@@ -12,14 +12,14 @@ select (select count(*) from (
              order by owner limit $3::bigint) c)
      + (select count(*) from (
             select from postdate.message m
-             where m.id > (select f.to_id from postdate.frontier f where f.one = 1) and m.id < $5::uuid and m.next_at is null and m.created_at <= $1::timestamptz
+             where m.id > (select f.to_id from postdate.frontier f) and m.id < $5::uuid and m.next_at is null and m.created_at <= $1::timestamptz
              order by m.id limit $3::bigint) p)
      + (select count(*) from (
-            select from postdate.batch b, lateral (
+            select from postdate.batch_now b, lateral (
                    select from postdate.message m
                     where m.id > b.from_id and m.id <= b.to_id and (m.id > coalesce(b.upto, b.from_id) or m.id = any (b.pending)) and m.id < $5::uuid and m.next_at is null and m.created_at <= $1::timestamptz
                     order by m.id limit $3::bigint) p
-             where not b.done limit $3::bigint) b)
+             limit $3::bigint) b)
      + (select count(*) from (
             select from postdate.handing h, unnest(h.ids) i (id), postdate.message m
              where m.id = i.id and m.id < $5::uuid and m.created_at <= $1::timestamptz
@@ -29,7 +29,8 @@ select (select count(*) from (
              where m.rate = r.id and m.settled_at is null and m.id < $5::uuid and m.created_at <= $1::timestamptz
              order by m.id limit $3::bigint) q
          where not r.paused and r.per_second >= 0.1)
-     + (select count(*) from postdate.late l where l.snapshot is not null or l.ids <> '{}'),
+     + (select count(*) from postdate.late)
+     + (select case when k.looked < f.to_id then 1 else 0 end from (select m.looked from postdate.late_mark m order by m.id desc limit 1) k, postdate.frontier f),
        (select count(*) from (
             select from postdate.message
              where owner is null and settled_at is null and state = 'handed'

@@ -6,7 +6,7 @@ with first as materialized (
      order by next_at limit 1)
 select least((select next_at from first),
          (select m.due from postdate.message m
-           where m.id > (select f.to_id from postdate.frontier f where f.one = 1) and m.id >= $1::uuid and m.id < $2::uuid and m.next_at is null
+           where m.id > (select f.to_id from postdate.frontier f) and m.id >= $1::uuid and m.id < $2::uuid and m.next_at is null
              and m.id <= (select coalesce(postdate.id_ceiling(min(n.next_at)), $2::uuid) from first n)
            order by m.id limit 1)),
        (select id from postdate.message

@@ -3,5 +3,5 @@
 select id from postdate.message
  where id = any ($1::uuid[]) and id >= $2::uuid and id < $3::uuid and ($7::bool and state = 'handed' and settled_at is null or not $7::bool and (owner is not distinct from $4::int and owner is not null
         or settled_at is null and ((owner is null or $6::bool) and state = 'claimed' or $5::bool and state = 'handed')
-        or next_at is null and exists (select from postdate.batch b where (b.owner = $4::int or $6::bool) and not b.done and b.from_id < message.id and b.to_id >= message.id)))
+        or next_at is null and exists (select from (select x.owner, x.from_id from (select b.owner, b.from_id, b.done from postdate.batch b where b.to_id >= message.id order by b.to_id limit 1) x where not x.done) b where (b.owner = $4::int or $6::bool) and b.from_id < message.id)))
    for update skip locked

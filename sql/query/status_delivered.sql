@@ -3,10 +3,10 @@
 select greatest(0,
        (select count(*) from (select from postdate.message m
          where m.id >= $1::uuid and m.id < $2::uuid and m.id < $4::uuid
-           and (m.state = 'delivered' or m.next_at is null and m.id <= (select f.to_id from postdate.frontier f where f.one = 1))
+           and (m.state = 'delivered' or m.next_at is null and m.id <= (select f.to_id from postdate.frontier f))
          limit $3::bigint) s)
-     - (select count(*) from (select from postdate.batch b, lateral (
+     - (select count(*) from (select from postdate.batch_now b, lateral (
            select from postdate.message m
             where m.id > b.from_id and m.id <= b.to_id and (m.id > coalesce(b.upto, b.from_id) or m.id = any (b.pending)) and m.id >= $1::uuid and m.id < $2::uuid and m.id < $4::uuid and m.next_at is null
             order by m.id limit $3::bigint) p
-         where not b.done limit $3::bigint) o))
+         limit $3::bigint) o))

@@ -11,11 +11,11 @@ select count(*),
                   where id >= $1::uuid and id < $2::uuid and state = 'delivered'
                   order by id desc limit $3::bigint)
                 union all
-                (select m.id, m.due, b.settled_at
-                   from postdate.batch b, lateral (
+                (select m.id, m.due, coalesce(b.settled_at, o.settled_at)
+                   from postdate.batch b left join postdate.batch_position o on o.batch = b.id, lateral (
                         select p.id, p.due from postdate.message p
-                         where p.id >= $1::uuid and p.id < $2::uuid and p.id > b.from_id and p.id <= case when b.done then b.to_id else b.upto end and (b.done or p.id <> all (b.pending))
-                           and p.next_at is null and pg_visible_in_snapshot(p.born, b.snapshot) and p.id <> all (b.skipped)
+                         where p.id >= $1::uuid and p.id < $2::uuid and p.id > b.from_id and p.id <= case when b.done then b.to_id else o.upto end and (b.done or p.id <> all (o.pending))
+                           and p.next_at is null and coalesce(pg_visible_in_snapshot(p.born, b.snapshot), true) and p.id <> all (b.skipped)
                          order by p.id desc limit $3::bigint) m
                   where b.to_id >= $1::uuid and b.from_id < $2::uuid
                   order by b.to_id desc limit $3::bigint)) d

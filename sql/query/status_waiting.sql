@@ -12,17 +12,17 @@ with dead as materialized (
      limit $3::bigint),
 plain_dead as materialized (
     select p.due as next_at
-      from postdate.batch b, lateral (
+      from postdate.batch_now b, lateral (
            select m.due from postdate.message m
             where m.id > b.from_id and m.id <= b.to_id and (m.id > coalesce(b.upto, b.from_id) or m.id = any (b.pending)) and m.id >= $1::uuid and m.id < $2::uuid
               and m.next_at is null and m.due < clock_timestamp() - interval '1 s'
             order by m.id limit $3::bigint) p
-     where not b.done and not exists (select from postdate.instance i where i.id = b.owner and postdate.instance_lives(i, $4::bigint))
+     where not exists (select from postdate.instance i where i.id = b.owner and postdate.instance_lives(i, $4::bigint))
      limit $3::bigint),
 plain as materialized (
     select m.due as next_at
       from postdate.message m
-     where m.id > (select f.to_id from postdate.frontier f where f.one = 1) and m.id >= $1::uuid and m.id < $2::uuid and m.next_at is null
+     where m.id > (select f.to_id from postdate.frontier f) and m.id >= $1::uuid and m.id < $2::uuid and m.next_at is null
        and m.id < postdate.id_floor(now() - interval '1 s')
      order by m.id limit $3::bigint),
 first as materialized (
@@ -33,7 +33,7 @@ overdue as materialized (
     select next_at from dead union all select next_at from plain_dead union all select next_at from plain)
 select least((select next_at from first),
          (select m.due from postdate.message m
-           where m.id > (select f.to_id from postdate.frontier f where f.one = 1) and m.id >= $1::uuid and m.id < $2::uuid and m.next_at is null
+           where m.id > (select f.to_id from postdate.frontier f) and m.id >= $1::uuid and m.id < $2::uuid and m.next_at is null
              and m.id <= (select coalesce(postdate.id_ceiling(min(n.next_at)), $2::uuid) from first n)
            order by m.id limit 1)),
        (select count(*) from overdue) + (select count(*) from (select from postdate.message

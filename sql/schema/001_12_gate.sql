@@ -3,4 +3,4 @@
 create table postdate.gate (
     name text primary key
 );
-insert into postdate.gate values ('partitions'), ('hand-over'), ('exit queues'), ('recurring schedules');
+insert into postdate.gate values ('partitions'), ('hand-over'), ('exit queues'), ('recurring schedules'), ('claims'), ('old claims');

@@ -10,54 +10,74 @@
 create sequence postdate.fence minvalue 0 start 0;
 select setval('postdate.fence', floor(extract(epoch from now()) * 1000)::bigint);
 
--- All plain rows up to here belong to some claim, but those that its transaction could not see.
-create table postdate.frontier (
-    one   smallint primary key default 1 check (one = 1), -- no boolean: the planner knows that it is one row
-    to_id uuid not null
-);
-insert into postdate.frontier (to_id) values (postdate.id_ceiling(now()));
-
--- The claims: plain rows after from_id and up to to_id that the snapshot shows, but those skipped. Of these, up to `upto` are delivered, but those pending;
--- all, once it is done. Ranges do not overlap and leave no gap. One that was put back is nobody's (owner 0): of what is left of it nothing was begun, and any
--- gateway takes it again, under another claimed_at.
+-- The claims: plain rows after from_id and up to to_id that the snapshot shows, but those skipped. Of these, up to the claim's position are delivered, but those
+-- pending; all, once it is done. Ranges do not overlap and leave no gap. One that was put back is nobody's (owner 0): of what is left of it nothing was begun,
+-- and any gateway takes it again, under another claimed_at. The last one ends where the next claim begins (postdate.frontier). It is written when it
+-- is made, when it is put back, and when it is done; what changes meanwhile is in batch_position, so that no snapshot with a long list of transactions is written each time.
 create table postdate.batch (
     id         bigint generated always as identity primary key,
     claimed_at timestamptz not null default date_trunc('milliseconds', clock_timestamp()), -- ids come again where a standby that had not heard of one takes over
     owner      integer not null,
     from_id    uuid not null,
     to_id      uuid not null,
-    upto       uuid,
-    settled_at timestamptz,                 -- of the last one, or so far
+    settled_at timestamptz,                 -- of the last one; null: it is not done, or there was nothing to deliver
     done       boolean not null default false,
-    snapshot   pg_snapshot not null,
+    snapshot   pg_snapshot,                 -- null: all rows that are plain are delivered (batch_merge)
     skipped    uuid[] not null default '{}', -- somebody had them locked
-    pending    uuid[] not null default '{}', -- up to `upto`, in order: in flight still, or refused while somebody has their row locked
-    again_at   timestamptz,                  -- it was put back, and is to be taken again from then on
-    back_since timestamptz                   -- its target has stood still since then: it was put back for that, once or several times
-) with (fillfactor = 70);
+    again_at   timestamptz,                 -- it was put back, and is to be taken again from then on
+    back_since timestamptz                  -- its target has stood still since then: it was put back for that, once or several times
+);
 create unique index batch_range on postdate.batch (to_id);
 create index batch_open on postdate.batch (to_id) where not done;
 create index batch_again on postdate.batch (again_at) where again_at is not null;
+insert into postdate.batch (owner, from_id, to_id, done) values (0, postdate.id_ceiling(now()), postdate.id_ceiling(now()), true);
 
--- Ranges in which plain rows may still appear that their claim could not see: of transactions that had their id before the fence was moved. First all
--- transactions are waited for that began before a later one of our own (late_mark); what runs still is remembered by name, so that an unrelated one of an hour
--- delays nothing. ids: found, and to be given a next_at as soon as nobody has them locked.
-create table postdate.late (
-    id       bigint generated always as identity primary key,
-    batch    bigint not null,         -- whose range it is
-    from_id  uuid not null,
-    to_id    uuid not null,
-    snapshot pg_snapshot,             -- null: it was looked at, but for what `waiting` stores
-    waiting  xid8[] not null default '{}',
-    ids      uuid[] not null default '{}',
-    long     boolean not null default false -- it may have more rows than one claim takes
+-- How far a claim is delivered that is not done.
+create table postdate.batch_position (
+    batch      bigint primary key,
+    settled_at timestamptz not null,        -- of the last one so far
+    upto       uuid not null,
+    pending    uuid[] not null default '{}' -- up to `upto`, in order: in flight still, or refused while somebody has their row locked
 ) with (fillfactor = 50);
+
+-- All plain rows up to here belong to some claim, but those that its transaction could not see. Who moves it has the row `claims` of postdate.gate. It is read
+-- from the newest claim on: a row that says so would have a version for each claim as long as an old snapshot is held, and each reader would pass all of them.
+create view postdate.frontier as select (select b.to_id from postdate.batch b order by b.to_id desc limit 1) as to_id;
+
+-- Milliseconds since 1970. All plain rows due before this were delivered when it was set (late_look), and stay so. What looks for claims that are open begins
+-- here, for what is done may be there still, dead, as long as an old snapshot is held. A sequence has no versions. Too little does no harm.
+create sequence postdate.settled minvalue 0 start 0;
+create function postdate.settled_floor() returns uuid language sql stable as $$
+    select (lpad(to_hex(s.last_value), 12, '0') || '00000000000000000000')::uuid from postdate.settled s
+$$;
+
+-- The claims that are not done, and how far they are.
+create view postdate.batch_now as
+select b.id, b.claimed_at, b.owner, b.from_id, b.to_id, coalesce(b.settled_at, p.settled_at) as settled_at, b.snapshot, b.skipped, p.upto, coalesce(p.pending, '{}') as pending
+  from postdate.batch b left join postdate.batch_position p on p.batch = b.id
+ where not b.done and b.to_id > (select postdate.settled_floor());
+
+-- Claims may not have seen all plain rows of their range: those of transactions that had their id before the fence was moved. First all
+-- transactions are waited for that began before a later one of our own (`below`); what runs still is remembered by name, so that an unrelated one of an hour
+-- delays nothing, and its rows are looked for when it ends. One row: each change writes a new one with a greater id, and the greatest is found without passing the others.
 create table postdate.late_mark (
-    one   boolean primary key default true check (one),
-    upto  bigint not null default 0,  -- batches: all transactions that could have read the fence of these …
-    below xid8 not null default '3'   -- … have an id below this
+    id      bigint generated always as identity primary key,
+    looked  uuid not null,                 -- ranges up to here were looked at, but for what `running` stores
+    upto    uuid not null,                 -- all transactions that could have read the fence of claims up to here …
+    below   xid8 not null default '3',     -- … have an id below this
+    running xid8[] not null default '{}',  -- of these: still running when a range was looked at …
+    since   uuid[] not null default '{}'   -- … after this id, each
+);
+insert into postdate.late_mark (looked, upto) select f.to_id, f.to_id from postdate.frontier f;
+
+-- What is left aside then: rows that somebody has locked; or ranges of days that somebody has locked.
+create table postdate.late (
+    id      bigint generated always as identity primary key,
+    from_id uuid not null,
+    to_id   uuid not null,
+    ids     uuid[]                         -- to be given a next_at; null: the range was not looked at
 ) with (fillfactor = 50);
-insert into postdate.late_mark default values;
+create index late_range on postdate.late (from_id);
 
 -- The fence, read as who stores must: after its transaction has an id.
 create function postdate.fence_for_store() returns bigint language plpgsql volatile as $$
@@ -77,18 +97,14 @@ $$;
 create function postdate.claim_pass(ends uuid) returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     begins uuid;
-    batch_id bigint;
 begin
-    select f.to_id into begins from postdate.frontier f where f.one = 1 and f.to_id < ends for update skip locked;
+    perform from postdate.gate g where g.name = 'claims' for update skip locked;
     if not found then return false; end if;
+    select f.to_id into begins from postdate.frontier f;
+    if begins >= ends then return false; end if;
     if (select last_value from postdate.fence) < postdate.id_ms(ends) then perform setval('postdate.fence', postdate.id_ms(ends)); end if;
     -- no snapshot shows them: all of them are late
-    update postdate.batch set id = default, to_id = ends where to_id = begins and owner = 0 and done returning id into batch_id;
-    if not found then
-        insert into postdate.batch (owner, from_id, to_id, snapshot, done) values (0, begins, ends, '1:1:', true) returning id into batch_id;
-    end if;
-    insert into postdate.late (batch, from_id, to_id, snapshot, long) values (batch_id, begins, ends, '1:1:', true);
-    update postdate.frontier set to_id = ends;
+    insert into postdate.batch (owner, from_id, to_id, snapshot, done) values (0, begins, ends, '1:1:', true);
     return true;
 end $$;
 
@@ -102,12 +118,12 @@ language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = for
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$ -- of much that is due only the beginning is read
 declare
     top uuid;  -- an id is a constant to the planner, and days are pruned by it
-    past uuid := postdate.id_floor(horizon - interval '2 s');
+    past uuid := postdate.id_ceiling(horizon);
     total bigint;
     locked record;
 begin
     loop
-        select f.to_id into begins from postdate.frontier f where f.one = 1;
+        select f.to_id into begins from postdate.frontier f;
         -- id_floor of a day's end lies in the next one: a frontier there leaves the locked one out of the plan
         select d.day_begins, d.day_ends into locked from unnest(locked_from, locked_to) d (day_begins, day_ends)
          where d.day_begins <= horizon and postdate.id_floor(d.day_ends) > begins order by d.day_begins limit 1;
@@ -122,17 +138,19 @@ begin
         if postdate.id_due(begins) < horizon - interval '1 hour' then
             perform postdate.claim_pass(postdate.id_ceiling(horizon - interval '30 min'));
         elsif (select count(*) from (select from postdate.message m where m.id > begins and m.id <= past order by m.id limit 1000) x) = 1000 then
-            perform postdate.claim_pass(postdate.id_ceiling(horizon - interval '2 s'));
+            perform postdate.claim_pass(past);
         end if;
         return;
     end loop;
     -- A gateway that stands still in the middle of a claim is not waited for longer.
     perform set_config('idle_in_transaction_session_timeout', '1s', true);
-    select f.to_id into begins from postdate.frontier f where f.one = 1 for update skip locked;
+    perform from postdate.gate g where g.name = 'claims' for update skip locked;
     if not found then
+        begins := null;
         return next;
         return;
     end if;
+    select f.to_id into begins from postdate.frontier f;
     loop -- until they fit
         select (array_agg(p.id))[count(*)], sum(p.size) into ends, total
           from (select m.id, octet_length(m.body) + octet_length(m.properties)
@@ -152,7 +170,7 @@ end $$;
 
 -- Gives those of the ids a next_at that nobody has locked, or lets them wait for a slot of their rate; returns the others.
 create function postdate.late_open(wanted uuid[]) returns uuid[] language plpgsql
-set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off as $$
+set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off as $$
 declare
     locked uuid[];
 begin
@@ -166,88 +184,148 @@ begin
     return array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null);
 end $$;
 
--- A range that may have many rows is looked at in pieces: cuts off what is too much for one, and returns where the piece ends.
-create function postdate.late_cut(e postdate.late, most integer) returns uuid language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
-declare
-    ends uuid;
+create function postdate.days_locked(from_id uuid, to_id uuid, locked_from timestamptz[], locked_to timestamptz[]) returns boolean language sql stable as $$
+    select exists (select from unnest(locked_from, locked_to) d (begins, ends) where d.begins <= postdate.id_due(to_id) and d.ends > postdate.id_due(from_id))
+$$;
+
+-- A range that may have many rows is looked at in pieces: where the first one ends.
+create function postdate.late_cut(from_id uuid, to_id uuid, most integer) returns uuid language plpgsql
+set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 begin
-    if not e.long then return e.to_id; end if;
-    select m.id into ends from postdate.message m
-     where m.id > e.from_id and m.id <= e.to_id
-     order by m.id offset most limit 1;
-    if not found then return e.to_id; end if;
-    insert into postdate.late (batch, from_id, to_id, snapshot, waiting, long) values (e.batch, ends, e.to_id, e.snapshot, e.waiting, true);
-    return ends;
+    if postdate.id_ms(to_id) - postdate.id_ms(from_id) <= 5000 then return to_id; end if; -- no more than a claim takes
+    return coalesce((select m.id from postdate.message m where m.id > from_id and m.id <= to_id order by m.id offset most limit 1), to_id);
 end $$;
+
+-- Plain rows of a range that the claim which has them did not take; born_in: only those that these transactions stored; null: all.
+create function postdate.late_find(from_id uuid, to_id uuid, born_in xid8[]) returns uuid[] language plpgsql
+set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+begin
+    return array(select m.id from postdate.message m
+                  where m.id > from_id and m.id <= to_id and m.next_at is null and (born_in is null or m.born = any (born_in))
+                    and (select not pg_visible_in_snapshot(m.born, b.snapshot) or m.id = any (b.skipped)
+                           from postdate.batch b where b.to_id >= m.id order by b.to_id limit 1)
+                  order by m.id);
+end $$;
+
+-- Where what claims could not see or take may begin: up to here there is none.
+create function postdate.late_from() returns uuid language sql stable as $$
+    select least(k.looked, (select s from unnest(k.since) s order by s limit 1),
+                 (select l.from_id from postdate.late l where l.from_id >= postdate.settled_floor() and l.from_id < k.looked order by l.from_id limit 1))
+      from (select m.looked, m.since from postdate.late_mark m order by m.id desc limit 1) k
+$$;
 
 -- Looks after what claims could not see or not take: called a few times a second by some gateway; returns how many rows it has opened, to be claimed by their
 -- next_at. locked_from, locked_to: days that somebody has locked, for which nothing waits; most: rows of one range that are read at once.
-create function postdate.late_look(locked_from timestamptz[], locked_to timestamptz[], most integer default 5000) returns integer language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+create function postdate.late_look(locked_from timestamptz[], locked_to timestamptz[], most integer default 5000) returns integer language plpgsql
+set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off as $$
 declare
+    was postdate.late_mark;
     mark postdate.late_mark;
     running pg_snapshot;
-    e postdate.late;
+    newest uuid;
+    b record;
     ended xid8[];
+    begins uuid;
+    reached uuid;
     found_ uuid[];
     stays uuid[];
     opened integer := 0;
     in_vain integer := 0;
-    newest bigint;
-    oldest xid8;
 begin
     -- Before this transaction has an id, or the mark that it makes of its id would not be later than the claims that it marks.
-    select max(l.batch) into newest from postdate.late l where pg_current_xact_id_if_assigned() is null;
+    select f.to_id into newest from postdate.frontier f where pg_current_xact_id_if_assigned() is null;
     if newest is null then return 0; end if;
-    select * into mark from postdate.late_mark for update skip locked;
+    perform setval('postdate.settled', s.ms) from (select postdate.id_ms(postdate.settled_to()) as ms) s where s.ms > (select last_value from postdate.settled);
+    select * into was from postdate.late_mark k order by k.id desc limit 1;
+    if was.looked = newest and was.running = '{}' and not exists (select from postdate.late l where l.from_id >= postdate.settled_floor()) then return 0; end if;
+    select * into was from postdate.late_mark k order by k.id desc limit 1 for update skip locked;
     if not found then return 0; end if;
+    mark := was;
     running := pg_current_snapshot();
-    -- Only what may get on: of a crowd that somebody has locked some are tried, the smallest first, mostly, for it must not take the claims' time.
-    for e in
-        select * from postdate.late l
-         where not exists (select from unnest(locked_from, locked_to) d (begins, ends) where d.begins <= postdate.id_due(l.to_id) and d.ends > postdate.id_due(l.from_id))
-           and case when l.snapshot is not null then l.batch <= mark.upto
-                    else l.ids <> '{}' or exists (select from unnest(l.waiting) x where pg_visible_in_snapshot(x, running)) end
-         order by random() * cardinality(l.ids), l.from_id limit 300
+
+    -- Ranges at which nobody has looked, in their order.
+    for b in select x.from_id, x.to_id, x.snapshot, x.skipped from postdate.batch x
+              where x.to_id > was.looked and x.to_id <= was.upto order by x.to_id limit 300
     loop
         exit when in_vain >= 500 or opened >= 1000; -- each of them is written
-        select * into e from postdate.late l where l.id = e.id; -- a neighbour may have become part of it
-        found_ := '{}';
-        if e.snapshot is not null then
-            e.to_id := postdate.late_cut(e, most);
-            oldest := pg_snapshot_xmin(e.snapshot); -- for most rows that is enough
-            found_ := array(select m.id from postdate.message m
-                             where m.id > e.from_id and m.id <= e.to_id
-                               and m.next_at is null and m.born >= oldest and not pg_visible_in_snapshot(m.born, e.snapshot));
-            e.waiting := array(select x from pg_snapshot_xip(running) x where x < mark.below);
-            e.snapshot := null;
-        else
-            ended := array(select x from unnest(e.waiting) x where pg_visible_in_snapshot(x, running));
-            if ended <> '{}' then
-                e.to_id := postdate.late_cut(e, most);
-                found_ := array(select m.id from postdate.message m
-                                 where m.id > e.from_id and m.id <= e.to_id
-                                   and m.next_at is null and m.born = any (ended));
-                e.waiting := array(select x from unnest(e.waiting) x where x <> all (ended));
-            end if;
-        end if;
-        e.ids := array(select distinct i from unnest(e.ids || found_) i);
-        stays := postdate.late_open(e.ids[:1000]) || e.ids[1001:];
-        opened := opened + cardinality(e.ids) - cardinality(stays);
-        in_vain := in_vain + cardinality(stays);
-        if e.waiting = '{}' and stays = '{}' then
-            delete from postdate.late l where l.id = e.id;
+        b.from_id := greatest(b.from_id, mark.looked);
+        if postdate.days_locked(b.from_id, b.to_id, locked_from, locked_to) then
+            mark.looked := b.to_id;
+            update postdate.late l set to_id = b.to_id where l.to_id = b.from_id and l.ids is null and l.from_id >= postdate.settled_floor();
+            if not found then insert into postdate.late (from_id, to_id) values (b.from_id, b.to_id); end if;
             continue;
         end if;
-        -- Neighbours that wait for the same are one.
-        update postdate.late l set to_id = e.to_id, ids = l.ids || stays, long = true
-         where l.to_id = e.from_id and l.snapshot is null and l.waiting = e.waiting and cardinality(l.ids) + cardinality(stays) <= 1000;
-        if found then
-            delete from postdate.late l where l.id = e.id;
-        else
-            update postdate.late l set snapshot = null, waiting = e.waiting, ids = stays, to_id = e.to_id where l.id = e.id;
+        reached := postdate.late_cut(b.from_id, b.to_id, most);
+        begins := b.from_id;
+        found_ := array(select m.id from postdate.message m
+                         where m.id > begins and m.id <= reached and m.next_at is null
+                           and m.born >= pg_snapshot_xmin(b.snapshot) and not pg_visible_in_snapshot(m.born, b.snapshot)) -- for most rows the first is enough
+                  || array(select i from unnest(b.skipped) i where i > begins and i <= reached);
+        stays := postdate.late_open(found_[:1000]) || found_[1001:];
+        if stays <> '{}' then insert into postdate.late (from_id, to_id, ids) values (begins, reached, stays); end if;
+        opened := opened + cardinality(found_) - cardinality(stays);
+        in_vain := in_vain + cardinality(stays);
+        mark.looked := reached;
+        exit when reached < b.to_id;
+    end loop;
+    if mark.looked > was.looked then
+        select mark.running || array_agg(x), mark.since || array_agg(was.looked) into mark.running, mark.since
+          from pg_snapshot_xip(running) x where x < was.below and x <> all (was.running) having count(*) > 0;
+        if not found then
+            mark.running := was.running;
+            mark.since := was.since;
+        end if;
+    end if;
+
+    -- Rows of transactions that have ended, in ranges that had been looked at before.
+    ended := array(select x from unnest(was.running) x where pg_visible_in_snapshot(x, running));
+    if ended <> '{}' and opened < 1000 then
+        begins := (select s from unnest(was.running, was.since) r (x, s) where r.x = any (ended) order by s limit 1);
+        reached := was.looked;
+        if begins < reached and postdate.days_locked(begins, reached, locked_from, locked_to) then
+            insert into postdate.late (from_id, to_id) values (begins, reached);
+        elsif begins < reached then
+            reached := postdate.late_cut(begins, reached, most);
+            found_ := postdate.late_find(begins, reached, ended);
+            stays := postdate.late_open(found_[:1000]) || found_[1001:];
+            if stays <> '{}' then insert into postdate.late (from_id, to_id, ids) values (begins, reached, stays); end if;
+            opened := opened + cardinality(found_) - cardinality(stays);
+        end if;
+        select coalesce(array_agg(r.x), '{}'), coalesce(array_agg(case when r.x = any (ended) then greatest(r.s, reached) else r.s end), '{}')
+          into mark.running, mark.since
+          from unnest(mark.running, mark.since) r (x, s) where r.x <> all (ended) or reached < was.looked;
+    end if;
+
+    -- What is left aside. Of a crowd that somebody has locked some are tried, the smallest first, mostly, for it must not take the claims' time.
+    for b in select * from postdate.late l
+              where l.from_id >= postdate.settled_floor() and not postdate.days_locked(l.from_id, l.to_id, locked_from, locked_to)
+              order by random() * coalesce(cardinality(l.ids), 0), l.from_id limit 300
+    loop
+        exit when in_vain >= 500 or opened >= 1000;
+        reached := case when b.ids is null then postdate.late_cut(b.from_id, b.to_id, most) else b.to_id end;
+        found_ := case when b.ids is null then postdate.late_find(b.from_id, reached, null) else b.ids end;
+        stays := postdate.late_open(found_[:1000]) || found_[1001:];
+        opened := opened + cardinality(found_) - cardinality(stays);
+        in_vain := in_vain + cardinality(stays);
+        if reached < b.to_id then
+            if stays <> '{}' then insert into postdate.late (from_id, to_id, ids) values (b.from_id, reached, stays); end if;
+            update postdate.late l set from_id = reached where l.id = b.id;
+        elsif stays = '{}' then
+            delete from postdate.late l where l.id = b.id;
+        elsif stays is distinct from b.ids then
+            update postdate.late l set ids = stays where l.id = b.id;
         end if;
     end loop;
-    if newest > mark.upto then update postdate.late_mark set upto = newest, below = pg_current_xact_id(); end if;
+
+    if newest > mark.upto then
+        mark.upto := newest;
+        mark.below := pg_current_xact_id();
+    end if;
+    if mark is distinct from was then
+        update postdate.late_mark k
+           set id = default, looked = mark.looked, upto = mark.upto, below = mark.below, running = mark.running, since = mark.since
+         where k.id = was.id;
+    end if;
     return opened;
 end $$;
 
@@ -263,33 +341,74 @@ begin
     -- What is said to be delivered up to a row must not be forgotten, for rows before it may have been settled by themselves meanwhile.
     perform set_config('synchronous_commit', 'on', true);
     for i in 1 .. cardinality(ids) loop
-        update postdate.batch b
-           set upto = uptos[i], done = ends[i] = 1, settled_at = clock_timestamp(),
-               pending = array(select p.id from unnest(pending_of, pending_ids) p (batch, id) where p.batch = ids[i] order by p.id),
-               owner = case when ends[i] >= 2 then 0 else b.owner end,
-               again_at = case ends[i] when 2 then clock_timestamp()
-                                       when 3 then clock_timestamp() + least(greatest((clock_timestamp() - b.back_since) * 3, interval '1 s'), interval '1 min') end,
-               back_since = case when ends[i] = 3 then coalesce(b.back_since, clock_timestamp()) else b.back_since end
-         where b.id = ids[i] and b.claimed_at = claimed[i] and b.owner = instance_id and not b.done;
-        if not found then missed := missed || ids[i]; end if;
+        if ends[i] = 1 then
+            update postdate.batch b set done = true, settled_at = clock_timestamp()
+             where b.id = ids[i] and b.claimed_at = claimed[i] and b.owner = instance_id and not b.done;
+            if found then
+                delete from postdate.batch_position p where p.batch = ids[i];
+            else
+                missed := missed || ids[i];
+            end if;
+            continue;
+        end if;
+        insert into postdate.batch_position (batch, settled_at, upto, pending)
+        select b.id, clock_timestamp(), uptos[i], array(select p.id from unnest(pending_of, pending_ids) p (batch, id) where p.batch = ids[i] order by p.id)
+          from postdate.batch b where b.id = ids[i] and b.claimed_at = claimed[i] and b.owner = instance_id and not b.done
+            on conflict (batch) do update set settled_at = excluded.settled_at, upto = excluded.upto, pending = excluded.pending;
+        if not found then
+            missed := missed || ids[i];
+        elsif ends[i] >= 2 then
+            update postdate.batch b
+               set owner = 0,
+                   again_at = case ends[i] when 2 then clock_timestamp()
+                                           else clock_timestamp() + least(greatest((clock_timestamp() - b.back_since) * 3, interval '1 s'), interval '1 min') end,
+                   back_since = case when ends[i] = 3 then coalesce(b.back_since, clock_timestamp()) else b.back_since end
+             where b.id = ids[i] and b.claimed_at = claimed[i] and b.owner = instance_id and not b.done;
+        end if;
     end loop;
     return missed;
 end $$;
 
--- The first rows that are left of a batch, `most` at most and those pending.
+-- What is left of a batch that the caller has locked: its first rows, `most` at most and those pending.
 create function postdate.batch_left(b postdate.batch, most integer) returns uuid[]
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare
+    p postdate.batch_position;
     ids_ uuid[];
 begin
+    select * into p from postdate.batch_position x where x.batch = b.id;
     ids_ := array(select m.id from postdate.message m
-                   where m.id > coalesce(b.upto, b.from_id) and m.id <= b.to_id and m.next_at is null
+                   where m.id > coalesce(p.upto, b.from_id) and m.id <= b.to_id and m.next_at is null
                      and pg_visible_in_snapshot(m.born, b.snapshot) and m.id <> all (b.skipped)
                    order by m.id limit most);
-    if b.pending <> '{}' then -- of an empty list no day is pruned
-        ids_ := array(select m.id from postdate.message m where m.id = any (b.pending) and m.next_at is null order by m.id) || ids_;
+    if p.pending <> '{}' then -- of an empty list no day is pruned
+        ids_ := array(select m.id from postdate.message m where m.id = any (p.pending) and m.next_at is null order by m.id) || ids_;
     end if;
     return ids_;
+end $$;
+
+-- A range that was put back, and whose time has come, or comes so soon, becomes the claim of an instance: its name, the first and last id that may be left of it, and
+-- up to where all is delivered but what is pending. No row: there is none, or somebody has its days locked.
+create function postdate.batch_again(instance_id integer, locked_from timestamptz[], locked_to timestamptz[], ahead_ms integer,
+                                     out id bigint, out claimed_at timestamptz, out first_id uuid, out last_id uuid, out upto uuid) returns setof record
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+declare
+    b postdate.batch;
+    p postdate.batch_position;
+begin
+    select * into b from postdate.batch x
+     where x.again_at <= clock_timestamp() + ahead_ms * interval '1 ms' and exists (select from postdate.instance i where i.id = instance_id)
+       and not postdate.days_locked(x.from_id, x.to_id, locked_from, locked_to)
+     order by x.again_at limit 1 for update skip locked;
+    if not found then return; end if;
+    select * into p from postdate.batch_position x where x.batch = b.id; -- behind the lock
+    id := b.id;
+    claimed_at := greatest(date_trunc('milliseconds', clock_timestamp()), b.claimed_at + interval '1 ms');
+    upto := coalesce(p.upto, b.from_id);
+    first_id := least(p.pending[1], upto);
+    last_id := b.to_id;
+    update postdate.batch x set owner = instance_id, again_at = null, claimed_at = batch_again.claimed_at where x.id = b.id;
+    return next;
 end $$;
 
 -- A batch whose target has stood still for a minute: some of its rows get a next_at, so that they can be cancelled. Returns how many. What somebody has locked, and
@@ -303,8 +422,7 @@ declare
 begin
     select * into b from postdate.batch x
      where x.again_at <= clock_timestamp() and x.back_since < clock_timestamp() - interval '1 min'
-       and not exists (select from unnest(locked_from, locked_to) d (begins, ends)
-                        where d.begins <= postdate.id_due(x.to_id) and d.ends > postdate.id_due(least(x.pending[1], coalesce(x.upto, x.from_id))))
+       and not postdate.days_locked(x.from_id, x.to_id, locked_from, locked_to)
      order by x.again_at limit 1 for update skip locked;
     if not found then return 0; end if;
     ids_ := postdate.batch_left(b, most);
@@ -315,6 +433,7 @@ begin
      where m.id = any (locked) and m.next_at is null;
     if cardinality(ids_) < most and cardinality(locked) = cardinality(ids_) then
         update postdate.batch x set done = true, again_at = null, settled_at = clock_timestamp() where x.id = b.id;
+        delete from postdate.batch_position x where x.batch = b.id;
     elsif locked = '{}' then
         update postdate.batch x set again_at = clock_timestamp() + interval '1 s' where x.id = b.id;
     end if;
@@ -323,44 +442,91 @@ end $$;
 
 -- Claims of an instance that is gone, or of one that gives them up, wait again: rows that were not delivered get a next_at, in doubt; what was put back is not its
 -- any more. Some at a time: true, if there may be more. What somebody has locked, and days that somebody has, are left for the next time, and hold up no other claim.
+-- Claims that are done are not read, however many are kept.
 create function postdate.batch_release(instance_id integer, locked_from timestamptz[], locked_to timestamptz[], most integer) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     b postdate.batch;
     ids_ uuid[];
     locked uuid[];
+    left_ integer := most;
 begin
     for b in
         select * from postdate.batch x
-         where not x.done and x.again_at is null and (x.owner = instance_id or instance_id is null and not exists (select from postdate.instance i where i.id = x.owner))
-           and not exists (select from unnest(locked_from, locked_to) d (begins, ends)
-                            where d.begins <= postdate.id_due(x.to_id) and d.ends > postdate.id_due(least(x.pending[1], coalesce(x.upto, x.from_id))))
-         order by x.id for update skip locked
+         where not x.done and x.again_at is null and x.to_id > (select postdate.settled_floor())
+           and (x.owner = instance_id or instance_id is null and not exists (select from postdate.instance i where i.id = x.owner))
+           and not postdate.days_locked(x.from_id, x.to_id, locked_from, locked_to)
+         order by x.to_id for update skip locked
     loop
-        ids_ := postdate.batch_left(b, most);
+        ids_ := postdate.batch_left(b, left_);
         locked := array(select m.id from postdate.message m where m.id = any (ids_) and m.next_at is null order by m.id for update skip locked);
         update postdate.message m set state = 'claimed', next_at = m.due where m.id = any (locked) and m.next_at is null;
-        if cardinality(ids_) < most and cardinality(locked) = cardinality(ids_) then
+        if cardinality(ids_) < left_ and cardinality(locked) = cardinality(ids_) then
             update postdate.batch x set done = true, settled_at = clock_timestamp() where x.id = b.id;
-            return true;
+            delete from postdate.batch_position x where x.batch = b.id;
         end if;
-        if locked <> '{}' then return true; end if;
+        left_ := left_ - cardinality(locked);
+        if left_ <= 0 then return true; end if;
     end loop;
     return false;
+end $$;
+
+-- Claims that are done and behind settled_to, neighbours that were settled in the same second, become one, so that what is kept does not grow with the number of
+-- claims. Called once in a while by some gateway. most: so many are read. True: there may be more.
+create sequence postdate.merged minvalue 0 start 0; -- ms since 1970: as `settled`
+create function postdate.batch_merge(most integer) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+    low uuid := (select lpad(to_hex(s.last_value), 12, '0') || '00000000000000000000' from postdate.merged s);
+    top uuid := postdate.settled_to();
+    b record;
+    first_id uuid;          -- what is made: from here …
+    last_id bigint;         -- … to this one …
+    last_to uuid;
+    parts bigint[] := '{}'; -- … of these before it
+    ends_at timestamptz;
+    seen integer := 0;
+begin
+    perform from postdate.gate g where g.name = 'old claims' for update skip locked;
+    if not found then return false; end if;
+    for b in
+        (select x.id, x.from_id, x.to_id, x.settled_at from postdate.batch x where x.to_id > low and x.to_id <= top order by x.to_id limit most)
+         union all select null, null, null, null
+    loop
+        if b.from_id = last_to and coalesce(date_trunc('second', b.settled_at) = date_trunc('second', ends_at), true) then
+            parts := parts || last_id;
+        else
+            if parts <> '{}' then
+                delete from postdate.batch x where x.id = any (parts);
+                delete from postdate.batch_position x where x.batch = any (parts);
+                update postdate.batch x set from_id = first_id, settled_at = ends_at, snapshot = null, skipped = '{}' where x.id = last_id;
+            end if;
+            exit when b.id is null;
+            parts := '{}';
+            first_id := b.from_id;
+            ends_at := null;
+        end if;
+        seen := seen + 1;
+        last_id := b.id;
+        last_to := b.to_id;
+        ends_at := greatest(ends_at, b.settled_at);
+    end loop;
+    if first_id is not null then perform setval('postdate.merged', postdate.id_ms(first_id)); end if;
+    return seen = most;
 end $$;
 
 -- After a dump was restored somewhere, where ids of transactions begin anew: whatever the dump has was committed, and before anything that is to come. No gateway
 -- may run. What claims had taken is left to their release, which goes by ids and snapshots of then.
 create function postdate.batch_restored() returns void language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
 set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$ -- what is restored has no statistics
+declare
+    ends uuid := (select f.to_id from postdate.frontier f);
+    found_ uuid[] := postdate.late_find(postdate.late_from(), ends, null);
 begin
-    update postdate.message m set next_at = m.due
-      from postdate.late l
-     where m.id > l.from_id and m.id <= l.to_id and m.next_at is null
-       and (m.id = any (l.ids) or m.born = any (l.waiting) or not pg_visible_in_snapshot(m.born, l.snapshot));
+    update postdate.message m set next_at = m.due where m.id = any (found_) and m.next_at is null;
     delete from postdate.late;
+    update postdate.late_mark set id = default, looked = ends, upto = ends, below = '3', running = '{}', since = '{}';
     -- logical replication copies no sequence: what is stored plain is due after the frontier
-    perform setval('postdate.fence', greatest(s.last_value, postdate.id_ms(f.to_id))) from postdate.fence s, postdate.frontier f;
-    update postdate.late_mark set upto = coalesce((select max(b.id) from postdate.batch b), 0), below = '3';
-    update postdate.message m set born = '3' from postdate.frontier f where m.id > f.to_id and m.next_at is null;
+    perform setval('postdate.fence', greatest(s.last_value, postdate.id_ms(ends))) from postdate.fence s;
+    update postdate.message m set born = '3' where m.id > ends and m.next_at is null;
 end $$;

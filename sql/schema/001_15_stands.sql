@@ -1,27 +1,45 @@
 -- How messages stand: what the row says, or, of a plain one, what the claims say (001_14_batch.sql). Nothing else derives a state.
 
--- All plain rows up to here are delivered, but those that will never be seen.
+-- All plain rows up to here are delivered, but those that will never be seen. It reads what is open, from where that was last found on.
 create function postdate.settled_to() returns uuid language plpgsql stable cost 1
-security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+declare
+    low uuid := postdate.settled_floor();
+    top uuid := postdate.late_from();
+    begins uuid;
 begin
-    return (select least(f.to_id, (select b.from_id from postdate.batch b where not b.done order by b.to_id limit 1),
-                         (select l.from_id from postdate.late l order by l.from_id limit 1))
-              from postdate.frontier f where f.one = 1);
+    select b.from_id into begins from postdate.batch b where not b.done and b.to_id > low and b.to_id <= top order by b.to_id limit 1;
+    if not found then -- it may have begun before
+        select x.from_id into begins from (select b.from_id, b.done from postdate.batch b where b.to_id > top order by b.to_id limit 1) x where not x.done;
+    end if;
+    return least(top, begins);
 end $$;
 
--- Of a plain row that may have been claimed: its owner; 0: nobody who is known; null: it is delivered. Where no other way is left, a plan that reads a table
--- from its beginning looks so costly that each call was compiled just in time, for 18 ms: so frontier is read by its key.
+-- Of a plain row that may have been claimed: its owner; 0: nobody who is known; null: it is delivered. It reads the one claim that has the row. Where no other way is
+-- left, a plan that reads a table from its beginning looks so costly that each call was compiled just in time, for 18 ms: so all is read by keys.
 create function postdate.batch_owner(id uuid, born xid8) returns integer language plpgsql stable cost 1
-security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     b record;
+    p record;
 begin
-    if batch_owner.id > (select f.to_id from postdate.frontier f where f.one = 1) then return 0; end if;
-    select x.owner, x.from_id, x.upto, x.done, x.snapshot, x.skipped, x.pending into b from postdate.batch x
+    select x.id, x.owner, x.from_id, x.done, x.snapshot, x.skipped into b from postdate.batch x
      where x.to_id >= batch_owner.id order by x.to_id limit 1;
-    if not found or b.from_id >= batch_owner.id then return null; end if; -- of a claim that is not kept
+    if not found then return 0; end if; -- beyond the frontier
+    if b.from_id >= batch_owner.id or b.snapshot is null then return null; end if; -- of a claim that is not kept, or only as a part
     if not pg_visible_in_snapshot(born, b.snapshot) or batch_owner.id = any (b.skipped) then return 0; end if;
-    return case when not b.done and (batch_owner.id > coalesce(b.upto, b.from_id) or batch_owner.id = any (b.pending)) then b.owner end;
+    if b.done then return null; end if;
+    select x.upto, x.pending into p from postdate.batch_position x where x.batch = b.id;
+    return case when batch_owner.id > coalesce(p.upto, b.from_id) or batch_owner.id = any (p.pending) then b.owner end;
+end $$;
+
+-- When a plain row was delivered that is.
+create function postdate.batch_settled_at(id uuid) returns timestamptz language plpgsql stable cost 1
+security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return (select coalesce(x.settled_at, (select p.settled_at from postdate.batch_position p where p.batch = x.id))
+              from (select b.id, b.from_id, b.settled_at from postdate.batch b where b.to_id >= batch_settled_at.id order by b.to_id limit 1) x
+             where x.from_id < batch_settled_at.id);
 end $$;
 
 -- What is plain and due up to here may be claimed now.
@@ -38,7 +56,8 @@ select m.due, coalesce(nullif(m.next_at, 'infinity'), m.due) as next_at, m.creat
        case when m.next_at is not null then m.settled_at
             when m.due > (select postdate.fence_at()) then null
             when m.id <= (select postdate.settled_to()) or postdate.batch_owner(m.id, m.born) is null then
-                 (select x.settled_at from (select b.from_id, b.settled_at from postdate.batch b where b.to_id >= m.id order by b.to_id limit 1) x where x.from_id < m.id)
+                 (select coalesce(x.settled_at, (select p.settled_at from postdate.batch_position p where p.batch = x.id))
+                    from (select b.id, b.from_id, b.settled_at from postdate.batch b where b.to_id >= m.id order by b.to_id limit 1) x where x.from_id < m.id)
             end as settled_at,
        m.deadline, m.late_at, m.recur, m.id,
        case when m.next_at is not null then m.owner
@@ -53,11 +72,9 @@ select m.due, coalesce(nullif(m.next_at, 'infinity'), m.due) as next_at, m.creat
        m.rate, m.hold, m.isolate, m.doubted, m.exchange, m.routing_key, m.key, m.error, m.properties, m.body, m.properties_json
   from postdate.message m;
 
--- The message as it stands. Who locked it before reads the fence after the lock.
+-- The message as it stands, as in message_now, by the one claim that has it. Who locked it before reads the fence after the lock.
 create function postdate.message_stands(m postdate.message) returns postdate.message
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
-declare
-    n record;
 begin
     if m.rate is not null then m.next_at := m.due; end if;
     if m.id is null or m.next_at is not null then return m; end if;
@@ -65,12 +82,11 @@ begin
         m.next_at := m.due;
         return m;
     end if;
-    select x.state, x.owner, x.settled_at, x.attempts into n from postdate.message_now x where x.id = m.id;
     m.next_at := m.due;
-    m.state := n.state;
-    m.owner := n.owner;
-    m.settled_at := n.settled_at;
-    m.attempts := n.attempts;
+    m.owner := postdate.batch_owner(m.id, m.born);
+    m.state := case when m.owner is null then 'delivered' else 'claimed' end;
+    m.attempts := case when m.owner is null then 1 else 0 end;
+    m.settled_at := case when m.owner is null then postdate.batch_settled_at(m.id) end;
     return m;
 end $$;
 

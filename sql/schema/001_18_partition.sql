@@ -69,13 +69,13 @@ begin
         select exists (select from postdate.%1$I where owner is null and settled_at is null and next_at is not null)
             or exists (select from postdate.%1$I where owner is not null)
             or exists (select from postdate.%1$I m, postdate.frontier f where m.id > f.to_id and m.next_at is null)
-            or exists (select from postdate.batch b where b.to_id >= %2$L and b.from_id < %3$L
-                          and b.to_id <= coalesce((select x.to_id from postdate.batch x where x.to_id >= %3$L order by x.to_id limit 1), 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-                          and (not b.done or b.settled_at > now() - $1))
-            or exists (select from postdate.late l where l.from_id < %3$L and l.to_id >= %2$L)
+            or (select x.l < %3$L and f.to_id >= %2$L from (select postdate.late_from() as l) x, postdate.frontier f)
             or exists (select from unnest('{delivered,failed,cancelled,superseded,expired}'::postdate.message_state[], array[$1, $2, $3, $3, $2]) k (state, age)
                         where exists (select from postdate.%1$I m where m.state = k.state and m.settled_at > now() - k.age and m.settled_at is not null
                                          and (m.state <> 'delivered' or m.settled_at - m.due > interval '1 hour')))
+            or exists (select from postdate.batch b where b.to_id >= %2$L and b.from_id < %3$L
+                          and b.to_id <= coalesce((select x.to_id from postdate.batch x where x.to_id >= %3$L order by x.to_id limit 1), 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                          and (not b.done or b.settled_at > now() - $1))
             or exists (select from postdate.%1$I) and %4$L::timestamptz + interval '1 hour' > now() - $1 $q$,
         partition, postdate.id_floor(p.begins::timestamp at time zone 'UTC'), postdate.id_floor(p.ends::timestamp at time zone 'UTC'), p.ends::timestamp at time zone 'UTC')
         into needed using delivered, failed, cancelled;

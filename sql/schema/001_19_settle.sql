@@ -20,7 +20,7 @@ begin
      where m.id = any (ids) and m.id = t.id
        and m.id >= first_id and m.id < end_id and (not handed_over and m.owner is not distinct from instance_id and (m.owner is not null or m.state = 'claimed')
             or (relayed and m.state in ('handed', 'claimed') or handed_over and m.state = 'handed') and m.owner is null and m.settled_at is null
-            or m.next_at is null and exists (select from postdate.batch b where b.owner = instance_id and not b.done and b.from_id < m.id and b.to_id >= m.id))
+            or m.next_at is null and exists (select from (select x.owner, x.from_id from (select b.owner, b.from_id, b.done from postdate.batch b where b.to_id >= m.id order by b.to_id limit 1) x where not x.done) b where b.owner = instance_id and b.from_id < m.id))
        and (select set_config('synchronous_commit', 'on', true)) = 'on';
     get diagnostics changed = row_count;
     return changed;

@@ -28,13 +28,13 @@ KINDS = (
     dict(rows=20000, start=-100, step=0.001, next_at="'infinity'", rate='1 + i % 100'),
 )
 OTHERS = """
-insert into postdate.batch (owner, from_id, to_id, upto, settled_at, done, snapshot)
-select 1, postdate.id_floor(t), postdate.id_floor(t + interval '49 ms'), null, t, true, pg_current_snapshot()
+insert into postdate.batch (owner, from_id, to_id, settled_at, done, snapshot)
+select 1, postdate.id_floor(t), postdate.id_floor(t + interval '49 ms'), t, true, pg_current_snapshot()
   from generate_series(1, {n}) i, lateral (select now() - interval '50000 s' + i * interval '49.9 ms' as t) x;
 insert into postdate.batch (owner, from_id, to_id, snapshot)
 select case when i % 2 = 0 then 1 else 999 end, postdate.id_floor(t), postdate.id_floor(t + interval '9 ms'), pg_current_snapshot()
   from generate_series(1, {few}) i, lateral (select now() - interval '90 ms' + i * interval '10 ms' as t) x;
-insert into postdate.late (batch, from_id, to_id, snapshot) select b.id, b.from_id, b.to_id, b.snapshot from postdate.batch b order by b.id desc limit {few};
+update postdate.late_mark set upto = b.to_id, looked = least(looked, b.from_id) from (select min(x.from_id::text)::uuid as from_id, max(x.to_id::text)::uuid as to_id from (select from_id, to_id from postdate.batch order by id desc limit {few}) x) b;
 insert into postdate.moved (id, first_id) select postdate.id_make(now() + i * interval '1 ms'), postdate.id_make(now()) from generate_series(1, {n}) i;
 update postdate.moved m set first_id = m.id, latest_id = x.id
   from (select id from postdate.moved limit 1) x where m.id in (select id from postdate.moved offset 1 limit {n} / 10);
@@ -74,7 +74,7 @@ def set_rates(p):
 
 def begin_now(p):
     """What is plain and due by now has been claimed."""
-    p.psql("update postdate.frontier set to_id = postdate.id_ceiling(now()); select setval('postdate.fence', floor(extract(epoch from now()) * 1000)::bigint)")
+    p.psql("insert into postdate.batch (owner, from_id, to_id, done) select 0, f.to_id, postdate.id_ceiling(now()), true from postdate.frontier f where f.to_id < postdate.id_ceiling(now()); select setval('postdate.fence', floor(extract(epoch from now()) * 1000)::bigint)")
 
 
 def set_schedules(p, count):

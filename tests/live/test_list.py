@@ -18,7 +18,8 @@ class Lists(LiveTest):
         self.p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'delivered', settled_at = now() where id in"
                     f" (select id from postdate.message_now where convert_from(body, 'UTF8')::int between 2 and {SETTLED})")
         self.p.psql("update postdate.message set next_at = due + interval '23 hours', attempts = 3 where body = '1'")
-        self.p.psql(f"update postdate.frontier set to_id = (select id from postdate.message where convert_from(body, 'UTF8') = '{SETTLED}')")
+        self.p.psql("insert into postdate.batch (owner, from_id, to_id, done) "
+                    f"select 0, id, id, true from postdate.message where convert_from(body, 'UTF8') = '{SETTLED}'")
         self.p.psql('analyze postdate.message')  # the greater part is still to come, and far from the first rows of the key
 
     def walk(self, query):

@@ -9,7 +9,7 @@ PLAIN = "'scheduled', null, 0, null, null, null, null"
 # Of a database that fails over to a standby that lags: it has heard of the claims, and of nothing after them.
 FORGETS = ("begin; lock table postdate.batch; select count(pg_terminate_backend(pid)) from pg_stat_activity "
            "where datname = current_database() and application_name like 'postdate%' and pid <> pg_backend_pid(); "
-           "update postdate.batch set upto = null, pending = '{}', done = false, settled_at = null; "
+           "delete from postdate.batch_position; update postdate.batch set done = false, settled_at = null where owner > 0; select setval('postdate.settled', 0); "
            f'update postdate.message set ({NOT_PLAIN}) = ({PLAIN}); commit')
 
 
@@ -60,7 +60,7 @@ class SettleRanges(Days):
         name = self.p.day(self.p.value(f"select (postdate.id_due('{self.refused}') at time zone 'utc')::date"))
         held = self.lock(self.p, name)
         self.inbox.wait(COUNT - 1, 30)
-        settled = 'select count(*) from postdate.batch where upto = to_id and not done'
+        settled = 'select count(*) from postdate.batch_now where upto = to_id'
         wait_until(lambda: self.p.value(settled) == '1', 10, 'the others to be settled')
         self.free(held)
         self.bind_nowhere()
@@ -85,4 +85,4 @@ class SettleRanges(Days):
         self.p.psql("update postdate.batch set claimed_at = claimed_at - interval '1 s'")
         self.inbox.wait(COUNT - 1, 30)
         wait_until(lambda: self.p.counts() == {'delivered': COUNT - 1, 'scheduled': 1}, 10, 'the refused one to be written down')
-        self.assertEqual(self.p.value('select count(*) from postdate.batch where upto is not null'), '0')
+        self.assertEqual(self.p.value('select count(*) from postdate.batch_position'), '0')

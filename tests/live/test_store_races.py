@@ -38,20 +38,20 @@ MISTAKES = [
     ('who cancels does not read the fence after the lock', 'cancel', 'claimed, though cancelled',
      [('postdate.message_lock', [('return postdate.message_stands(m);', 'm.next_at := m.due; return m;')])]),
     ('a claim takes what is locked', 'cancel', 'claimed, though cancelled', [('test.claim', [("m.xmax::text <> '0'", 'false')])]),
-    ('nothing looks after what was locked', 'cancel_undone', 'never claimed', [('test.claim', [('c.snapshot, c.skipped from', "c.snapshot, '{}' from")])]),
+    ('nothing looks after what was locked', 'cancel_undone', 'never claimed', [('postdate.late_look', [('unnest(b.skipped) i where', 'unnest(b.skipped) i where false and')])]),
     ('nothing looks after late commits', 'store', 'never claimed', [('postdate.late_look', [('if newest is null', 'if true')])]),
     ('the mark is made before the newest claim is read', 'mark', 'never claimed',
-     [('postdate.late_look', [('select max(l.batch) into newest from postdate.late l where pg_current_xact_id_if_assigned() is null;',
-                      "perform pg_current_xact_id(), test.pause('look.id'); select max(l.batch) into newest from postdate.late l;")])]),
+     [('postdate.late_look', [('select f.to_id into newest from postdate.frontier f where pg_current_xact_id_if_assigned() is null;',
+                      "perform pg_current_xact_id(), test.pause('look.id'); select f.to_id into newest from postdate.frontier f;")])]),
     ('only what a snapshot lists is waited for', 'store_then_looks', 'never claimed',
-     [('postdate.late_look', [('l.batch <= mark.upto', 'true'), ('where x < mark.below', '')])]),
+     [('postdate.late_look', [('x.to_id <= was.upto', 'true'), ('where x < was.below and', 'where')])]),
     ('a row is known by its xmin', 'store_then_looks', 'never claimed',
-     [('postdate.late_look', [('not pg_visible_in_snapshot(m.born, e.snapshot)', 'not pg_visible_in_snapshot(m.xmin::text::xid8, e.snapshot)'),
-                     ('m.born = any (ended)', 'm.xmin::text::xid8 = any (ended)')])]),
+     [('postdate.late_look', [('not pg_visible_in_snapshot(m.born, b.snapshot)', 'not pg_visible_in_snapshot(m.xmin::text::xid8, b.snapshot)')]),
+      ('postdate.late_find', [('m.born = any (born_in)', 'm.xmin::text::xid8 = any (born_in)')])]),
     ('a take-over takes what its claim skipped', 'owner_dies', 'in doubt, though nobody had it', [('postdate.batch_left', [(' and m.id <> all (b.skipped)', '')])]),
     ('a take-over takes what its claim did not see', 'owner_dies_late', 'in doubt, though nobody had it',
      [('postdate.batch_left', [('and pg_visible_in_snapshot(m.born, b.snapshot)', '')])]),
-    ('a take-over looks behind the position only', 'owner_dies_with_one_pending', 'never claimed', [('postdate.batch_left', [('m.id = any (b.pending)', 'false')])]),
+    ('a take-over looks behind the position only', 'owner_dies_with_one_pending', 'never claimed', [('postdate.batch_left', [('m.id = any (p.pending)', 'false')])]),
 ]
 
 
@@ -112,7 +112,7 @@ class Order:
         def heard(sql, _):
             if 'pending' in sql:
                 self.result.delivered.add(self.last)
-        return Course('owner', [f"begin; update postdate.batch set upto = '{self.last}', pending = array['{self.first}']::uuid[] where owner = {owner} and not done",
+        return Course('owner', [f"begin; insert into postdate.batch_position (batch, settled_at, upto, pending) select id, now(), '{self.last}', array['{self.first}']::uuid[] from postdate.batch where owner = {owner} and not done",
                                 'commit'], (), heard)
 
     def claimed_by(self, owner):
@@ -241,4 +241,4 @@ class StoreRaces(LiveTest):
             self.assertIn(symptom, fault[0], what)
             for text in right:
                 self.sql(text)
-            self.sql('delete from postdate.late; update postdate.message set next_at = due, settled_at = now(), state = $$delivered$$ where next_at is null')
+            self.sql('delete from postdate.late; update postdate.late_mark set looked = to_id, running = $${}$$, since = $${}$$ from postdate.frontier; update postdate.message set next_at = due, settled_at = now(), state = $$delivered$$ where next_at is null')
