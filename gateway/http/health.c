@@ -1,6 +1,7 @@
 /* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
 #include "gateway/http/http_internal.h"
 #include "gateway/runtime/locks.h"
+#include "gateway/runtime/log.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -89,6 +90,8 @@ static void print_rest(struct http *h, struct buf *out)
                 (double)atomic_load(rt->metrics.held_messages));
     print_gauge(out, "postdate_held_bytes", "Memory used by claimed messages, in bytes.",
                 (double)atomic_load(rt->metrics.held_bytes));
+    print_gauge(out, "postdate_log_lines_lost", "Lines of the log that could not be written since the start.",
+                (double)log_lost());
     print_gauge(out, "postdate_http_body_bytes", "Memory used by request bodies, in bytes.",
                 (double)h->body_bytes);
     if (rt->transport != NULL)

@@ -2,6 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/timestamp.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,6 +17,8 @@
 static atomic_int threshold = LOG_LEVEL_INFO;
 static atomic_bool as_json;
 static atomic_int audited = LOG_AUDIT_CHANGES;
+static atomic_ulong lost, unsaid; /* lines that could not be written: all, and since that was said */
+static atomic_bool torn;          /* the last one is there in part */
 
 void log_setup(enum config_log_level level, bool json, enum config_log_audit audit)
 {
@@ -41,31 +44,68 @@ static size_t escape(char *out, size_t size, const char *text, bool json)
     return n;
 }
 
-void log_line(int level, const char *fmt, ...)
+/* One write per line, so that threads and processes don't mix theirs. False: not all of it is there. */
+static bool write_all(const char *line, size_t n)
+{
+    ssize_t done;
+    do
+        done = write(STDERR_FILENO, line, n);
+    while (done < 0 && errno == EINTR);
+    if (done > 0 && (size_t)done < n)
+        atomic_store(&torn, true);
+    return done == (ssize_t)n;
+}
+
+static bool write_line(int level, const char *message)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     /* "warn " keeps the columns of text logs straight */
     static const char *const columns[] = {"error", "warn ", "info ", "debug"};
-    char message[1200], line[2600], when[40];
+    char line[2600], when[40];
     bool json = atomic_load(&as_json);
     struct timespec now;
-    va_list args;
+    clock_gettime(CLOCK_REALTIME, &now);
+    timestamp_format((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, when, sizeof when);
+    const char *name = (json ? names : columns)[level == LOG_ALWAYS ? LOG_LEVEL_INFO : level];
+    size_t n = (size_t)snprintf(line, sizeof line, "%s%s%s%s%s%s", atomic_exchange(&torn, false) ? "\n" : "",
+                                json ? "{\"time\":\"" : "", when, json ? "\",\"level\":\"" : " ", name,
+                                json ? "\",\"message\":\"" : " ");
+    n += escape(line + n, sizeof line - n - 8, message, json);
+    n += (size_t)snprintf(line + n, sizeof line - n, json ? "\"}\n" : "\n");
+    return write_all(line, n);
+}
 
+/* A full disk has room again: what is missing is said where it is missing. */
+static void say_lost(void)
+{
+    char message[80];
+    unsigned long n = atomic_exchange(&unsaid, 0);
+    if (n == 0)
+        return;
+    snprintf(message, sizeof message, "%lu line%s of this log could not be written", n, n == 1 ? "" : "s");
+    if (!write_line(LOG_LEVEL_ERROR, message))
+        atomic_fetch_add(&unsaid, n);
+}
+
+void log_line(int level, const char *fmt, ...)
+{
+    char message[1200];
+    va_list args;
     if (level > atomic_load(&threshold))
         return;
     va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    clock_gettime(CLOCK_REALTIME, &now);
-    timestamp_format((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, when, sizeof when);
-    const char *name = (json ? names : columns)[level == LOG_ALWAYS ? LOG_LEVEL_INFO : level];
-    size_t n = (size_t)snprintf(line, sizeof line, "%s%s%s%s%s", json ? "{\"time\":\"" : "", when,
-                                json ? "\",\"level\":\"" : " ", name, json ? "\",\"message\":\"" : " ");
-    n += escape(line + n, sizeof line - n - 8, message, json);
-    n += (size_t)snprintf(line + n, sizeof line - n, json ? "\"}\n" : "\n");
-    /* One write per line, so that threads and processes don't mix theirs. Nowhere to report a failure. */
-    ssize_t ignored = write(STDERR_FILENO, line, n);
-    (void)ignored;
+    say_lost();
+    if (write_line(level, message))
+        return;
+    atomic_fetch_add(&lost, 1);
+    atomic_fetch_add(&unsaid, 1);
+}
+
+unsigned long log_lost(void)
+{
+    return atomic_load(&lost);
 }
 
 bool log_audits(enum config_log_audit what)

@@ -17,6 +17,9 @@ void log_line(int level, const char *fmt, ...) __attribute__((format(printf, 2, 
 #define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_audit(...) log_line(LOG_ALWAYS, __VA_ARGS__)
+/* Lines that could not be written since the start: stderr's disk is full, say. The next line that can be says
+ * how many are missing before it. Any thread. */
+unsigned long log_lost(void);
 bool log_audits(enum config_log_audit what); /* is it wanted? */
 
 /* For lines about messages, each of which names the first one: a flood of them is ten lines a minute and a

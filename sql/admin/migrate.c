@@ -29,7 +29,8 @@ int migrate_check_owner(struct pg *c, struct err *e)
 {
     bool is_owner = true;
     char owner[200], self[200];
-    if (pg_ask(c, sql_query_migrate_owner, NULL, PG_ROW(PG_TO(is_owner), PG_TO(owner), PG_TO(self)), e) != 0)
+    if (pg_take(pg_query(c, sql_query_migrate_owner, NULL, e),
+                PG_ROW(PG_TO(is_owner), PG_TO(owner), PG_TO(self)), NULL, e) < 0)
         return -1;
     if (is_owner)
         return 0;

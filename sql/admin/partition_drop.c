@@ -37,7 +37,8 @@ static int detach_partition(struct pg *c, const struct partition *p, struct err 
 static int attach_again(struct pg *c, const struct partition *p, struct err *e)
 {
     char parent[PARTITION_NAME_SIZE] = "message";
-    return pg_ask(c, sql_query_partition_parent, PG_WITH(as_str(p->name)), PG_ROW(PG_TO(parent)), e) == 0
+    return pg_take(pg_query(c, sql_query_partition_parent, PG_WITH(as_str(p->name)), e),
+                   PG_ROW(PG_TO(parent)), NULL, e) >= 0
                ? partition_attach(c, parent, p->name, &p->span, e)
                : -1;
 }

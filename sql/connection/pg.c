@@ -205,9 +205,16 @@ PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params 
         return NULL;
     PGresult *r = pg_answer(c, sent);
     ExecStatusType s = PQresultStatus(r);
-    if (s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK)
+    int misfit = s == PGRES_TUPLES_OK ? pg_misfit(r) : -1;
+    if ((s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK) && misfit < 0)
         return r;
-    pg_fail(c, r, e);
+    if (misfit < 0)
+        pg_fail(c, r, e);
+    else /* what else it says is not to be believed either */
+        c->lost =
+            err_set(e, ERR_AWAY,
+                    "PostgreSQL answered with a value that its type (%u) does not have in column %d (%s)",
+                    PQftype(r, misfit), misfit + 1, PQfname(r, misfit)) != 0;
     PQclear(r);
     return NULL;
 }

@@ -200,6 +200,9 @@ int pg_finish(struct pg *c, int rc, struct err *e);
 /* Classifies a failed result or the connection's state; the text has one line. Returns -1. */
 int pg_fail(struct pg *c, const PGresult *r, struct err *e);
 
+/* The first column, from 0 on, with a value that is shorter or longer than its type is; -1: none. */
+int pg_misfit(const PGresult *r);
+/* A value whose size is not the one that is asked for reads as null. */
 bool pg_is_null(const PGresult *r, int row, int column);
 int64_t pg_any_number(const PGresult *r); /* the first, of whatever size; null, no row: 0 */
 int32_t pg_int4(const PGresult *r, int row, int column);
@@ -230,12 +233,13 @@ struct pg_to {
 #define PG_TIME(v) ((struct pg_to){PG_MS, &(v), sizeof(v)}) /* int64_t, ms since 1970 */
 #define PG_ROW(...) ((const struct pg_to[]){__VA_ARGS__, {.kind = PG_END}})
 
-/* a: NULL, where nothing is copied. False: no memory. */
+/* a: NULL, where nothing is copied. False: no memory, or a column is missing or has a value of another size.
+ */
 bool pg_read(const PGresult *r, int row, const struct pg_to *to, struct arena *a);
 /* The first row of an answer, which is cleared. 1; 0: there is none, and nothing was read; -1: the answer was
- * NULL, with e set, or no memory. */
+ * NULL, with e set, or as pg_read. */
 int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e);
-/* pg_query and that. 0, also where there is no row, or -1. */
+/* pg_query and that, of a query that always has a row: none is an error, too. 0 or -1. */
 int pg_ask(struct pg *c, const char *query, struct pg_params *params, const struct pg_to *to, struct err *e);
 /* All rows of an answer, which is cleared, as an array: each read into the item that the table is about. It
  * is in the arena; where that is NULL the caller frees it. *out: a pointer to such items. How many, or -1. */

@@ -66,31 +66,53 @@ static bool read_column(const PGresult *r, int row, int i, const struct pg_to *t
     }
 }
 
+/* What a value must have; 0: whatever it has. */
+static int size_of(const struct pg_to *to)
+{
+    static const int sizes[] = {
+        [PG_INT4] = 4, [PG_INT8] = 8, [PG_FLOAT8] = 8, [PG_BOOL] = 1, [PG_ID] = 16, [PG_MS] = 8};
+    return to->kind < sizeof sizes / sizeof sizes[0] ? sizes[to->kind] : 0;
+}
+
+/* The column is there, and its value has the size that is read. */
+static bool fits(const PGresult *r, int row, int i, const struct pg_to *to)
+{
+    int size = size_of(to);
+    return i < PQnfields(r) && (size == 0 || pg_is_null(r, row, i) || PQgetlength(r, row, i) == size);
+}
+
 bool pg_read(const PGresult *r, int row, const struct pg_to *to, struct arena *a)
 {
     bool fine = true;
     for (int i = 0; fine && to[i].kind != PG_END; i++)
-        fine = read_column(r, row, i, &to[i], a);
+        fine = fits(r, row, i, &to[i]) && read_column(r, row, i, &to[i], a);
     return fine;
 }
 
-static int fail_memory(struct err *e)
+/* Why pg_read could not. */
+static int fail_read(const PGresult *r, int row, const struct pg_to *to, struct err *e)
 {
-    return err_set(e, ERR_BUG, "out of memory for what Postgres answered");
+    for (int i = 0; to[i].kind != PG_END; i++)
+        if (!fits(r, row, i, &to[i]))
+            return err_set(e, ERR_BUG, "PostgreSQL answered with %d bytes in column %d of %d instead of %d",
+                           i < PQnfields(r) ? PQgetlength(r, row, i) : 0, i + 1, PQnfields(r),
+                           size_of(&to[i]));
+    return err_set(e, ERR_BUG, "out of memory for what PostgreSQL answered");
 }
 
 int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e)
 {
     int found = r ? PQntuples(r) > 0 : -1;
     if (found > 0 && !pg_read(r, 0, to, a))
-        found = fail_memory(e);
+        found = fail_read(r, 0, to, e);
     PQclear(r);
     return found;
 }
 
 int pg_ask(struct pg *c, const char *query, struct pg_params *params, const struct pg_to *to, struct err *e)
 {
-    return pg_take(pg_query(c, query, params, e), to, NULL, e) < 0 ? -1 : 0;
+    int found = pg_take(pg_query(c, query, params, e), to, NULL, e);
+    return found != 0 ? (found < 0 ? -1 : 0) : err_set(e, ERR_BUG, "PostgreSQL answered without a row");
 }
 
 int pg_take_all(PGresult *r, const struct pg_rows *rows, void *out, struct err *e)
@@ -100,14 +122,16 @@ int pg_take_all(PGresult *r, const struct pg_rows *rows, void *out, struct err *
     int n = PQntuples(r);
     size_t size = ((size_t)n + 1) * rows->size;
     char *all = rows->arena ? arena_alloc(rows->arena, size) : malloc(size);
-    bool fine = all != NULL;
-    for (int i = 0; i < n && fine; i++) {
-        fine = pg_read(r, i, rows->to, rows->arena);
+    int rc = all != NULL ? 0 : err_set(e, ERR_BUG, "out of memory for what PostgreSQL answered");
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = pg_read(r, i, rows->to, rows->arena) ? 0 : fail_read(r, i, rows->to, e);
         memcpy(all + (size_t)i * rows->size, rows->item, rows->size);
     }
     PQclear(r);
-    if (!fine && !rows->arena)
+    if (rc != 0 && !rows->arena) {
         free(all);
+        all = NULL;
+    }
     memcpy(out, &all, sizeof all);
-    return fine ? n : fail_memory(e);
+    return rc == 0 ? n : -1;
 }

@@ -220,17 +220,44 @@ bool pg_is_null(const PGresult *r, int row, int column)
 
 int64_t pg_any_number(const PGresult *r)
 {
-    return PQntuples(r) > 0 ? (int64_t)get_be(PQgetvalue(r, 0, 0), PQgetlength(r, 0, 0)) : 0;
+    int len = PQntuples(r) > 0 ? PQgetlength(r, 0, 0) : 0;
+    return len <= 8 ? (int64_t)get_be(PQgetvalue(r, 0, 0), len) : 0;
+}
+
+/* NULL: a null, or a value of another size, which pg_read refuses. */
+static const char *fixed(const PGresult *r, int row, int column, int size)
+{
+    bool fits = !pg_is_null(r, row, column) && PQgetlength(r, row, column) == size;
+    return fits ? PQgetvalue(r, row, column) : NULL;
+}
+
+int pg_misfit(const PGresult *r)
+{
+    static const struct {
+        Oid type;
+        int size;
+    } sizes[] = {{16, 1}, {20, 8}, {21, 2}, {23, 4}, {701, 8}, {1184, 8}, {2950, 16}}; /* pg_type.dat */
+    for (int column = 0; column < PQnfields(r); column++) {
+        int size = 0;
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && PQfformat(r, column) == 1; i++)
+            size += PQftype(r, column) == sizes[i].type ? sizes[i].size : 0;
+        for (int row = 0; row < PQntuples(r) && size > 0; row++)
+            if (!pg_is_null(r, row, column) && PQgetlength(r, row, column) != size)
+                return column;
+    }
+    return -1;
 }
 
 int32_t pg_int4(const PGresult *r, int row, int column)
 {
-    return pg_is_null(r, row, column) ? 0 : (int32_t)get_be(PQgetvalue(r, row, column), 4);
+    const char *v = fixed(r, row, column, 4);
+    return v != NULL ? (int32_t)get_be(v, 4) : 0;
 }
 
 int64_t pg_int8(const PGresult *r, int row, int column)
 {
-    return pg_is_null(r, row, column) ? 0 : (int64_t)get_be(PQgetvalue(r, row, column), 8);
+    const char *v = fixed(r, row, column, 8);
+    return v != NULL ? (int64_t)get_be(v, 8) : 0;
 }
 
 double pg_float8(const PGresult *r, int row, int column)
@@ -243,7 +270,8 @@ double pg_float8(const PGresult *r, int row, int column)
 
 bool pg_bool(const PGresult *r, int row, int column)
 {
-    return !pg_is_null(r, row, column) && *PQgetvalue(r, row, column) != 0;
+    const char *v = fixed(r, row, column, 1);
+    return v != NULL && *v != 0;
 }
 
 int64_t pg_time_us(const PGresult *r, int row, int column)
@@ -263,8 +291,9 @@ int64_t pg_time_ms(const PGresult *r, int row, int column)
 struct message_id pg_id(const PGresult *r, int row, int column)
 {
     struct message_id id = {{0}};
-    if (PQgetlength(r, row, column) == (int)sizeof id.b)
-        memcpy(id.b, PQgetvalue(r, row, column), sizeof id.b);
+    const char *v = fixed(r, row, column, sizeof id.b);
+    if (v != NULL)
+        memcpy(id.b, v, sizeof id.b);
     return id;
 }
 

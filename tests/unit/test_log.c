@@ -4,6 +4,7 @@
 #include "gateway/runtime/rejected.h"
 #include "gateway/runtime/server_status.h"
 #include "tests/unit/unit.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,6 +52,27 @@ static void test_a_flood_is_some_lines_and_a_number(void **state)
     for (int i = 0; i < 9; i++)
         assert_true(log_quota_take(&q, 1, "late", "moved"));
     assert_false(log_quota_take(&q, 1, "late", "moved"));
+}
+
+/* The disk that stderr is on is full, and has room again. */
+static void test_lines_that_could_not_be_written_are_counted(void **state)
+{
+    (void)state;
+    int full = open("/dev/full", O_WRONLY);
+    unsigned long before = log_lost();
+    assert_true(full >= 0 && dup2(full, STDERR_FILENO) >= 0);
+    for (int i = 0; i < 3; i++)
+        log_error("line %d", i);
+    assert_int_equal(log_lost() - before, 3);
+    assert_true(dup2(fileno(file), STDERR_FILENO) >= 0);
+    log_error("line 4");
+    log_error("line 5");
+    const char *said = strstr(read_log(), "3 lines of this log could not be written\n");
+    assert_non_null(said);
+    assert_non_null(strstr(said, "line 4\n"));
+    assert_null(strstr(said + 1, "could not be written"));
+    assert_int_equal(log_lost() - before, 3);
+    close(full);
 }
 
 static size_t count_in_log(const char *text)
@@ -156,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_flood_is_some_lines_and_a_number, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lines_that_could_not_be_written_are_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before,
