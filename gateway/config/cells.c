@@ -156,3 +156,11 @@ void cells_order(const struct cells *c, const struct message_id *id, size_t out[
             if ((id != NULL && c->list[i].number == message_id_cell(*id)) == named)
                 out[n++] = i;
 }
+
+bool cells_may_have(const struct cells *c, struct message_id id)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (c->list[i].number < 0 || c->list[i].number == message_id_cell(id))
+            return true;
+    return false;
+}

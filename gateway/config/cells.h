@@ -35,4 +35,8 @@ void cells_free(struct cells *c);
 /* In which order to ask them for a message: those first whose number the id has. id NULL: as in the file. */
 void cells_order(const struct cells *c, const struct message_id *id, size_t out[CELLS_MAX]);
 
+/* May one of them have made it? False: each says its number, and none is the id's: one is missing, or the id
+ * was made where there was no number. */
+bool cells_may_have(const struct cells *c, struct message_id id);
+
 #endif

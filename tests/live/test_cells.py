@@ -151,6 +151,18 @@ class CellsCommands(Cells, LiveTest):
         dead = dead_letter(b)
         self.assertIn(f'cell c2: no message has the id {dead}; it is a dead letter of queue "gone"', self.ask('show', dead, code=66)[1])
 
+    def test_a_cell_that_the_file_lacks_is_told_by_its_number(self):
+        a, _ = self.cells(1, 2)
+        lacking = '01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d'
+        says = 'the number of its cell is 27, which none in '
+        self.assertIn(says, self.ask('show', lacking, code=66)[1])
+        self.assertNotIn(says, self.ask('show', lacking.replace('8a1b', '8a02'), code=66)[1])
+        web = described(self, ready_address(a.gateway(POSTDATE_CELLS_FILE=self.file.name)))
+        answer = web.get(f'/v1/messages/{lacking}')
+        self.assertEqual(answer.status, 404)
+        self.assertIn(says, answer.json['detail'])
+        self.assertNotIn(says, web.get(f'/v1/messages/{lacking.replace("8a1b", "8a02")}').json['detail'])
+
     def test_a_key_is_cancelled_in_every_cell(self):
         a, b = self.cells(1, 2)
         ids = [self.schedule(p, key="'twice'") for p in (a, b)]

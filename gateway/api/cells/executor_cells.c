@@ -187,6 +187,12 @@ static void ask_for_id(struct search *q, const struct message_id *id)
     }
     api_answer_close(&r->answer);
     r->answer = q->none;
+    if (q->away[0] == '\0' && !q->none.explained && !cells_may_have(q->runtime->cells, *id) &&
+        message_id_cell(*id) != atomic_load(&q->runtime->cell_number))
+        api_fail(&r->answer, API_NOT_FOUND,
+                 "no cell has it: the number of its cell is %d, which none in cells.file has (is one missing "
+                 "there?)",
+                 message_id_cell(*id));
     if (q->away[0] != '\0')
         api_fail(&r->answer, q->unclear ? API_UNKNOWN_OUTCOME : API_DATABASE_AWAY,
                  "no cell that answered has it, and cell %s could not be asked%s: try again in a moment",

@@ -137,6 +137,10 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
         return s->code;
     if (s->explains != NULL)
         cli_asking()->cell = s->explains->name;
+    else if (id != NULL && !cells_may_have(cells, *id))
+        cli_say(
+            "%s: the number of its cell is %d, which none in the file of cells has (is one missing there?)",
+            s->name, message_id_cell(*id));
     /* One says, as it does when it is the only one, that there is none. */
     return run_in_cell(r, s->explains != NULL ? s->explains : &cells->list[order[0]], s->word);
 }
