@@ -83,6 +83,8 @@ struct api_request *executor_queue_take(struct executor_queue *q, int worker, si
 /* 0: session->pg is connected and the schema fits. -1: it is not, and was not lately. */
 int executor_session_connect(struct executor_session *session, struct err *e);
 void executor_session_close(struct executor_session *session);
+/* What is done over it failed: said if that goes on (failing.h), unless the caller is to blame. */
+void executor_session_failed(const struct executor_session *session, const char *what, const struct err *e);
 /* About the database's clock in ms. Delays are counted again when they are stored (store_accept). */
 int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e);
 

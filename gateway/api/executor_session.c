@@ -1,6 +1,8 @@
 /* What the threads of the executor share: how they connect, and what the last of them learned of the
  * database. */
 #include "gateway/api/executor_internal.h"
+#include "gateway/runtime/failing.h"
+#include "gateway/runtime/log.h"
 
 int executor_session_connect(struct executor_session *session, struct err *e)
 {
@@ -27,6 +29,16 @@ int executor_session_connect(struct executor_session *session, struct err *e)
     int64_t pause_ms = server_status_pause_ms(&session->attempt);
     session->retry_at_ms = clock_monotonic_ms() + (pause_ms < 1000 ? pause_ms : 1000);
     return -1;
+}
+
+void executor_session_failed(const struct executor_session *session, const char *what, const struct err *e)
+{
+    bool caller_is_to_blame = e->kind == ERR_REJECT || e->kind == ERR_NOT_FOUND;
+    bool is_locked_out = session->pg && pg_is_locked_out(session->pg);
+    if (caller_is_to_blame || is_locked_out || !session->pg)
+        log_debug("%s: %s", what, e->text); /* the answer says it; or that the database is away, the log */
+    else
+        failing_note(what, e);
 }
 
 void executor_session_close(struct executor_session *session)

@@ -7,7 +7,7 @@
 #include "gateway/api/executor_internal.h"
 #include "gateway/api/executor_park.h"
 
-#include "gateway/runtime/log.h"
+#include "gateway/runtime/failing.h"
 #include "sql/operate/idempotency.h"
 
 #define TRIES 3
@@ -51,7 +51,7 @@ static void name_request(struct api_request *r)
 
 static void fail_request(struct worker *w, struct api_request *r, bool unclear, const struct err *e)
 {
-    log_debug("http: %s", e->text);
+    executor_session_failed(&w->session, "http", e);
     if (unclear)
         api_fail_unclear(r, "the database");
     else if (!atomic_load(&w->executor->runtime->stored_ready))
@@ -80,6 +80,7 @@ static bool run_request(struct worker *w, struct api_request *r)
     if (w->context.wake)
         notifier_notify(&w->executor->runtime->claimer_notifier);
     if (rc == 0) {
+        failing_over("http");
         executor_cells_ask(w->executor, &w->cells, &w->context, r);
         return false;
     }

@@ -4,9 +4,10 @@
 #include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"
 
-#include "gateway/runtime/log.h"
+#include "gateway/runtime/failing.h"
 
 #define TICK_MS 500
+#define FULL_MS 3000      /* a full disk fails claims and settles more often than that */
 #define COUNT_MIN_MS 1000 /* counts are at least this old before they are made anew */
 #define COUNT_SHARE 20    /* and this many times as old as counting took */
 #define SLOW_MS 25        /* counting that takes longer is not waited for, */
@@ -29,6 +30,22 @@ static const char standby[] =
 static const char read_only[] =
     "the database accepts no writes: default_transaction_read_only is on for the server, database or role";
 
+static const char full[] =
+    "PostgreSQL has no space left on its disk: nothing can be stored, claimed or settled";
+
+/* What a thread of ours found, until some seconds later there is space again. */
+static const char *check_space(struct stats *a, int64_t now_ms)
+{
+    struct err e;
+    int64_t full_ms = pg_full_ms();
+    if (full_ms == 0)
+        return NULL;
+    if (now_ms - full_ms < FULL_MS || health_space(a->session.pg, &e) == 0)
+        return full;
+    pg_found_space();
+    return NULL;
+}
+
 /* NULL: requests can be answered. */
 static const char *check_database(struct stats *a, struct err *e)
 {
@@ -45,8 +62,9 @@ static const char *check_database(struct stats *a, struct err *e)
     if (writable != HEALTH_WRITABLE) {
         executor_session_close(&a->session); /* the next session may have another server, or settings */
         a->refused = writable == HEALTH_STANDBY ? standby : read_only;
+        return a->refused;
     }
-    return a->refused;
+    return a->refused = check_space(a, now_ms);
 }
 
 static int64_t pause_of(const struct stats *a)
@@ -114,8 +132,10 @@ void *executor_stats(void *arg)
         atomic_store(&d->why_not_ready, why_not);
         if (why_not != NULL && e.kind != ERR_BUSY)
             executor_session_close(&a.session);
-        if (e.kind != ERR_NONE && !err_is_transient(&e))
-            log_debug("counting: %s", e.text);
+        if (e.kind != ERR_NONE)
+            executor_session_failed(&a.session, "counting", &e);
+        else
+            failing_over("counting");
         if (r != NULL)
             answer(d, r);
     }

@@ -1,7 +1,7 @@
 #include "gateway/api/tokens.h"
 
 #include "gateway/api/executor_internal.h"
-#include "gateway/runtime/log.h"
+#include "gateway/runtime/failing.h"
 #include "sql/operate/token.h"
 
 #include <stdlib.h>
@@ -206,13 +206,13 @@ static int reload_tokens(struct tokens *t, struct err *e)
 static void *tokens_thread(void *arg)
 {
     struct tokens *t = arg;
-    bool said = false;
     while (!atomic_load(&t->ending)) {
         struct err e = {0};
         int rc = reload_tokens(t, &e);
-        if (rc != 0 && !err_is_transient(&e) && !said)
-            log_error("tokens can't be read: %s", e.text);
-        said = rc != 0 && !err_is_transient(&e);
+        if (rc == 0)
+            failing_over("tokens");
+        else
+            executor_session_failed(&t->session, "tokens", &e);
         notifier_wait(&t->wake, -1, LOOK_MS * INT64_C(1000000));
     }
     struct err ignored = {0};

@@ -6,6 +6,7 @@
 #include "gateway/cli/command.h"
 #include "gateway/cli/status_json.h"
 #include "gateway/cli/text.h"
+#include "sql/admin/health.h"
 #include "sql/operate/lookup.h"
 #include "sql/operate/slo.h"
 #include "sql/pipeline/claim.h"
@@ -43,6 +44,8 @@ static int read_status(struct cli *cli, struct status *s, struct err *e)
         .late_ms = c->slo.late_ms, .window_ms = c->slo.window_ms, .target = config_slo_target(c)};
     if (lookup_status(cli->pg, &s->report, e) != 0 || slo_read(cli->pg, &o, &s->slo, e) != 0)
         return -1;
+    struct err full;
+    s->report.disk_full = s->report.overdue > 0 && health_space(cli->pg, &full) == 0;
     const struct claim_handed q = {s->report.now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly; /* then the report names the days */
     w->handed = claim_count_handed(cli->pg, &q, &partly, e);
@@ -189,6 +192,8 @@ static void print_screen(const struct status *status)
                cli_format_when(s->oldest_overdue_ms, s->now_ms, when));
     else
         puts("overdue      none");
+    if (s->disk_full)
+        puts("disk         PostgreSQL has no space left: nothing can be stored, claimed or settled");
     if (s->retrying > 0)
         printf("retrying     %s: postdate list --retrying has the errors\n", group_digits(s->retrying, n));
     else

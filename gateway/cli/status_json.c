@@ -16,6 +16,8 @@ int status_problems(const struct status_report *s, const char *out[STATUS_PROBLE
         out[n++] = "RabbitMQ is away";
     if (s->overdue > 0)
         out[n++] = "messages are overdue";
+    if (s->disk_full)
+        out[n++] = "PostgreSQL has no space left on its disk";
     if (s->count[MESSAGE_FAILED] > 0)
         out[n++] = "messages failed";
     if (s->retrying > 0)

@@ -6,7 +6,7 @@
 #include "sql/operate/lookup.h"
 #include "sql/operate/slo.h"
 
-#define STATUS_PROBLEMS_MAX 7
+#define STATUS_PROBLEMS_MAX 8
 
 /* What the broker holds, and up to when. */
 struct window {

@@ -5,6 +5,7 @@
  * goes without. */
 #include "gateway/handover/prober.h"
 #include "core/base/clock.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
@@ -74,7 +75,9 @@ static void look_at_overflow(struct prober *prober)
     if (prober->overflow_known)
         prober->probe.finding.overflow = drops;
     if (e.kind != ERR_NONE)
-        log_debug("prober: %s", e.text);
+        failing_note("prober: overflow", &e);
+    else
+        failing_over("prober: overflow");
     if (drops && !said)
         log_warning(
             "a RabbitMQ policy sets overflow on quorum queues: with a max-length they would drop accepted "
@@ -136,7 +139,8 @@ void *prober_thread(void *arg)
     }
     policy_probe_init(&prober->probe);
     while (!runtime_stopping(prober->runtime, STOP_INTAKE) && watch_queues(prober, &e) != 0) {
-        log_debug("prober: %s", e.text);
+        if (err_is_transient(&e))
+            failing_note("prober", &e);
         runtime_set_up(prober->runtime, UP_PROBER);
         if (is_in_the_way(prober))
             announce_finding(prober);

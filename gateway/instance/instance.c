@@ -1,5 +1,6 @@
 /* This gateway's place among the others, in two threads. */
 #include "gateway/instance/instance.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/admin/migrate.h"
@@ -42,7 +43,7 @@ static void give_up_instance(struct lease_keeper *k)
 
 static void drop_session(struct lease_keeper *k, const struct err *e)
 {
-    log_debug("lease keeper: %s", e->text);
+    failing_note("lease keeper", e);
     if (k->pg && pg_is_silent(k->pg)) /* this one notices first, and soon there may be another server */
         server_status_failed(&k->runtime->postgres, e);
     lease_say_again(k->lease, false);
@@ -155,13 +156,17 @@ void *lease_keeper_thread(void *arg)
         }
         attempt = 0;
         err_clear(&e);
-        if (do_tick(k, &e) != 0 && (e.kind != ERR_BUSY || pg_is_broken(k->pg)))
-            drop_session(k, &e); /* a lock in the way only means: at the next tick */
+        if (do_tick(k, &e) == 0)
+            failing_over("lease keeper");
+        else if (e.kind == ERR_BUSY && !pg_is_broken(k->pg))
+            failing_note("lease keeper", &e); /* a lock in the way only means: at the next tick */
+        else
+            drop_session(k, &e);
         take_nap(k, k->instance ? TICK_MS : 20);
     }
     lease_end(k->lease);
     if (k->pg && k->instance && instance_leave(k->pg, k->instance, &e) != 0)
-        log_debug("lease keeper: %s", e.text);
+        log_warning("signing off failed, others take over when the lease ends: %s", e.text);
     pg_close(k->pg);
     return NULL;
 }
@@ -205,9 +210,12 @@ void *take_over_thread(void *arg)
             again = true;
             look(t, &e);
         }
+        if (t->pg && e.kind == ERR_NONE)
+            failing_over("take-over");
+        else if (t->pg)
+            failing_note("take-over", &e);
         /* What is only in the way, as a lock, is tried again at the next tick. */
         if (t->pg && e.kind != ERR_NONE && (e.kind != ERR_BUSY || pg_is_broken(t->pg))) {
-            log_debug("take-over: %s", e.text);
             pg_close(t->pg);
             t->pg = NULL;
         }

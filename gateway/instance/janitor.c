@@ -2,6 +2,7 @@
  * any more. On a session of its own, for it may take long; nothing waits for it. Each duty by itself: one
  * that fails is said once, tried again sooner, and keeps none of the others. */
 #include "gateway/instance/instance.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/admin/bury.h"
@@ -123,7 +124,6 @@ struct duty {
     int (*run)(struct janitor *j, struct err *e); /* NULL: it is to prune … */
     enum prune_subject prune;                     /* … this */
     int64_t every_ms, at_ms;                      /* boottime: the next time */
-    bool failing;                                 /* it has been said */
 };
 
 static void run_duty(struct janitor *j, struct duty *d)
@@ -132,12 +132,10 @@ static void run_duty(struct janitor *j, struct duty *d)
     j->unfinished = false;
     int rc = d->run ? d->run(j, &e) : prune(j->pg, d->prune, &e);
     d->at_ms = clock_boottime_ms() + (rc != 0 || j->unfinished ? AGAIN_MS : d->every_ms);
-    if (rc != 0 && !d->failing && !pg_is_broken(j->pg))
-        log_warning("%s: %s; trying again until it works", d->name, e.text);
-    if (rc == 0 && d->failing)
-        log_info("%s: it works again", d->name);
-    if (!pg_is_broken(j->pg))
-        d->failing = rc != 0;
+    if (rc == 0)
+        failing_over(d->name);
+    else
+        (pg_is_broken(j->pg) ? failing_note : failing_note_seldom)(d->name, &e);
 }
 
 void *janitor_thread(void *arg)

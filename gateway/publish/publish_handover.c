@@ -3,6 +3,7 @@
 #include "core/message/envelope.h"
 #include "core/message/publish_headers.h"
 #include "gateway/publish/publish_internal.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
@@ -83,7 +84,9 @@ static void keep_routes(struct publisher *p)
     bool away =
         last_hop_routes_refresh(&p->routes, ROUTES_MS, &e) != 0 || last_hop_routes_are_away(&p->routes);
     if (e.kind != ERR_NONE)
-        log_debug("%s: %s", p->role->name, e.text);
+        failing_note("handover: routes of RabbitMQ's last hop", &e);
+    else
+        failing_over("handover: routes of RabbitMQ's last hop");
     if (away == p->routes_away)
         return;
     p->routes_away = away;
@@ -130,8 +133,7 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
     }
     int by_broker = leaves_by_broker(p, h, e);
     if (by_broker < 0) {
-        char name[INFLIGHT_NAME_SIZE];
-        log_debug("%s: message %s: %s", p->role->name, inflight_name(h, name), e->text);
+        failing_note("handover: who delivers a message", e);
         err_clear(e);
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return 0;

@@ -3,6 +3,7 @@
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"
 #include "gateway/relay/relay_rescue.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
@@ -21,14 +22,7 @@ static void declare_anew(struct relay_rescue *rescue)
 }
 
 /* --- how many */
-static void say_failed(struct relay_rescue *rescue, const char *what, const struct err *e)
-{
-    if (!rescue->said_exit && !err_is_transient(e))
-        log_warning("exit queues cannot be %s, trying again: %s", what, e->text);
-    else
-        log_debug("relay look-up: exit queues cannot be %s: %s", what, e->text);
-    rescue->said_exit |= !err_is_transient(e);
-}
+static const char declaring[] = "declaring exit queues", binding[] = "binding exit queues";
 
 /* Before any message can go there, and before anybody reads them. */
 static bool declare_new(struct relay_rescue *rescue, int queues)
@@ -37,10 +31,12 @@ static bool declare_new(struct relay_rescue *rescue, int queues)
     if (queues <= atomic_load(&rescue->handover->exit_queues))
         return true;
     struct broker *b = relay_line(rescue, RELAY_LINE, &e);
-    if (b && topology_declare_exit(b, queues, &e) == 0)
+    if (b && topology_declare_exit(b, queues, &e) == 0) {
+        failing_over(declaring);
         return true;
+    }
     relay_line_check(rescue, RELAY_LINE, &e);
-    say_failed(rescue, "declared", &e);
+    failing_note(declaring, &e);
     return false;
 }
 
@@ -76,12 +72,12 @@ static int bind_wanted(struct relay_rescue *rescue, const struct relay_marks *m,
         return 0;
     rescue->movable = 0;
     if (relay_bind_exit(rescue->pg, move ? move_exit : NULL, rescue, e) == 0) {
-        rescue->said_exit = false;
+        failing_over(binding);
         return 0;
     }
     if (pg_is_broken(rescue->pg))
         return -1;
-    say_failed(rescue, "bound", e);
+    failing_note(binding, e);
     err_clear(e);
     return 0;
 }

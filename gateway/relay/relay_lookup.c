@@ -3,7 +3,7 @@
  * it also finds out what is lost (relay_rescue.h). */
 #include "gateway/pipeline/claim_loop.h"
 #include "gateway/relay/relay_rescue.h"
-#include "gateway/runtime/log.h"
+#include "gateway/runtime/failing.h"
 #include "sql/pipeline/relay.h"
 
 #include <string.h>
@@ -14,7 +14,6 @@
 #define BUSY_MS 5     /* there is more, or no memory for it */
 #define AGAIN_MS 1000 /* somebody has it locked */
 #define LOCK_TIMEOUT_MS 100
-#define SAY_EVERY_MS 60000
 
 struct lookup {
     struct claim_loop loop;
@@ -23,7 +22,6 @@ struct lookup {
     size_t count;
     bool contentless; /* the rows of this claim */
     struct relay_rescue rescue;
-    int64_t said_ms; /* monotonic: that rescuing fails */
 };
 
 static void mark_claimed(struct lookup *lookup, struct message_id id)
@@ -146,24 +144,17 @@ static int64_t look_up_messages(struct lookup *lookup, struct err *e)
     return lookup->count == QUESTIONS || unsent > 0 ? 0 : TICK_MS;
 }
 
-/* Rescuing failed; looking up goes on. */
-static void say_failed(struct lookup *lookup, struct err *e)
-{
-    int64_t now_ms = clock_monotonic_ms();
-    if (lookup->said_ms == 0 || now_ms - lookup->said_ms > SAY_EVERY_MS) {
-        lookup->said_ms = now_ms;
-        log_warning("relay look-up: what RabbitMQ lost is not looked for now: %s", e->text);
-    }
-    err_clear(e);
-}
-
 static int64_t look(struct claim_loop *l, struct err *e)
 {
+    static const char rescuing[] = "relay look-up: what RabbitMQ lost is not looked for now";
     struct lookup *lookup = l->own;
     if (relay_rescue_look(&lookup->rescue, l->pg, e) != 0) {
         if (pg_is_broken(l->pg))
             return -1;
-        say_failed(lookup, e);
+        failing_note_seldom(rescuing, e); /* looking up goes on */
+        err_clear(e);
+    } else {
+        failing_over(rescuing);
     }
     relay_rescue_declare(&lookup->rescue, l->pg);
     return look_up_messages(lookup, e);

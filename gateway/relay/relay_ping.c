@@ -5,6 +5,7 @@
 #include "core/message/wire.h"
 #include "gateway/relay/relay_internal.h"
 #include "gateway/relay/relay_rescue.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
@@ -16,7 +17,7 @@ static void on_lost_ping(struct relay_rescue *rescue)
     struct err e = {0};
     if (!rescue->runtime->transport && atomic_load(&rescue->handover->last_hop_queue) > 0 &&
         handover_declare_last_hop(rescue->handover, &e) != 0)
-        log_debug("relay look-up: %s", e.text);
+        failing_note("relay look-up: declaring RabbitMQ's last hop", &e);
     memset(rescue->last_hop, 0, sizeof rescue->last_hop);
     atomic_fetch_add(&rescue->handover->topology_epoch, 1);
     notifier_notify(&rescue->pipeline->handover.notifier);
@@ -57,7 +58,7 @@ struct broker *relay_line(struct relay_rescue *rescue, int number, struct err *e
 void relay_line_check(struct relay_rescue *rescue, int number, const struct err *e)
 {
     struct relay_line *line = &rescue->exits[number - 1].line;
-    log_debug("relay look-up: %s", e->text);
+    failing_note("relay look-up: pings", e);
     if (!line->broker || !broker_is_dead(line->broker))
         return;
     broker_drop(line->broker);

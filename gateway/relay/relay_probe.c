@@ -7,6 +7,7 @@
 #include "amqp/topology/topology.h"
 #include "core/base/clock.h"
 #include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
@@ -39,7 +40,7 @@ static void ask(struct reader *r, struct probe *p)
     if (!p->broker || broker_confirm_select(p->broker, &e) != 0 ||
         broker_publish_to_queue(p->broker, p->queue, &properties, (struct bytes){0}, &tag, &e) != 0 ||
         broker_flush(p->broker, &e) != 0) {
-        log_debug("relay: %s cannot be asked: %s", p->queue, e.text);
+        failing_note("relay: whether an exit queue gives what it holds", &e);
         answer(p, true);
     }
     buf_free(&properties);

@@ -6,6 +6,7 @@
 #include "core/base/names.h"
 #include "core/message/envelope.h"
 #include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
@@ -198,11 +199,12 @@ void *relay_proof_thread(void *arg)
         int more = prove_some(p, wait_ms, &e);
         relay_move_foreign(p->relay, &p->mover);
         if (more < 0) {
-            log_debug("relay proofs: %s", e.text);
+            failing_note("relay proofs", &e);
             err_clear(&e);
             drop_connection(p, false);
             nap_ms = server_status_pause_ms(&attempt);
         } else {
+            failing_over("relay proofs");
             attempt = 0;
             keep_connection(p);
         }

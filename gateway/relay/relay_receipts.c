@@ -10,6 +10,7 @@
 #include "gateway/pipeline/claim_loop.h"
 #include "gateway/pipeline/last_hop_routes.h"
 #include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 #include "sql/pipeline/relay.h"
@@ -35,7 +36,6 @@ struct receipts {
     size_t count;
     bool all;   /* nothing more has come */
     bool again; /* one could not be dealt with, and comes again */
-    bool said_refused;
     struct rejected_pace pace;
     struct log_quota moved;
 };
@@ -170,12 +170,7 @@ static int read_receipts(struct receipts *r, struct err *e)
 /* What was taken and is not settled is settled without it, and comes again. */
 static void drop_broker(struct receipts *r, const struct err *e)
 {
-    bool refused = !err_is_transient(e) && e->kind != ERR_NOT_FOUND;
-    if (refused && !r->said_refused)
-        log_warning("messages that RabbitMQ delivers itself are not settled by this gateway: %s", e->text);
-    else
-        log_debug("relay receipts: %s", e->text);
-    r->said_refused = refused;
+    failing_note("messages that RabbitMQ delivers itself are not settled by this gateway", e);
     broker_drop(r->broker);
     r->broker = NULL;
     memset(r->tags, 0, sizeof r->tags);

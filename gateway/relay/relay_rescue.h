@@ -58,7 +58,6 @@ struct relay_rescue {
     struct exit_watch exits[EXIT_QUEUES_MAX];
     int pings;          /* with which exit queue the next ones begin */
     int movable;        /* so many looks have found that what comes out can be moved to several exit queues */
-    bool said_exit;     /* that exit queues cannot be declared or bound */
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
     bool said_stuck, said_undeclared;

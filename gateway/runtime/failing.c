@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/duration.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/server_status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -69,9 +70,13 @@ void failing_note(const char *what, const struct err *e)
 {
     if (e->kind == ERR_STOPPING)
         return;
+    if (e->kind == ERR_AWAY && server_status_any_away()) {
+        log_debug("%s: %s", what, e->text);
+        return;
+    }
     struct failing *f = note(what, clock_monotonic_ms());
     bool lasts = f->times >= FAILING_TIMES && f->last_ms - f->since_ms >= FAILING_MS;
-    say(f, e, lasts || !err_is_transient(e));
+    say(f, e, lasts || (!err_is_transient(e) && e->kind != ERR_NOT_FOUND));
 }
 
 void failing_note_seldom(const char *what, const struct err *e)

@@ -8,7 +8,8 @@
 
 /* It failed, and is tried again. `what` is its name in the log, static text. What waiting does not help is a
  * warning at once. What may be over in a moment, a lock or a lost connection, is one when it failed
- * FAILING_TIMES times in FAILING_MS or longer, and a line for debugging before. Of a stop nothing is said. */
+ * FAILING_TIMES times in FAILING_MS or longer, and a line for debugging before. Of a stop nothing is said,
+ * and of lost connections nothing more while a server is known to be away (server_status.h). */
 #define FAILING_TIMES 3
 #define FAILING_MS 1000
 void failing_note(const char *what, const struct err *e);

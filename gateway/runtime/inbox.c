@@ -1,11 +1,11 @@
 #include "gateway/runtime/inbox.h"
+#include "gateway/runtime/failing.h"
 
 #include "gateway/runtime/sessions.h"
 #include "sql/pipeline/store.h"
 
 #define WAIT_MS 100      /* for the first delivery of a batch; also how soon a stop is noticed */
 #define CAREFUL_MS 10000 /* after so long without a message, none is there that RabbitMQ cannot deliver */
-#define WARN_EVERY_MS 60000
 #define SPARE_BYTES (256u * 1024) /* names and properties of one delivery */
 
 int inbox_open_database(struct inbox *in, struct err *e)
@@ -53,7 +53,7 @@ static int connect_both(struct inbox *in, struct err *e)
     }
     /* Idle since Postgres was away: the next try opens it, and says what is wrong. */
     if (pg_is_broken(in->pg)) {
-        log_debug("%s: %s", in->kind->name, e->text);
+        failing_note(in->kind->name, e);
         return -1;
     }
     server_status_failed(&in->runtime->rabbitmq, e);
@@ -169,6 +169,7 @@ static void run_connected(struct inbox *in, struct err *e)
         size_t count = in->count;
         if (in->kind->work(in, e) != 0)
             return;
+        failing_over(in->kind->name);
         if (in->careful && is_over(in, count))
             return; /* the next connection reads all at once */
     }
@@ -177,21 +178,13 @@ static void run_connected(struct inbox *in, struct err *e)
 /* A lost connection is ordinary. Whatever else it is may come again with each try, or be over soon. */
 static void say_end(struct inbox *in, const struct err *e)
 {
-    int64_t now_ms = clock_monotonic_ms();
     if (e->kind == ERR_NONE)
         return;
     if (e->kind == ERR_AWAY)
         reopened_end(&in->reopened, in->runtime, e);
     if (e->kind == ERR_AWAY && !broker_failed_inside(in->broker))
         return;
-    if (in->failed_warned_ms != 0 && now_ms - in->failed_warned_ms <= WARN_EVERY_MS &&
-        in->failed_kind == e->kind) {
-        log_debug("%s: %s", in->kind->name, e->text);
-        return;
-    }
-    in->failed_warned_ms = now_ms;
-    in->failed_kind = e->kind;
-    log_warning("%s: %s", in->kind->name, e->text);
+    failing_note_seldom(in->kind->name, e);
     if (broker_failed_inside(in->broker))
         rejected_say_cure(in->runtime, in->queue, &in->cure_said_ms);
 }

@@ -72,9 +72,7 @@ struct inbox { /* one thread's */
     struct log_quota rejected;
     struct rejected_pace pace;
     struct reopened reopened;
-    int64_t cure_said_ms;      /* monotonic */
-    int64_t failed_warned_ms;  /* monotonic */
-    enum err_kind failed_kind; /* what was warned of then */
+    int64_t cure_said_ms; /* monotonic */
 };
 
 /* Until the stop. own, runtime and notifier are set. */

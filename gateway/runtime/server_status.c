@@ -6,8 +6,16 @@
 #include "gateway/runtime/guard.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/runtime.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+static atomic_int away_count; /* of all servers */
+
+bool server_status_any_away(void)
+{
+    return atomic_load(&away_count) > 0;
+}
 
 void server_status_open(struct server_status *w, const char *name)
 {
@@ -28,6 +36,8 @@ void server_status_failed(struct server_status *w, const struct err *e)
     bool news = ((!w->away && !old) || wrong) && e->kind != ERR_STOPPING;
     if (!w->away)
         w->since_ms = now_ms;
+    if (!w->away && !old)
+        atomic_fetch_add(&away_count, 1);
     w->away = w->away || !old;
     if (wrong)
         memcpy(w->wrong, e->text, sizeof w->wrong);
@@ -40,6 +50,8 @@ void server_status_succeeded(struct server_status *w)
 {
     pthread_mutex_lock(&w->lock);
     bool news = w->away;
+    if (w->away)
+        atomic_fetch_sub(&away_count, 1);
     w->away = false;
     w->wrong[0] = '\0';
     int64_t now_ms = clock_monotonic_ms(), away_ms = now_ms - w->since_ms;

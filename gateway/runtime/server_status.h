@@ -22,6 +22,8 @@ void server_status_open(struct server_status *w, const char *name);
  * configuration. */
 void server_status_failed(struct server_status *w, const struct err *e);
 void server_status_succeeded(struct server_status *w);
+/* Is any server known to be away? Any thread. */
+bool server_status_any_away(void);
 /* How long it has been away; 0: it is there, as far as anybody knows. */
 int64_t server_status_away_ms(struct server_status *w);
 /* How long to wait before the next try; counts *attempt up. 100 ms to 3 s, jittered. */

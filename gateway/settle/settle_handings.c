@@ -1,7 +1,7 @@
 #include "gateway/settle/settle_handings.h"
+#include "gateway/runtime/failing.h"
 
 #include "core/base/clock.h"
-#include "gateway/runtime/log.h"
 #include "sql/pipeline/handing.h"
 
 void settle_handings_mark(struct settle_handings *s, const struct inflight *h)
@@ -56,12 +56,13 @@ int settle_handings_write(struct settle_handings *s, struct pg *c, struct err *e
         if (handing_done(c, ids, n, e) != 0) {
             if (pg_is_broken(c) || e->kind == ERR_AWAY)
                 return -1;
-            log_debug("settler: hand-overs: %s", e->text);
+            failing_note("settler: hand-overs", e);
             err_clear(e);
             return 0;
         }
         note_written(s, n, now_ms);
     }
+    failing_over("settler: hand-overs");
     forget(s, now_ms - SETTLE_HANDINGS_KEEP_MS);
     return 0;
 }

@@ -1,7 +1,7 @@
 #include "gateway/settle/settle_ranges.h"
+#include "gateway/runtime/failing.h"
 
 #include "core/base/clock.h"
-#include "gateway/runtime/log.h"
 #include "sql/pipeline/batch.h"
 #include "sql/pipeline/history.h"
 
@@ -131,10 +131,11 @@ int settle_ranges_write(struct claim_range **ranges, struct pg *c, int64_t *forg
         rc = write_positions(&p, c, forgotten, e);
     drop_old(ranges, clock_monotonic_ms());
     if (rc != 0 && e->kind == ERR_BUSY && !pg_is_broken(c)) {
-        log_debug("settler: %s", e->text);
+        failing_note("settler: ranges", e);
         err_clear(e);
-        rc = 0;
+        return 0;
     }
+    failing_over("settler: ranges");
     return rc;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "gateway/settle/settler.h"
 #include "core/base/clock.h"
+#include "gateway/runtime/failing.h"
 #include "sql/pipeline/history.h"
 #include "sql/pipeline/relay.h"
 
@@ -72,10 +73,11 @@ static int write_slo(struct settler *s, struct err *e)
     if (slo_add(s->pg, &s->slo, e) != 0) {
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
-        log_debug("settler: lateness is not counted: %s", e->text); /* that holds up no message */
+        failing_note("settler: counting lateness", e); /* that holds up no message */
         err_clear(e);
         return 0;
     }
+    failing_over("settler: counting lateness");
     s->slo = (struct slo_count){0};
     return 0;
 }
@@ -287,7 +289,7 @@ static int repeat_outcomes(struct settler *s, struct err *e)
         if (forgotten < 0 && (pg_is_broken(s->pg) || e->kind == ERR_AWAY))
             return -1;
         if (forgotten < 0)
-            log_debug("settler: %s", e->text);
+            failing_note("settler: what it had said before", e);
         err_clear(e);
         s->forgotten += forgotten > 0 ? forgotten : 0;
     }
@@ -355,10 +357,11 @@ void *settler_thread(void *arg)
             continue;
         }
         if (settle_once(s, &e) == 0) {
+            failing_over("settler");
             attempt = 0;
             continue;
         }
-        log_debug("settler: %s", e.text);
+        failing_note("settler", &e);
         lease_say_again(s->lease, false);
         if (attempt >
             0) /* the first time at once: what is not written down comes twice if this gateway dies */

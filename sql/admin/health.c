@@ -62,6 +62,20 @@ int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, 
     return r ? 0 : -1;
 }
 
+int health_space(struct pg *c, struct err *e)
+{
+    static const char probe[] =
+        "begin; set local temp_tablespaces = ''; create temp table postdate_space (x text) on commit drop;"
+        " insert into postdate_space select md5(i::text) from generate_series(1, 20000) i";
+    PGresult *r = pg_exec_result(c, probe);
+    const char *sqlstate = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+    bool full = sqlstate && strcmp(sqlstate, "53100") == 0;
+    int rc = PQresultStatus(r) == PGRES_COMMAND_OK ? 1 : pg_fail(c, r, e);
+    PQclear(r);
+    pg_rollback(c);
+    return full ? 0 : rc;
+}
+
 int health_locks(struct pg *c, struct health_locks *out, struct err *e)
 {
     return pg_ask(c, sql_query_health_locks, NULL,

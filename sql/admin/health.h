@@ -43,6 +43,10 @@ int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, 
 enum health_writable { HEALTH_WRITABLE, HEALTH_STANDBY, HEALTH_READ_ONLY };
 int health_writable(struct pg *c, enum health_writable *out, struct err *e);
 
+/* Is there room on the database's disk? Writes a megabyte of a temporary table, and drops it. 1; 0: there is
+ * none (SQLSTATE 53100); -1: it is not known, such as without the right to make one. */
+int health_space(struct pg *c, struct err *e);
+
 struct health_room {
     int64_t days;  /* from today on that have a partition, without a gap */
     int64_t bytes; /* of the database */

@@ -1,9 +1,23 @@
+#include "core/base/clock.h"
 #include "sql/connection/pg_internal.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+
+static atomic_int_fast64_t full_ms;
+
+int64_t pg_full_ms(void)
+{
+    return atomic_load(&full_ms);
+}
+
+void pg_found_space(void)
+{
+    atomic_store(&full_ms, 0);
+}
 
 int pg_fail(struct pg *c, const PGresult *r, struct err *e)
 {
@@ -12,6 +26,8 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
     if (sqlstate) {
         const char *primary = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
         c->locked_out = strcmp(sqlstate, "55P03") == 0;
+        if (!c->other && strcmp(sqlstate, "53100") == 0)
+            atomic_store(&full_ms, clock_monotonic_ms());
         pg_one_line(primary ? primary : "", text, sizeof text);
         const char *detail = PQresultErrorField(r, PG_DIAG_MESSAGE_DETAIL);
         const char *hint = PQresultErrorField(r, PG_DIAG_MESSAGE_HINT);

@@ -55,6 +55,10 @@ void pg_tell_blocked(struct pg *c, void (*tell)(const char *who));
 /* Was it a lock_timeout that the last failed statement ended with? Nothing was done, the connection is fine.
  */
 bool pg_is_locked_out(const struct pg *c);
+/* When the database of pg_open last refused to write for want of space on its disk (SQLSTATE 53100),
+ * monotonic ms; 0: never, or pg_found_space() since. Any thread. */
+int64_t pg_full_ms(void);
+void pg_found_space(void);
 /* Who could read or change on the way what this connection says. */
 enum pg_wire {
     PG_WIRE_LOCAL,      /* it does not leave this machine */

@@ -27,6 +27,7 @@ struct pg {
     bool hurried;         /* operate_hurry */
     char blocked_by[300]; /* who held the lock that the last statement waited for, if it waited for long */
     void (*tell_blocked)(const char *who);
+    bool other;  /* pg_open_other */
     bool pooled; /* something stands between: the backend is not the one that was announced at login */
     bool silent; /* one took longer, or the server is dead: the connection was given up */
     bool lost;   /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */

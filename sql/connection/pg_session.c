@@ -137,6 +137,7 @@ static struct pg *open_session(const char *url, const char *name, int answer_ms,
         return NULL;
     }
     c->answer_ms = answer_ms;
+    c->other = other;
     PQconninfoOption *options = pg_url_parse(url, e);
     if (options)
         c->conn = other ? connect_other(options, name, c, e) : pg_connect_any(options, name, on_notice, c, e);

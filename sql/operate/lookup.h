@@ -107,6 +107,7 @@ struct status_report {
     struct status_instance instances[16];
     int instance_count;
     struct status_back back;
+    bool disk_full; /* PostgreSQL's; the command line alone looks (health_space) */
 };
 int lookup_status(struct pg *c, struct status_report *out, struct err *e);
 /* Does it matter still that the database went back? */

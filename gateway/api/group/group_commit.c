@@ -5,6 +5,7 @@
  * group whose connection dies is offered again: sql/pipeline/commit_check.h. */
 #include "gateway/api/group/group_commit.h"
 #include "core/base/clock.h"
+#include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 
@@ -168,12 +169,13 @@ void *executor_group_commit(void *arg)
         if (s->count == 0)
             continue;
         if (store_group(s, &e) == 0) {
+            failing_over("http store");
             count_stored(s);
             answer_all(s);
         } else if (e.kind == ERR_REJECT && s->count > 1) {
             store_singly(s);
         } else {
-            log_debug("http store: %s", e.text);
+            executor_session_failed(&s->session, "http store", &e);
             fail_all(s, &e);
         }
     }

@@ -52,7 +52,8 @@ static json_t *find_problems(struct executor *d, const struct executor_figures *
     locks_shown(rt, &locked);
     const struct finding list[] = {
         {executor_why_not_ready(d) != NULL, "database", "error",
-         "the database does not answer, or does not fit", "see the gateway's log, or `postdate doctor`"},
+         "the database does not answer, has no space left, or does not fit",
+         "see the gateway's log, or `postdate doctor`"},
         {!atomic_load(&rt->publishing), "broker", "error", "RabbitMQ is away, or refuses the gateway",
          "see the gateway's log, or `postdate doctor`"},
         {atomic_load(&rt->metrics.broker_blocked) != 0, "broker.blocked", "error",

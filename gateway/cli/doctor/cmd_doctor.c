@@ -85,6 +85,7 @@ static const struct check {
     {"database.locks", NEED_SCHEMA, .run = doctor_check_locks},
     {"database.transactions", NEED_DATABASE, .subject = HEALTH_OPEN},
     {"database.notify", NEED_DATABASE, .run = doctor_check_notify},
+    {"database.space", NEED_DATABASE, .run = doctor_check_space},
     {"clock.database", NEED_DATABASE, .run = doctor_check_clock},
     {"messages", NEED_SCHEMA, .run = doctor_check_messages},
     {"messages.retrying", NEED_SCHEMA, .run = doctor_check_retrying},

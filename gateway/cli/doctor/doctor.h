@@ -78,6 +78,7 @@ void doctor_check_database(struct doctor *d); /* connects */
 void doctor_check_schema(struct doctor *d);
 void doctor_check_locks(struct doctor *d);
 void doctor_check_notify(struct doctor *d);
+void doctor_check_space(struct doctor *d);
 void doctor_check_clock(struct doctor *d);
 void doctor_check_messages(struct doctor *d);
 void doctor_check_retrying(struct doctor *d);

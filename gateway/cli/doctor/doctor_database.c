@@ -182,6 +182,25 @@ void doctor_check_notify(struct doctor *d)
                 n.used * 100, n.holder[0] ? n.holder : "an open transaction of a session that listens");
 }
 
+void doctor_check_space(struct doctor *d)
+{
+    struct err e;
+    switch (health_space(d->pg, &e)) {
+    case 1:
+        return doctor_ok(d, "database.space", "there is room on PostgreSQL's disk");
+    case 0:
+        return doctor_fail(
+            d, "database.space",
+            "PostgreSQL has no space left on its disk: nothing can be stored, claimed or settled; "
+            "what waits is delivered once there is: %s" REMEDY
+            "make room on that disk, or enlarge it; see what uses it with df, and for WAL that is "
+            "kept: select * from pg_replication_slots, pg_stat_archiver",
+            e.text);
+    default:
+        doctor_skip(d, "database.space", "it was not tried: %s", e.text);
+    }
+}
+
 enum finding doctor_judge_skew(int64_t off_ms, const char **remedy)
 {
     *remedy = off_ms > DOCTOR_SKEW_WARN_MS
