@@ -213,26 +213,33 @@ int pg_send_prepared(struct pg *c, const char *name, const struct pg_params *par
     return count < 0 ? -1 : PQsendQueryPrepared(c->conn, name, count, data, lengths, binary, 1);
 }
 
+PGresult *pg_believe(struct pg *c, PGresult *r, struct err *e)
+{
+    ExecStatusType s = PQresultStatus(r);
+    int misfit = s == PGRES_TUPLES_OK ? pg_misfit(r) : -1;
+    if (s != PGRES_TUPLES_OK && s != PGRES_COMMAND_OK)
+        pg_fail(c, r, e);
+    else if (misfit >= 0) /* what else it says is not to be believed either */
+        c->lost =
+            err_set(e, ERR_AWAY,
+                    "PostgreSQL answered with a value that its type (%u) does not have in column %d (%s)",
+                    PQftype(r, misfit), misfit + 1, PQfname(r, misfit)) != 0;
+    else if (c->committed_locally)
+        pg_fail_local(e);
+    else
+        return r;
+    PQclear(r);
+    return NULL;
+}
+
 PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e)
 {
     char name[PG_STATEMENT_NAME_SIZE];
     int sent = pg_prepare(c, query, name, e) == 0 ? pg_send_prepared(c, name, params, e) : -1;
     if (sent < 0)
         return NULL;
-    PGresult *r = pg_answer(c, sent);
-    ExecStatusType s = PQresultStatus(r);
-    int misfit = s == PGRES_TUPLES_OK ? pg_misfit(r) : -1;
-    if ((s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK) && misfit < 0)
-        return r;
-    if (misfit < 0)
-        pg_fail(c, r, e);
-    else /* what else it says is not to be believed either */
-        c->lost =
-            err_set(e, ERR_AWAY,
-                    "PostgreSQL answered with a value that its type (%u) does not have in column %d (%s)",
-                    PQftype(r, misfit), misfit + 1, PQfname(r, misfit)) != 0;
-    PQclear(r);
-    return NULL;
+    c->committed_locally = false;
+    return pg_believe(c, pg_answer(c, sent), e);
 }
 
 PGresult *pg_query(struct pg *c, const char *query, struct pg_params *params, struct err *e)

@@ -150,7 +150,8 @@ int pg_copy_end(struct pg *c, struct buf *b, int rc, struct err *e);
 
 /* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)
  * and returns its binary result, or NULL with e set. params may be NULL. The caller clears the result with
- * PQclear. */
+ * PQclear. Outside a transaction it is committed, and ERR_AWAY also if the synchronous standby did not
+ * confirm that: for who asked, it is as if the answer had been lost. */
 PGresult *pg_query(struct pg *c, const char *query, struct pg_params *params, struct err *e);
 /* The same, but it can be asked again: the caller frees the arrays. */
 PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
@@ -158,6 +159,8 @@ void pg_params_free(struct pg_params *params);
 /* Finds or prepares the statement, and writes its name. */
 #define PG_STATEMENT_NAME_SIZE 32
 int pg_prepare(struct pg *c, const char *query, char name[PG_STATEMENT_NAME_SIZE], struct err *e);
+/* r, where it is an answer to be believed, and committed if it was to be; else NULL, and r is cleared. */
+PGresult *pg_believe(struct pg *c, PGresult *r, struct err *e);
 /* As PQsendQueryPrepared; -1: an array of params has failed. */
 int pg_send_prepared(struct pg *c, const char *name, const struct pg_params *params, struct err *e);
 /* What libpq takes: pointers into params. How many; -1: an array has failed. */

@@ -62,18 +62,15 @@ PGresult *pg_query_sure(struct pg *c, const char *first, const char *query, cons
     if (send_all(c, first, query, params, e) != 0)
         return NULL;
     PGresult *r = take_answers(c, first ? 2 : 1);
-    ExecStatusType s = PQresultStatus(r);
-    bool ended = PQexitPipelineMode(c->conn) == 1, done = s == PGRES_TUPLES_OK || s == PGRES_COMMAND_OK;
-    if (ended && done && !c->committed_locally)
-        return r;
-    if (!done || !ended)
-        pg_fail(c, done ? NULL : r, e);
-    else
-        pg_fail_local(e);
-    PQclear(r);
-    if (!pg_is_broken(c))
+    c->lost = c->lost || PQexitPipelineMode(c->conn) != 1;
+    if (c->lost && PQresultStatus(r) != PGRES_FATAL_ERROR) {
+        PQclear(r);
+        r = NULL;
+    }
+    r = pg_believe(c, r, e);
+    if (!r && !pg_is_broken(c))
         pg_rollback(c);
-    return NULL;
+    return r;
 }
 
 int pg_commit_sure(struct pg *c, struct err *e)

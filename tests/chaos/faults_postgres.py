@@ -116,6 +116,25 @@ def postgres_failover(x):
     x.arena.show_primary()
 
 
+@fault('postgres.standby_away', scope='server', weight=2)
+def postgres_standby_away(x):
+    """Each wait for it is cancelled: what is visible on the primary is not on the standby, which is promoted then. No yes may be lost."""
+    postgres = x.arena.postgres
+    postgres.add_standby()
+    x.wait(1, 3)
+    x.begin('standby cut off, waits cancelled')
+    postgres.cut_off()
+    until, waits = time.monotonic() + x.rng.uniform(2, 6), 0
+    while time.monotonic() < until:
+        waits += postgres.cancel_waits()
+        time.sleep(0.02)
+    x.detail += f' {waits} times, primary killed, standby promoted'
+    postgres.primary.end(signal.SIGKILL)
+    x.wait(0, 1)
+    postgres.promote()
+    x.arena.show_primary()
+
+
 @fault('postgres.disk_full', scope='server', weight=2)
 def postgres_disk_full(x):
     postgres = x.arena.postgres

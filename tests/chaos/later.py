@@ -12,6 +12,7 @@ from way_sql import Line
 TRIES = 3
 BACK_OFF_S = 0.05
 MOVE_MIN_MS, MOVE_MAX_MS = 300, 6000
+SURE = ", pg_logical_emit_message(true, 'chaos', '')"  # what is so already waits for the standby, too: docs/sql.md
 
 
 def key_path(m):
@@ -125,8 +126,8 @@ class BySql:
 
     def cancel(self, m, by_key):
         if by_key:
-            return self.ask('select postdate.cancel_key($1, $2)', m.key, m.exchange)
-        return self.ask('select postdate.cancel($1::uuid)', m.id)
+            return self.ask('select postdate.cancel_key($1, $2)' + SURE, m.key, m.exchange)
+        return self.ask('select postdate.cancel($1::uuid)' + SURE, m.id)
 
     def move(self, m, due_ms):
-        return self.ask('select postdate.reschedule($1::uuid, due_at => $2::timestamptz)', m.id, rfc3339(due_ms))
+        return self.ask('select postdate.reschedule($1::uuid, due_at => $2::timestamptz)' + SURE, m.id, rfc3339(due_ms))

@@ -31,15 +31,16 @@ import servers  # noqa: E402
 class Pair(servers.Postgres):
     @contextlib.contextmanager
     def waits_are_cancelled(self):
-        ends = threading.Event()
+        """As: a list of how many there were each time."""
+        ends, counts = threading.Event(), []
 
         def cancel():
             while not ends.wait(0.02):
-                self.cancel_waits()
+                counts.append(self.cancel_waits())
         thread = threading.Thread(target=cancel)
         thread.start()
         try:
-            yield
+            yield counts
         finally:
             ends.set()
             thread.join()

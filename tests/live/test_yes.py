@@ -21,12 +21,12 @@ class Yes(StandbyTest):
     weight = 20
     who_waits = 'timer'
 
-    def begin(self):
+    def begin(self, **env):
         """A gateway on a primary whose standby is in step."""
         self.pg = self.pair()
         self.p = self.place_on(self.pg)
         self.pg.add_standby()
-        self.address = ready_address(self.p.gateway())
+        self.address = ready_address(self.p.gateway(**env))
 
     def ask(self, method, path, body=None, **headers):
         web = Web(self.address)
@@ -149,6 +149,20 @@ class LostYes(Yes):
         self.assertIn(again.result().problem or again.result().status, ('unknown-outcome', 200))
         answer = wait_until(lambda: (a := self.ask('DELETE', '/v1/messages?key=mine')).status < 500 and a, 60, 'an answer of the new primary')
         self.assertEqual((answer.status, self.state(message_id)), (200, 'cancelled'))
+
+    def test_a_claim_that_the_standby_has_not(self):
+        """It is one of a message by itself, in a transaction without begin and commit. Nothing is published by it."""
+        self.begin(POSTDATE_RETRY_FIRST='100ms', POSTDATE_RETRY_MAX='200ms')
+        c = self.p.client()
+        message_id = self.schedule(routing_key='nobody', delay='0s')
+        wait_until(lambda: 'NO_ROUTE' in str(self.ask('GET', f'/v1/messages/{message_id}').json['error']), 30, 'it to be tried in vain')
+        self.pg.cut_off()
+        with self.pg.waits_are_cancelled() as counts:
+            c.queue('q', 'nobody')
+            wait_until(lambda: sum(counts) > 50, 60, 'waits to be cancelled')
+            self.assertEqual(c.depth('q'), 0)
+        self.pg.rejoin()
+        self.assertEqual(c.wait_get('q', 90).body, b'x')
 
     def test_what_is_stored_already(self):
         """By its Idempotency-Key, and by its key."""
