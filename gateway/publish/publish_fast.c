@@ -8,6 +8,12 @@
 #define PARKED_EVERY_MS 500
 #define SUSPECTS 8 /* a channel is held up by one of the first that are unconfirmed */
 
+/* Nothing more goes to a connection that does not answer: it would wait there, and be in doubt. */
+static bool has_room(struct publisher *p)
+{
+    return publisher_silent_ms(p, clock_monotonic_ms()) == 0 && publisher_window_has_room(p);
+}
+
 static void announce_fast(struct publisher *p, bool ready)
 {
     atomic_store(&p->runtime->publishing, ready);
@@ -94,8 +100,12 @@ static void tell_refusals(struct publisher *p, int64_t now_ms)
     struct refusal_news news;
     atomic_store(&p->runtime->metrics.refusing, refusals_count(refusals, now_ms));
     while (refusals_news(refusals, now_ms, &news)) {
-        if (news.over)
+        if (news.over && news.taken)
             log_info("Messages to %s are no longer refused", news.name);
+        else if (news.over)
+            log_info("No message to %s was refused lately, nor taken: none was tried, or its queue confirms "
+                     "nothing",
+                     news.name);
         else
             log_warning("Messages to %s are refused: %s. They are tried again; all others are published",
                         news.name, news.reason);
@@ -152,7 +162,7 @@ const struct publisher_role publisher_fast = {
     .announce = announce_fast,
     .watch = watch_unconfirmed,
     .give_up = give_up_fast,
-    .has_room = publisher_window_has_room,
+    .has_room = has_room,
     .route = publisher_route,
     .ask = admit_message,
     .compose = publisher_compose,

@@ -4,8 +4,11 @@
 #include "gateway/runtime/log.h"
 
 #define SILENT_MS 5000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
+#define OTHERS_MS                                                                                            \
+    3000 /* … while RabbitMQ has answered elsewhere for so long; it answers this one next, perhaps */
 #define SWITCH_EVERY_MS 1000
-#define SWITCH_AGAIN_MS 5000 /* where the new one never answered, or another one would have to give way */
+#define SWITCH_AGAIN_MS                                                                                      \
+    5000 /* where it never answered, nor another one since, or one would have to give way */
 
 /* Its unconfirmed messages stay with it; the destination cache counts them as publishes elsewhere. */
 static void leave_messages(struct publisher *p, struct publisher_previous *previous)
@@ -58,7 +61,7 @@ static struct publisher_previous *find_place(struct publisher *p)
 bool publisher_may_change_over(struct publisher *p, int64_t now_ms)
 {
     const struct publisher_previous *place = find_place(p);
-    bool worked = p->answered || p->role->alone;
+    bool worked = p->answered || p->role->alone || atomic_load(&p->pipeline->answered_ms) > p->switched_ms;
     if (now_ms - p->switched_ms < (worked ? SWITCH_EVERY_MS : SWITCH_AGAIN_MS))
         return false;
     return !place->broker || now_ms - place->since_ms >= SWITCH_AGAIN_MS;
@@ -72,6 +75,7 @@ void publisher_change_over(struct publisher *p, struct broker *b)
     log_debug("%s: the channel is held up: changing over to another connection", p->role->name);
     leave_messages(p, previous);
     previous->since_ms = previous->heard_ms = clock_monotonic_ms();
+    previous->others_ms = 0;
     previous->broker = publisher_swap_broker(p, b);
     /* What is half sent will never be confirmed, and sending the rest may block. */
     if (broker_has_unsent(previous->broker))
@@ -84,8 +88,6 @@ static bool helps_to_give_up(const struct publisher *p, const struct publisher_p
 {
     if (now_ms - previous->since_ms > PUBLISHER_CONFIRM_MS)
         return true;
-    if (!p->role->alone && publisher_silent_ms(p, now_ms) > 0)
-        return false;
     for (const struct inflight *h = previous->confirms.oldest; h; h = h->next)
         if (!destination_cache_stands_still(p->destinations, h->destination))
             return true;
@@ -104,6 +106,8 @@ static bool read_previous(struct publisher *p, struct publisher_previous *previo
         }
         if (ev.kind != BROKER_EVENT_NONE || p->blocked) /* a blocked broker answers nobody */
             previous->heard_ms = clock_monotonic_ms();
+        if (ev.kind != BROKER_EVENT_NONE)
+            atomic_store(&p->pipeline->answered_ms, previous->heard_ms);
         publisher_on_answer(p, &previous->confirms, &ev);
     } while (ev.kind != BROKER_EVENT_NONE);
     return true;
@@ -118,13 +122,19 @@ int publisher_left_behind(const struct publisher *p)
     return count;
 }
 
-/* Silence counts while giving up would help: when RabbitMQ goes on, this one may be the last to answer. */
+/* Silence counts while giving up would help. Where RabbitMQ as a whole stood still and goes on, this one may
+ * be the last to answer; where it answers others, it does not matter which: the newest one may be held up,
+ * too. */
 static bool has_been_silent(const struct publisher *p, struct publisher_previous *previous, bool look)
 {
     int64_t now_ms = clock_monotonic_ms();
+    if (!previous->others_ms && atomic_load(&p->pipeline->answered_ms) > previous->since_ms)
+        previous->others_ms = now_ms;
     if (look && !helps_to_give_up(p, previous, now_ms))
         previous->heard_ms = now_ms;
-    return now_ms - previous->heard_ms > SILENT_MS;
+    bool goes_on = previous->others_ms && now_ms - previous->others_ms > OTHERS_MS;
+    return now_ms - previous->heard_ms > SILENT_MS &&
+           (goes_on || p->role->alone || now_ms - previous->since_ms > PUBLISHER_CONFIRM_MS);
 }
 
 void publisher_listen_to_previous(struct publisher *p, bool look)

@@ -30,6 +30,7 @@ void publisher_sent(struct publisher *p, struct inflight *h)
 void publisher_heard(struct publisher *p, const struct broker_event *ev)
 {
     p->heard_ms = clock_monotonic_ms();
+    atomic_store(&p->pipeline->answered_ms, p->heard_ms);
     p->unheard_ms = 0;
     p->answered = true;
     if (ev->kind != BROKER_EVENT_PONG)

@@ -32,6 +32,7 @@ struct publisher_previous {
     struct broker *broker; /* NULL: none */
     struct confirms confirms;
     int64_t since_ms, heard_ms; /* monotonic */
+    int64_t others_ms;          /* monotonic: RabbitMQ answers on another one since; 0: it does not */
 };
 
 /* Why a connection, or its channel, ended. */

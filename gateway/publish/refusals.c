@@ -137,6 +137,7 @@ bool refusals_news(struct refusals *r, int64_t now_ms, struct refusal_news *out)
         found = over ? one->said : may && !one->said;
         if (found) {
             out->over = over;
+            out->taken = one->taken;
             memcpy(out->name, one->name, sizeof out->name);
             memcpy(out->reason, one->reason, sizeof out->reason);
             r->lines += !over; /* whose beginning was said, its end is */

@@ -49,6 +49,7 @@ struct refusals {
 /* A line for the log. */
 struct refusal_news {
     bool over;
+    bool taken; /* over: RabbitMQ took one; else no try was refused that should have come */
     char name[DESTINATION_NAME_SIZE];
     char reason[REFUSAL_REASON_SIZE]; /* unless it is over */
 };
