@@ -13,25 +13,20 @@ REWRITES = "select coalesce(sum(n_tup_upd), 0) from pg_stat_user_tables where sc
 BATCHES = "select n_tup_ins, n_tup_upd from pg_stat_user_tables where schemaname = 'postdate' and relname = 'batch'"
 
 
-def processor_s(pids):
-    """Processor time of processes, their ended children included."""
-    total = 0
-    for pid in pids:
+def stat_of(pid):
+    """[] of one that has ended."""
+    try:
         with open(f'/proc/{pid}/stat', encoding='ascii') as f:
-            total += sum(map(int, f.read().rpartition(')')[2].split()[11:15]))
-    return total / os.sysconf('SC_CLK_TCK')
+            return f.read().rpartition(')')[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
-def family(parent):
-    out = [parent]
-    for path in glob.glob('/proc/[0-9]*/stat'):
-        try:
-            with open(path, encoding='ascii') as f:
-                if int(f.read().rpartition(')')[2].split()[1]) == parent:
-                    out.append(int(path.split('/')[2]))
-        except FileNotFoundError:
-            pass
-    return out
+def processor_s(parent):
+    """Processor time of a process and its children, those that ended included."""
+    stats = [stat_of(path.split('/')[2]) for path in glob.glob('/proc/[0-9]*')]
+    return sum(sum(map(int, s[11:13])) for s in [*(s for s in stats if s and int(s[1]) == parent), stat_of(parent)]
+               ) / os.sysconf('SC_CLK_TCK') + sum(map(int, stat_of(parent)[13:15])) / os.sysconf('SC_CLK_TCK')
 
 
 class LateConfirms(LiveTest):
@@ -75,7 +70,7 @@ class LateConfirms(LiveTest):
         wal = int(harness.run_psql(p.postgres, "select pg_current_wal_lsn() - '0/0'")[0][0])
         postmaster = int(harness.run_psql(p.postgres.replace('user=postdate', 'user=postgres'),
                                           "select split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")[0][0])
-        return wal, processor_s(family(postmaster)), int(p.value(REWRITES)), [int(n) for n in p.psql(BATCHES)[0]]
+        return wal, processor_s(postmaster), int(p.value(REWRITES)), [int(n) for n in p.psql(BATCHES)[0]]
 
     def cost(self, what, hold, keys=('q',)):
         """What a message costs from before it is due until it is settled, while hold(p, g, at_ms) does something to somebody."""
