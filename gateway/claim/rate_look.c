@@ -14,6 +14,7 @@ static int take_turn(struct claim_loop *l, const struct claim_rate_look *look, c
 {
     claim_loop_begin(l);
     l->rated = true;
+    l->slot_ms = look->turn.interval_ms;
     int n = claim_rate(l->pg, look, q, claim_loop_keep, l, e);
     l->rated = false;
     return claim_loop_end(l, q, n, e) == LOOKED_ERROR ? -1 : n;

@@ -14,9 +14,11 @@
 #include "sql/pipeline/store.h"
 
 #define TICK_MS 10000
-#define AGAIN_MS 60000   /* after a failure */
-#define RECUR_LINES 20   /* in the log: after an outage there may be thousands */
-#define FORECAST_MS 5000 /* of each tick at most, most of it at rest */
+#define CLOCK_EVERY_MS 2000
+#define CLOCK_BACK_MS 1000 /* less is how exactly its clock is known */
+#define AGAIN_MS 60000     /* after a failure */
+#define RECUR_LINES 20     /* in the log: after an outage there may be thousands */
+#define FORECAST_MS 5000   /* of each tick at most, most of it at rest */
 #define HOUR_MS (3600 * 1000)
 
 static int forget_batches(struct janitor *j, struct err *e)
@@ -119,6 +121,22 @@ static int look_at_zones(struct janitor *j, struct err *e)
     return recur_look_zones(j->pg, say_recur, e);
 }
 
+/* The database's clock against one that is never set: less of it than before means that it was set back. */
+static int look_at_clock(struct janitor *j, struct err *e)
+{
+    int64_t now_ms;
+    if (!runtime_now_ms(j->runtime, &now_ms))
+        return 0;
+    const int64_t ahead_ms = now_ms - clock_boottime_ms();
+    if (!j->has_clock || ahead_ms < j->clock_ahead_ms - CLOCK_BACK_MS) {
+        if (recur_look_clock(j->pg, 2 * j->runtime->config->retry.max_ms, say_recur, e) != 0)
+            return -1;
+    }
+    j->has_clock = true;
+    j->clock_ahead_ms = ahead_ms;
+    return 0;
+}
+
 struct duty {
     const char *name;
     int (*run)(struct janitor *j, struct err *e); /* NULL: it is to prune … */
@@ -143,6 +161,7 @@ void *janitor_thread(void *arg)
     struct duty duties[] = {
         {.name = "forgetting what was stored before", .run = forget_batches, .every_ms = TICK_MS},
         {.name = "carrying on recurring schedules", .run = carry_on_schedules, .every_ms = TICK_MS},
+        {.name = "mending what a wrong clock left", .run = look_at_clock, .every_ms = CLOCK_EVERY_MS},
         {.name = "looking for time zones that changed", .run = look_at_zones, .every_ms = HOUR_MS},
         {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
         {.name = "keeping what could not go back long ago", .run = bury_old_returns, .every_ms = HOUR_MS},
@@ -171,7 +190,7 @@ void *janitor_thread(void *arg)
                 run_duty(j, &duties[i]);
         /* A duty that rests may have taken the notice of the stop. */
         if (!runtime_stopping(j->runtime, STOP_INTAKE))
-            rest(j, TICK_MS);
+            rest(j, j->pg && !pg_is_broken(j->pg) ? CLOCK_EVERY_MS : TICK_MS);
     }
     pg_close(j->pg);
     return NULL;

@@ -44,7 +44,8 @@ struct claim_loop { /* one thread's */
     int32_t instance;          /* under which this look claims */
     struct claim_range *range; /* that the rows belong to which are kept just now; NULL: none */
     struct handing *handing;   /* the same */
-    bool rated;                /* the rows get slots of their rate */
+    bool rated;                /* the rows get slots of their rate … */
+    int64_t slot_ms;           /* … which are so far apart */
     /* Of the last claim: */
     int64_t sent_ns;    /* claimed_row_hear_clock */
     int64_t next_at_ms; /* the greatest of its rows */

@@ -3,7 +3,7 @@
 #include "gateway/publish/publish_internal.h"
 
 #define SUSPECTS_MOST 64 /* that wait to be tried alone; more of them wait in the database */
-#define SLOT_MS 250      /* so late a slot of a rate may be used */
+#define SLOT_MS 250      /* so late a slot of a rate may be used, or until the next one */
 
 void publisher_send_to(struct publisher *p, struct inflight *h, struct due_queue *to)
 {
@@ -71,7 +71,8 @@ bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination
 static bool has_missed_its_slot(struct publisher *p, const struct inflight *h)
 {
     int64_t now_ms;
-    return h->rated && !h->is_try && runtime_now_ms(p->runtime, &now_ms) && now_ms - h->at_ms > SLOT_MS;
+    const int64_t late_ms = h->slot_ms > SLOT_MS ? h->slot_ms : SLOT_MS;
+    return h->rated && !h->is_try && runtime_now_ms(p->runtime, &now_ms) && now_ms - h->at_ms > late_ms;
 }
 
 bool publisher_route(struct publisher *p, struct inflight *h)

@@ -94,6 +94,14 @@ int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct e
     return say_rows(pg_query(c, sql_query_recur_look, PG_WITH(as_int4(LOOK_ROWS)), e), say, lines);
 }
 
+int recur_look_clock(struct pg *c, int64_t retry_most_ms, void (*say)(const char *text), struct err *e)
+{
+    int lines = 2;
+    return say_rows(pg_query(c, sql_query_recur_clock, PG_WITH(as_int8(retry_most_ms)), e), say, &lines) < 0
+               ? -1
+               : 0;
+}
+
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e)
 {
     int lines = 1000; /* there are some hundred zones */

@@ -149,7 +149,7 @@ int claim_rate_turns(struct pg *c, const struct claim_rate_look *look, struct cl
                            e);
     int n = r ? PQntuples(r) < max ? PQntuples(r) : max : -1;
     for (int i = 0; i < n; i++)
-        pg_read(r, i, PG_ROW(PG_TO(out[i].rate), PG_TO(out[i].removed)), NULL);
+        pg_read(r, i, PG_ROW(PG_TO(out[i].rate), PG_TO(out[i].removed), PG_TO(out[i].interval_ms)), NULL);
     PQclear(r);
     return n;
 }

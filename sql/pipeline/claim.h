@@ -136,6 +136,7 @@ int claim_rate_patterns(struct pg *c, struct arena *arena, struct claim_rate_pat
 struct claim_rate_turn {
     int32_t rate;
     bool removed;
+    int64_t interval_ms; /* from one slot to the next; 0: less than a millisecond, or it has none */
 };
 struct claim_rate_look {
     struct due_range due;        /* only what was due then */

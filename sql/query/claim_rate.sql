@@ -4,7 +4,7 @@
 with turn as materialized (
     select r.id, r.per_second, r.from_id, clock_timestamp() as now_at, postdate.rate_first(r, clock_timestamp()) as first
       from postdate.rate r
-     where r.id = $8::int and not r.paused and not r.removed and r.slot_at <= clock_timestamp() + $7::int * interval '1 ms'
+     where r.id = $8::int and not r.paused and not r.removed and postdate.rate_next(r.slot_at, r.per_second, clock_timestamp()) <= clock_timestamp() + $7::int * interval '1 ms'
        and exists (select from postdate.instance where id = $3::int)
        for no key update skip locked),
 slots as materialized (
@@ -14,7 +14,7 @@ waiting as materialized (
       from postdate.message m
      where m.rate = $8::int and m.settled_at is null and m.owner is null
        and m.id >= $4::uuid and m.id < $5::uuid
-       and m.id >= coalesce((select s.from_id from slots s where not $6::bool), $4::uuid)
+       and m.id >= coalesce((select postdate.rate_from(s.from_id, s.now_at) from slots s where not $6::bool), $4::uuid)
      order by m.rate, m.id
      limit (select s.n + 200 from slots s)),
 first as materialized (

@@ -36,9 +36,21 @@ begin
              order by r.exchange_rank desc, r.routing_rank desc, r.id limit 1);
 end $$;
 
+-- When the next slot is. Slots are taken half a second ahead at most, so one that is farther away than that and what lies between two of them was given by a
+-- clock that was ahead: then it is now. It is inlined.
+create function postdate.rate_next(slot_at timestamptz, per_second double precision, now_at timestamptz) returns timestamptz language sql stable as $$
+    select case when slot_at > now_at + interval '1 s' + coalesce(1 / nullif(per_second, 0), 0) * interval '1 s' then now_at else slot_at end
+$$;
+
 -- When the first of the next slots is: those that were not taken in time are lost, but for the burst.
-create function postdate.rate_first(r postdate.rate, now_at timestamptz) returns timestamptz language sql immutable set search_path = pg_catalog, pg_temp as $$
-    select greatest(r.slot_at, now_at - (r.burst - 1) / nullif(r.per_second, 0) * interval '1 s')
+create function postdate.rate_first(r postdate.rate, now_at timestamptz) returns timestamptz language sql stable set search_path = pg_catalog, pg_temp as $$
+    select greatest(postdate.rate_next(r.slot_at, r.per_second, now_at), now_at - (r.burst - 1) / nullif(r.per_second, 0) * interval '1 s')
+$$;
+
+-- From where on what waits is looked for, past the dead index entries of what was claimed last. What is due at once comes in below what was claimed ahead of its
+-- time, so from a second ago on at the latest.
+create function postdate.rate_from(from_id uuid, now_at timestamptz) returns uuid language sql stable as $$
+    select least(from_id, postdate.id_floor(now_at - interval '1 s'))
 $$;
 
 -- Sets a rate, or changes it; counts at once, also for what waits for a slot already. per_second 0 pauses. burst null: a fiftieth of the rate, at least 1.
@@ -119,12 +131,12 @@ begin
     select x.* into r from postdate.rate x join postdate.message m on m.rate = x.id where m.id = rate_slot.id and m.settled_at is null and not x.paused;
     if not found then return null; end if;
     select count(*) into before_ from (select from postdate.message m where m.rate = r.id and m.settled_at is null and m.id < rate_slot.id order by m.rate, m.id limit 1000000) w;
-    return greatest(r.slot_at, clock_timestamp()) + case when r.removed then '0' else before_ / r.per_second * interval '1 s' end;
+    return greatest(postdate.rate_next(r.slot_at, r.per_second, clock_timestamp()), clock_timestamp()) + case when r.removed then '0' else before_ / r.per_second * interval '1 s' end;
 end $$;
 
 create view postdate.rates as
 select r.exchange, r.routing_key, r.per_second, r.burst, r.paused, w.waiting,
-       case when not r.paused and w.waiting > 0 then greatest(r.slot_at, clock_timestamp()) + (w.waiting - 1) / r.per_second * interval '1 s' end as drained_at,
+       case when not r.paused and w.waiting > 0 then greatest(postdate.rate_next(r.slot_at, r.per_second, clock_timestamp()), clock_timestamp()) + (w.waiting - 1) / r.per_second * interval '1 s' end as drained_at,
        r.changed_at, r.changed_by
   from postdate.rate r, lateral (select postdate.rate_waiting(r.id, 1000000) as waiting) w
  where not r.removed;

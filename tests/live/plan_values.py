@@ -106,6 +106,7 @@ VALUES = {
     'rate_set': ["'e'", "'*'", '10', 'null'],
     'recur_apply': ["'{\"schedules\": {}}'", 'true', "'none'", 'null'],
     'recur_ask': ["'get'", "'r1'", 'null', 'null', 'null', 'null', 'false'],
+    'recur_clock': ['1200000'],
     'recur_look': ['10'],
     'relay_claim': [HANDED, BEGIN, END, '1', '1000000', 'true'],
     'relay_note': ['1', 'now()', "'{}'", "'{}'", 'null', 'null'],

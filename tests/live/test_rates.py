@@ -266,3 +266,50 @@ class RateOfThree(LiveTest):
               f'{len(times) - count} of them twice', flush=True)
         self.assertGreaterEqual(min(times), due)
         self.assertLess(busiest(times), 1000 * 1.5)  # as above: a second at the consumer is not one at the gateway
+
+
+class RateSlots(LiveTest):
+    """What a slot is, and how it is lost."""
+
+    def test_a_slot_that_a_wrong_clock_gave_is_no_slot(self):
+        """It stood a day ahead, and 0 of 40 messages came in 38 s."""
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 20)")
+        p.psql("update postdate.rate set slot_at = clock_timestamp() + interval '1 day', from_id = postdate.id_floor(clock_timestamp() + interval '1 day')")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        burst(p, 40)
+        c.wait(40, 30)
+        self.assertEqual(p.value("select slot_at < clock_timestamp() + interval '10 s' from postdate.rate"), 't')
+
+    def test_a_rate_far_above_the_load_delays_nothing(self):
+        """What was claimed ahead of its time had a higher id than what was due at once, which was found every two seconds only."""
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 100000)")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        late = []
+        for i in range(30):
+            p.psql("select postdate.schedule('k', 'ahead', delay => '400 ms')")
+            at = now_ms()
+            p.psql("select postdate.schedule('k', 'now', delay => '0 s')")
+            c.wait(2 * i + 2, 30)
+            late.append(min(m.at_ms for m in c.all() if m.body == b'now' and m.at_ms >= at) - at)
+        self.assertLess(sorted(late)[15], 1000, late)
+
+    def test_a_slow_rate_keeps_its_slot_when_the_gateway_comes_late(self):
+        """It was lost a quarter of a second after its time, and the next one was 30 s later."""
+        p = self.place(transport='timer')
+        g = p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        for i in range(1, 10):
+            p.psql("select postdate.rate_set('postdate.delivery', 0.0333)")  # there is a slot now
+            due = burst(p, 1)
+            wait_until(lambda: p.value('select owner from postdate.message where settled_at is null') != '', 10, 'it to be claimed', interval_s=0.005)
+            g.pause()
+            wait_until(lambda at=due: now_ms() > at + 1500, 30, 'its slot to be old')
+            g.resume()
+            late = c.wait(i, 60)[-1].at_ms - due
+            if late > 1000:  # it was not published before the gateway stood still
+                break
+        self.assertTrue(1000 < late < 20000, late)
