@@ -17,6 +17,7 @@ class ClockWasADayAhead(LiveTest):
     weight = 60
     time_limit_s = 400
     vhosts = 3
+    together = True
 
     @classmethod
     def setUpClass(cls):
@@ -27,7 +28,7 @@ class ClockWasADayAhead(LiveTest):
 
     def begin(self):
         p = self.place(stack=self.servers, transport='timer')
-        g = p.gateway(POSTDATE_RETRY_FIRST='500ms', POSTDATE_RETRY_MAX='2s', POSTDATE_KEYS_KEY_MEMORY='2s')
+        g = p.gateway(POSTDATE_RETRY_FIRST='500ms', POSTDATE_RETRY_MAX='2s', POSTDATE_RETRY_ATTEMPTS='1000', POSTDATE_KEYS_KEY_MEMORY='2s')
         inbox = p.consumer('q', declare=True, bind='k')
         return p, g, inbox
 
