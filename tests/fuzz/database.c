@@ -221,6 +221,12 @@ int idempotency_release(struct pg *c, const struct idempotency_request *r, struc
     return 0;
 }
 
+int idempotency_confirm(struct pg *c, struct err *e)
+{
+    (void)c, (void)e;
+    return 0;
+}
+
 int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct err *e)
 {
     (void)c, (void)r, (void)e;
