@@ -70,6 +70,7 @@ class Book:
         self.moves = {}       # (table, number): lo_ms of a reschedule that has no answer yet
         self.doubts = {}      # (table, number): the lowest lo_ms of those whose answer is unknown
         self.replaced = {}    # (table, number): (t_us of the answer yes)
+        self.answered = {}    # (table, number): t_us of the last answer yes to what was asked about it later
         self.faults = []      # (start_us, end_us, kind, cell or *, detail)
         self.extra = []       # further deliveries: (table, number, t_us, again, id)
         self.tries = {}       # (table, number): Tries
@@ -151,6 +152,8 @@ class Book:
         after another one was too late."""
         table, n = self.find(f[1])
         answer = {'cancelled': CANCELLED, 'too_late': TOO_LATE, 'unknown': 0}[f[3]]
+        if answer == CANCELLED:
+            self.answered[table, n] = int(f[2])
         asked_us = self.cancels.get((table, n), [])
         if answer and asked_us:
             asked_us.pop()
@@ -166,6 +169,7 @@ class Book:
     def take_move_answer(self, f, _cell, _where):
         table, n = self.find(f[1])
         if f[3] == 'ok':
+            self.answered[table, n] = int(f[2])
             lo_ms = self.moves.pop((table, n))
             # One in doubt may still be done after this one.
             table.lo_ms[n] = min(lo_ms, self.doubts.get((table, n), lo_ms))
@@ -189,7 +193,7 @@ class Book:
         table, n = self.find(f[1])
         table.asked[n] |= {'asked': REPLACE_ASKED, 'yes': REPLACED, 'no': REPLACE_NO, 'unknown': 0}[f[4]]
         if f[4] == 'yes':
-            self.replaced[table, n] = int(f[2])
+            self.replaced[table, n] = self.answered[table, n] = int(f[2])
 
     # --- the witness's lines -------------------------------------------------------------------------------------
     def take_delivery(self, f, cell, where):

@@ -201,6 +201,21 @@ def target_leaderless(x):
         retry(lambda: x.cell.rabbit.unstall(x.cell.vhost, SIDE_QUEUE))
 
 
+@fault('target.late', weight=3)
+def target_late(x):
+    """A consumer's queue confirms late, again and again, as one on a slow disk does."""
+    queue = x.rng.choice([OUT_QUEUE, SIDE_QUEUE])
+    x.begin(f'queue {queue} confirms late')
+    pauses = [x.rng.randrange(600, 2000) for _ in range(x.rng.randrange(1, 4))]
+    for pause_ms in pauses:
+        retry(lambda ms=pause_ms: x.cell.rabbit.erlang(
+            f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{x.cell.vhost}">>, queue, <<"{queue}">>)), '
+            'P = case amqqueue:get_pid(Q) of {N, W} -> {N, W}; Pid -> Pid end, '
+            f'sys:suspend(P), timer:sleep({ms}), sys:resume(P), ok.'))
+        x.wait(0.1, 0.5)
+    x.detail += ': ' + ', '.join(f'{ms} ms' for ms in pauses)
+
+
 @fault('exchange.deleted', weight=2)
 def exchange_deleted(x):
     """One that messages go to; its owner makes it again, with its bindings."""

@@ -5,6 +5,7 @@ import time
 
 import libpq
 from faults import NotPossible, fault
+from judge import STANDBY_LAGS
 from servers import wait_until
 
 
@@ -133,6 +134,79 @@ def postgres_standby_away(x):
     x.wait(0, 1)
     postgres.promote()
     x.arena.show_primary()
+
+
+@fault(STANDBY_LAGS, scope='server', weight=2)
+def postgres_lag_promoted(x):
+    """A standby that no commit waits for is promoted: what was accepted or cancelled in its lag is forgotten, which the ledger
+    counts apart. All else holds."""
+    postgres = x.arena.postgres
+    postgres.add_standby(synchronous=False)
+    x.wait(0.5, 1.5)
+    x.begin('primary killed, standby promoted')
+    postgres.cut_off()
+    lag_s = x.rng.uniform(0.5, 3)
+    time.sleep(lag_s)
+    postgres.primary.end(signal.SIGKILL)
+    x.detail += f', which was {lag_s:.1f} s behind'
+    postgres.promote()
+    x.arena.show_primary()
+
+
+@fault('postgres.notify_full', scope='server', weight=2)
+def postgres_notify_full(x):
+    """A session that listens has an open transaction, and PostgreSQL's queue of notifications has no room left."""
+    postgres, listening = x.arena.postgres, []
+    if not postgres.primary.tmpfs:
+        raise NotPossible('only root can mount the small disk that this fills')
+    url = postgres.url('postgres').replace('user=postdate', 'user=stranger')
+    try:
+        for _ in range(2):
+            listening.append(libpq.Connection(url))
+        holder, sender = listening
+        holder.ask('listen chaos')
+        holder.ask('begin')
+        holder.ask('select 1')
+        x.begin('queue of notifications full')
+        sent = fill_notifications(sender)
+        x.wait(4, 12)
+        x.detail += f' after {sent} kB'
+    except libpq.Lost:
+        x.detail += ' (Postgres is away just now)'
+    finally:
+        for connection in listening:
+            connection.close()
+        if not x.began_us:
+            x.begin('Postgres is away just now')
+
+
+def fill_notifications(sender):
+    """Until Postgres refuses one; kB."""
+    for sent in range(100_000):
+        try:
+            sender.ask("select pg_notify('chaos', repeat('x', 7900) || $1)", sent)
+        except libpq.Refused:
+            return 8 * sent
+    raise RuntimeError('the queue of notifications has no end')
+
+
+@fault('disk.busy', scope='server', weight=3)
+def disk_busy(x):
+    """Each flush of PostgreSQL takes long, and RabbitMQ's quorum queues write nothing for a while, again and again."""
+    arena, sync_s = x.arena, x.rng.uniform(0.03, 0.3)
+    arena.postgres.clocks.slow_syncs(sync_s)
+    x.begin(f'each flush takes {1000 * sync_s:.0f} ms longer')
+    until = time.monotonic() + x.rng.uniform(3, 8)
+    try:
+        while time.monotonic() < until:
+            if arena.rabbit:
+                arena.rabbit.erlang(f'catch (fun(P) -> true = is_pid(P), sys:suspend(P), timer:sleep({int(1000 * sync_s)}), '
+                                    'sys:resume(P) end)(whereis(ra_log_wal)), ok.')
+            time.sleep(x.rng.uniform(0, sync_s))
+    except RuntimeError:
+        x.detail += ' (RabbitMQ is away just now)'
+    finally:
+        arena.postgres.clocks.slow_syncs(0)
 
 
 @fault('postgres.disk_full', scope='server', weight=2)

@@ -11,6 +11,9 @@ from record import RETRY_ATTEMPTS, rejects, retry_wait_ms
 # What a fault leaves may come to light later than something has arrived again: what was published, and whose confirm got lost, is
 # published again when its turn comes.
 AFTERMATH_US = 5_000_000
+STANDBY_LAGS = 'postgres.lag_promoted'
+# What publishers had a confirm for waits in the intake queue at first: with PostgreSQL away before, for some time.
+STORED_LATER_US = 15_000_000
 CLOCK_AHEAD = 'clock.database'  # its detail begins with "ahead MS ms"
 # With these RabbitMQ, or a node of it, goes. What a classic queue dead-letters in that moment may be lost: it waits for no confirm.
 BROKER_GOES = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped', 'cluster.')
@@ -21,7 +24,7 @@ FORBIDDEN = ('lost', 'early', 'cancelled_delivered', 'superseded_delivered', 're
              'contradicted', 'over_attempts', 'miscounted', 'unprovoked')
 FINDINGS = FORBIDDEN + ('duplicated',)
 COUNTS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'cancelled', 'replaced', 'rescheduled', 'delivered',
-          'redelivered', 'rejected', 'dead', 'lost_by_queue', 'excused', 'crowd_delivered', 'crowd_doubled')
+          'redelivered', 'rejected', 'dead', 'lost_by_queue', 'lost_by_lag', 'undone_by_lag', 'excused', 'crowd_delivered', 'crowd_doubled')
 
 
 class Verdict:
@@ -76,6 +79,7 @@ class Judge:
         self.faults = [{'start_us': f[0], 'end_us': f[1], 'kind': f[2], 'cell': f[3], 'detail': f[4], 'duplicates': 0,
                         'recovery_us': None} for f in book.faults]
         self.clock_steps = [(f[0], f[1], int(f[4].split('_')[1]) * 1000) for f in book.faults if f[2] == CLOCK_AHEAD]
+        self.lags = [(f[0], f[1]) for f in book.faults if f[2] == STANDBY_LAGS]
         self.farthest_us = 0  # from the end of a fault to a duplicate that is put down to it
         self.crowded = crowded_seconds(book.tables.values())
         self.doubled = {}     # cell: [(arrival, first arrival)]
@@ -132,6 +136,8 @@ class Judge:
         elif state == ACCEPTED:
             if self.book.may_be_missing(table, n):
                 counts['excused'] += not (asked & CANCELLED or in_time)
+            elif self.is_forgotten(table.accepted_us[n], STORED_LATER_US):
+                counts['lost_by_lag'] += 1
             else:
                 verdict.find('lost', table.ref(n), f'accepted at {table.accepted_us[n]}, due {table.due_ms[n]}')
 
@@ -139,9 +145,11 @@ class Judge:
         seen_us, ref = table.seen_us[n], table.ref(n)
         verdict.counts['delivered'] += 1
         verdict.counts['crowd_delivered'] += self.is_of_a_crowd(table, n)
-        if table.asked[n] & CANCELLED:
+        undone = self.is_undone(table, n)
+        verdict.counts['undone_by_lag'] += undone
+        if table.asked[n] & CANCELLED and not undone:
             verdict.find('cancelled_delivered', ref, f'delivered at {seen_us}')
-        if replaced_in_time:
+        if replaced_in_time and not undone:
             verdict.find('superseded_delivered', ref, f'delivered at {seen_us}')
         if table.state[n] == REFUSED:
             verdict.find('refused_delivered', ref, f'delivered at {seen_us}')
@@ -156,7 +164,17 @@ class Judge:
             self.lateness['calm'].append(late_us)
             self.calm_of.setdefault(table.cell, array('q')).append(late_us)
 
+    def is_forgotten(self, t_us, before_us=0):
+        """Whether PostgreSQL was told in the lag of a standby that was promoted, by the latest before_us after t_us."""
+        return any(start_us - before_us <= t_us <= end_us for start_us, end_us in self.lags)
+
+    def is_undone(self, table, n):
+        """Its cancel, reschedule or replacement was answered, and forgotten."""
+        return bool(self.lags) and self.is_forgotten(self.book.answered.get((table, n), 0))
+
     def judge_early(self, verdict, table, n, seen_us):
+        if self.is_undone(table, n):
+            return  # it comes when it was due before
         early_us = table.lo_ms[n] * 1000 - seen_us
         if early_us > 0 and early_us > self.clock_was_ahead_us(table, n, seen_us):
             verdict.find('early', table.ref(n), f'by {ms(early_us)}: delivered at {seen_us}, due {table.lo_ms[n]}')
@@ -207,6 +225,8 @@ class Judge:
                 f['cell'] in ('*', table.cell) and f['kind'].startswith(BROKER_GOES) and
                 f['start_us'] - AFTERMATH_US <= at_us <= recovered_us(f) + AFTERMATH_US for f in self.faults):
             verdict.counts['lost_by_queue'] += 1
+        elif self.is_forgotten(at_us, STORED_LATER_US):
+            verdict.counts['lost_by_lag'] += 1
         else:
             verdict.find('lost', table.ref(n), f'rejected at {at_us}, attempt {last}: it neither came again nor is dead')
 

@@ -5,10 +5,11 @@ LABELS = {'cancelled_delivered': 'cancelled, then delivered', 'superseded_delive
           'refused_delivered': 'refused, then delivered', 'other_id': 'under another id', 'unprovoked': 'duplicated without a fault',
           'contradicted': 'cancel answered both ways', 'unknown_arrived': 'unknown that arrived',
           'redelivered': 'redelivered by RabbitMQ', 'rejected': 'rejected by the consumer',
-          'dead': 'of these dead in the end', 'lost_by_queue': 'lost by a classic queue',
+          'dead': 'of these dead in the end', 'lost_by_queue': 'lost by a classic queue', 'lost_by_lag': 'lost by a lagging standby',
+          'undone_by_lag': 'undone by a lagging standby',
           'over_attempts': 'more attempts than allowed', 'miscounted': 'attempts counted wrong', 'excused': 'not owed (later asked away)'}
 NUMBERS = ('attempted', 'accepted', 'refused', 'unknown', 'unknown_arrived', 'delivered', 'redelivered', 'cancelled', 'replaced',
-           'rescheduled', 'excused', 'rejected', 'dead', 'lost_by_queue')
+           'rescheduled', 'excused', 'rejected', 'dead', 'lost_by_queue', 'lost_by_lag', 'undone_by_lag')
 CELL_COLUMNS = {'accepted': 10, 'unknown': 9, 'delivered': 10, 'cancelled': 10, 'lost': 6, 'early': 6, 'duplicated': 8}
 
 
@@ -100,7 +101,8 @@ def text_of(verdict):
         parts.append(findings)
     broken = ', '.join(f'{n:,} {label(name)}' for name, n in verdict['broken'].items())
     lost = {'where RabbitMQ does the last hop': verdict['tolerated_losses'],
-            'by a classic queue that RabbitMQ took along': verdict['total']['lost_by_queue']}
+            'by a classic queue that RabbitMQ took along': verdict['total']['lost_by_queue'],
+            'in the lag of a standby that was promoted': verdict['total']['lost_by_lag']}
     aside = ''.join(f' ({n:,} lost {where})' for where, n in lost.items() if n)
     parts.append([(f'verdict: BROKEN: {broken}' if broken else 'verdict: kept') + aside])
     return '\n\n'.join('\n'.join(part) for part in parts)

@@ -74,6 +74,7 @@ class Run:
         self.over, self.draining = threading.Event(), False
         self.flooded = None  # the cell that has the million to deliver
         self.faults = Faults(arena.evidence)
+        self.cost = arena.postgres.cost()
 
     def note(self, x):
         with self.lock:
@@ -247,6 +248,7 @@ def main():
         run.run()
         run.drain()
         run.over.set()
+        run.cost = [now - before for now, before in zip(arena.postgres.cost(), run.cost)]
         keep_rows(arena)
     finally:
         if run is not None:
@@ -274,6 +276,9 @@ def report(run, codes, evidence, seconds):
     verdict = judge(evidence, BROKER_DELIVERS)
     print(text_of(verdict))
     print()
+    delivered = max(1, verdict['total']['delivered'])
+    print(f'PostgreSQL, standbys included: {1e6 * run.cost[1] / delivered:,.0f} us of processor time and {run.cost[0] / delivered:,.0f} '
+          'bytes of WAL for each delivered message')
     for name, why in sorted(run.skipped.items()):
         print(f'skipped: {name}: {why}')
     for g in run.arena.gateways():

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(ROOT, 'tests', 'clocks'))
 from moved_clocks import MovedClocks  # noqa: E402
 
 DIE = ['setpriv', '--pdeathsig', 'KILL']
+NOTIFY_BYTES = 1 << 20
 ANSWER = 'answer: '  # begins each line that answers one of ours
 
 
@@ -66,6 +67,8 @@ class Node:
 
     def __init__(self, directory, tmpfs_bytes, clocks):
         self.directory, self.process, self.clocks = directory, None, clocks
+        self.room = None    # of PostgreSQL's queue of notifications
+        self.spent_s = 0.0  # processor time of its processes that have ended
         self.data, self.run = os.path.join(directory, 'data'), os.path.join(directory, 'run')
         self.log_path = os.path.join(os.path.dirname(directory), os.path.basename(directory) + '.log')
         os.mkdir(directory, 0o755)
@@ -104,6 +107,15 @@ class Node:
         with open(os.path.join(self.data, 'postgresql.conf'), 'a', encoding='utf-8') as f:
             f.write("include 'chaos.conf'\n")
         self.configure()
+        self.confine_notifications()
+
+    def confine_notifications(self):
+        """Their queue has a disk of its own, which is soon full: PostgreSQL refuses them then as it does when its own limit, of 8
+        GB, is reached."""
+        if self.tmpfs:
+            self.room = os.path.join(self.data, 'pg_notify')
+            subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={NOTIFY_BYTES},mode=700', 'tmpfs', self.room], check=True)
+            shutil.chown(self.room, 'postgres', 'postgres')
 
     def copy_of(self, primary):
         """This node becomes a standby of that one."""
@@ -111,9 +123,16 @@ class Node:
         self.tool('pg_basebackup', '-D', self.data, '-R', '-X', 'stream', '-c', 'fast', '--no-sync', '-h', primary.run,
                   '-U', 'postgres')
         self.configure()
+        self.confine_notifications()
 
     def remove(self):
+        self.free_notifications()
         shutil.rmtree(self.data, ignore_errors=True)
+
+    def free_notifications(self):
+        if self.room:
+            subprocess.run(['umount', '-l', self.room], check=False, stderr=subprocess.DEVNULL)
+            self.room = None
 
     def start(self, deadline_s=120):
         for path in [os.path.join(self.data, 'postmaster.pid'), self.socket, self.socket + '.lock']:
@@ -137,14 +156,24 @@ class Node:
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
+    def children(self):
+        found = subprocess.run(['pgrep', '-P', str(self.process.pid)], stdout=subprocess.PIPE, check=False).stdout.split()
+        return [int(x) for x in found]
+
+    def processor_s(self):
+        """Processor time of all its processes so far."""
+        if not self.alive():
+            return self.spent_s
+        return self.spent_s + ticks_s(self.process.pid, 4) + sum(ticks_s(child, 2) for child in self.children())
+
     def end(self, number):
         """A signal to the postmaster (INT fast, QUIT immediate, KILL), until nothing of it is left."""
         if not self.alive():
             return
+        self.spent_s = self.processor_s()
         if number == signal.SIGKILL:
             self.process.send_signal(signal.SIGSTOP)  # it begets no more: one that outlived it waited for ever, and its memory kept the next one away
-        found = subprocess.run(['pgrep', '-P', str(self.process.pid)], stdout=subprocess.PIPE, check=False).stdout.split()
-        children = [int(x) for x in found]
+        children = self.children()
         self.process.send_signal(number)
         if number == signal.SIGKILL:
             for child in children:
@@ -155,8 +184,7 @@ class Node:
 
     def signal_all(self, number):
         """To each of its processes, and to those that they beget meanwhile: SIGSTOP stops its birth first, SIGCONT undoes it last."""
-        found = subprocess.run(['pgrep', '-P', str(self.process.pid)], stdout=subprocess.PIPE, check=False).stdout.split()
-        pids = [self.process.pid, *map(int, found)]
+        pids = [self.process.pid, *self.children()]
         for pid in pids if number == signal.SIGSTOP else reversed(pids):
             try:
                 os.kill(pid, number)
@@ -203,6 +231,7 @@ class Node:
     def close(self):
         if self.alive():
             self.end(signal.SIGKILL)
+        self.free_notifications()
         if self.tmpfs:
             subprocess.run(['umount', '-l', self.directory], check=False, stderr=subprocess.DEVNULL)
 
@@ -214,6 +243,15 @@ def lives(pid):
             return f.read().rsplit(')', 1)[1].split()[0] not in 'ZX'
     except OSError:
         return False
+
+
+def ticks_s(pid, fields):
+    """User and system time of a process; with 4 fields also that of its children that it has waited for."""
+    try:
+        with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as f:
+            return sum(map(int, f.read().rsplit(')', 1)[1].split()[11:11 + fields])) / os.sysconf('SC_CLK_TCK')
+    except OSError:
+        return 0.0
 
 
 def kill(pid):
@@ -281,6 +319,10 @@ class Postgres:
         self.primary.psql('select pg_promote(true, 60)')
         self.primary.set(synchronous_standby_names='')
         old.remove()
+
+    def cost(self):
+        """(bytes of WAL, seconds of processor time) of both nodes so far."""
+        return int(self.primary.psql("select pg_current_wal_lsn() - '0/0'")[0][0]), sum(n.processor_s() for n in self.nodes)
 
     def close(self):
         for node in self.nodes:

@@ -88,6 +88,28 @@ class Ledger(unittest.TestCase):
         return subprocess.run([sys.executable, os.path.join(HERE, 'ledger.py'), 'judge', self.directory],
                               stdout=subprocess.PIPE, check=False)
 
+    def test_what_a_promoted_standby_had_not_is_counted_apart(self):
+        self.add_fault(T0_US - 1000, T0_US + 900_000, 'postgres.lag_promoted', '*')
+        self.accept(1)
+        self.accept(2)
+        self.answer(f'C c1-h1-2 {T0_US + 1000} http', f'c c1-h1-2 {T0_US + 2000} cancelled')
+        self.deliver(2)
+        self.accept(3, T0_MS + 1000)
+        self.answer(f'M c1-h1-3 {T0_US + 1000} {T0_MS + 3000}', f'm c1-h1-3 {T0_US + 2000} ok')
+        self.deliver(3)
+        total = self.judge()['total']
+        self.assertEqual({k: total[k] for k in ('lost_by_lag', 'undone_by_lag', 'lost', 'early')},
+                         {'lost_by_lag': 1, 'undone_by_lag': 2, 'lost': 0, 'early': 0})
+
+    def test_a_lag_excuses_nothing_that_was_answered_before_or_after(self):
+        self.add_fault(T0_US + 30_000_000, T0_US + 31_000_000, 'postgres.lag_promoted', '*')
+        self.accept(1)
+        self.accept(2, T0_MS + 41_000, T0_US + 32_000_000)
+        self.accept(3)
+        self.answer(f'C c1-h1-3 {T0_US + 1000} http', f'c c1-h1-3 {T0_US + 2000} cancelled')
+        self.deliver(3)
+        self.judge(lost=['c1-h1-1', 'c1-h1-2'], cancelled_delivered=['c1-h1-3'])
+
     def test_all_well(self):
         for n in range(10):
             self.accept(n)

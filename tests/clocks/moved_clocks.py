@@ -19,10 +19,10 @@ class MovedClocks:
         library = shutil.copy(os.path.join(root, LIBRARY), self.folder)
         path = os.path.join(self.folder, 'offsets')
         with open(path, 'wb') as f:
-            f.write(bytes(24))
+            f.write(bytes(32))
         os.chmod(path, 0o644)
         with open(path, 'r+b') as f:
-            self.map = mmap.mmap(f.fileno(), 24)
+            self.map = mmap.mmap(f.fileno(), 32)
         self.env = {'LD_PRELOAD': library, 'CLOCKS_FILE': path}
         self.realtime_s = self.monotonic_s = 0.0
 
@@ -39,6 +39,10 @@ class MovedClocks:
         self.monotonic_s -= seconds
         self._write(1, self.monotonic_s)
         self._write(2, self.monotonic_s)
+
+    def slow_syncs(self, seconds):
+        """Each flush to the disk takes that much longer."""
+        self._write(3, seconds)
 
     def close(self):
         self.map.close()
