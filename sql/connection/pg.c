@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+static atomic_bool missed_partition;
 static atomic_int_fast64_t full_ms;
 
 int64_t pg_full_ms(void)
@@ -28,6 +29,9 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         c->locked_out = strcmp(sqlstate, "55P03") == 0;
         if (!c->other && strcmp(sqlstate, "53100") == 0)
             atomic_store(&full_ms, clock_monotonic_ms());
+        c->no_partition = pg_is_no_partition(sqlstate, PQresultErrorField(r, PG_DIAG_CONSTRAINT_NAME));
+        if (c->no_partition)
+            atomic_store(&missed_partition, true);
         pg_one_line(primary ? primary : "", text, sizeof text);
         const char *detail = PQresultErrorField(r, PG_DIAG_MESSAGE_DETAIL);
         const char *hint = PQresultErrorField(r, PG_DIAG_MESSAGE_HINT);
@@ -44,7 +48,8 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
             return err_set(e, pg_kind_of_sqlstate(sqlstate),
                            "Postgres: %s (SQLSTATE %s): the lock is held by %s", text, sqlstate,
                            c->blocked_by);
-        return err_set(e, pg_kind_of_sqlstate(sqlstate), "Postgres: %s (SQLSTATE %s)", text, sqlstate);
+        return err_set(e, c->no_partition ? ERR_BUSY : pg_kind_of_sqlstate(sqlstate),
+                       "Postgres: %s (SQLSTATE %s)", text, sqlstate);
     }
     /* Also without memory, or when poll(2) failed, where libpq takes the connection for idle and intact: the
      * answer that is still to come would be read as that of the next statement. */
@@ -61,6 +66,11 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
 int pg_socket(const struct pg *c)
 {
     return PQsocket(c->conn);
+}
+
+bool pg_missed_partition(void)
+{
+    return atomic_exchange(&missed_partition, false);
 }
 
 bool pg_is_broken(const struct pg *c)

@@ -76,4 +76,8 @@ bool pg_found_sharing(void);
 int pg_listen(struct pg *c, struct err *e);
 bool pg_drain_notifies(struct pg *c);
 
+/* The partition of some row was not there, on whatever connection of this process, since this was asked last.
+ * Any thread. */
+bool pg_missed_partition(void);
+
 #endif

@@ -27,10 +27,11 @@ struct pg {
     bool hurried;         /* operate_hurry */
     char blocked_by[300]; /* who held the lock that the last statement waited for, if it waited for long */
     void (*tell_blocked)(const char *who);
-    bool other;  /* pg_open_other */
-    bool pooled; /* something stands between: the backend is not the one that was announced at login */
-    bool silent; /* one took longer, or the server is dead: the connection was given up */
-    bool lost;   /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
+    bool other;        /* pg_open_other */
+    bool pooled;       /* something stands between: the backend is not the one that was announced at login */
+    bool silent;       /* one took longer, or the server is dead: the connection was given up */
+    bool no_partition; /* the last thing refused was a row that fits no partition */
+    bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
 
 /* Acts as the owner of the schema from now on, where the login may. pg_open has done it. */
@@ -102,6 +103,8 @@ const char *pg_option(const PQconninfoOption *options, const char *keyword);
 void pg_one_line(const char *text, char *out, size_t out_size);
 
 enum err_kind pg_kind_of_sqlstate(const char *sqlstate);
+/* A row was refused because no partition takes it. constraint: PG_DIAG_CONSTRAINT_NAME, or NULL. */
+bool pg_is_no_partition(const char *sqlstate, const char *constraint);
 /* A warning that says that a commit did not wait for its synchronous standby to the end. */
 bool pg_is_local_commit(const char *sqlstate, const char *function);
 /* The SQLSTATE in the verbose text of a login that was refused; false: there is none. */

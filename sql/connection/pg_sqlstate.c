@@ -30,6 +30,12 @@ enum err_kind pg_kind_of_sqlstate(const char *s)
     return ERR_BUG;
 }
 
+/* Constraints have names, the bounds of partitions have none (ExecFindPartition). */
+bool pg_is_no_partition(const char *sqlstate, const char *constraint)
+{
+    return strcmp(sqlstate, "23514") == 0 && constraint == NULL;
+}
+
 /* Source: src/backend/replication/syncrep.c, PostgreSQL 13 to 18. Something between here and there may drop
  * the name of the function: then each warning of these two codes counts. */
 bool pg_is_local_commit(const char *sqlstate, const char *function)

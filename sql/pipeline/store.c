@@ -226,6 +226,16 @@ static int read_locks(struct pg *c, struct store_locks *l, struct err *e)
     return locked_days_read(c, &l->days, e);
 }
 
+/* Days that have no table wait as those do whose table is locked: housekeeping makes it again. */
+static int read_missing(struct pg *c, struct store_locks *l, struct err *e)
+{
+    PGresult *r = pg_query(c, sql_query_store_days_missing, NULL, e);
+    for (int i = 0; r && i < PQntuples(r) && l->days.count < LOCKED_DAYS_MAX; i++)
+        l->days.day[l->days.count++] = (struct due_range){pg_time_ms(r, i, 0), pg_time_ms(r, i, 1)};
+    PQclear(r);
+    return r ? 0 : -1;
+}
+
 int store_accept(struct pg *c, const struct store_options *o, struct store_item *items, size_t count,
                  struct err *e)
 {
@@ -239,8 +249,10 @@ int store_accept(struct pg *c, const struct store_options *o, struct store_item 
     for (int i = 0; i <= LOCKS_FOUND_MAX; i++) {
         if (store_once(c, o, items, count, e) == 0)
             return 0;
-        bool locked_out = pg_is_locked_out(c);
-        if (!locked_out || read_locks(c, l, &(struct err){0}) != 0 || l->days.all ||
+        bool locked_out = pg_is_locked_out(c), missing = c->no_partition && !pg_is_broken(c);
+        c->no_partition = false;
+        if ((!locked_out && !missing) || read_locks(c, l, &(struct err){0}) != 0 ||
+            (missing && read_missing(c, l, &(struct err){0}) != 0) || l->days.all ||
             leave_out_locked(&l->days, items, count) == 0)
             return -1;
     }

@@ -127,6 +127,8 @@ VALUES = {
     'store_dedupe_candidates': ["array(select 'm' || i from generate_series(1, 200) i)", 'null'],
     'store_dedupe_same': [DELIVERED, "'e'", "'k'", 'null', "''", "''"],
     'store_key_decide': ["'e'", A_KEY, 'now()', 'gen_random_uuid()', "'replace'", '3600000'],
+    'store_keys_decide': [texts("'e'"), "array(select k.key from postdate.key k where k.exchange = 'e' order by k.due desc limit 200)", texts('now()'),
+                          'array(select gen_random_uuid() from generate_series(1, 200))', texts("'replace'"), '3600000'],
     'store_key_insert': [texts("'e'"), "array(select 'key ' || i from generate_series(1, 200) i)", texts('now()'), PLAIN],
     'store_moved_note': ['gen_random_uuid()', 'gen_random_uuid()'],
     'token_create': ["'x'", "sha256('x')", "'{e}'", '10', "'read'"],

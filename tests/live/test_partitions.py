@@ -1,5 +1,6 @@
 """Partitions by due day: made ahead of need, dropped whole once everything in them is settled, never with anything live."""
 from harness import LiveTest, wait_until
+from web import Web
 
 ROW = """
 insert into postdate.message (due, next_at, settled_at, id, state, hold, exchange, routing_key, properties, body)
@@ -67,3 +68,26 @@ class Partitions(LiveTest):
         p.gateway()
         wait_until(lambda: self.has(p, live), 20, 'the live day to be attached again')
         wait_until(lambda: p.value(f"select to_regclass('postdate.{done}') is null") == 't', 20, 'the settled one to go')
+
+
+class DroppedDay(LiveTest):
+    """A day that somebody dropped is made again when it is missed."""
+    transport = 'timer'
+
+    def test_today_dropped_is_made_again_and_nothing_is_rejected(self):
+        p = self.place()
+        gateway = p.gateway()
+        c = p.client()
+        c.queue('q', 'k')
+        inbox = p.consumer('q')
+        today = p.value("select to_char(now() at time zone 'UTC', 'YYYYMMDD')")
+        p.psql(f'drop table postdate.message_{today}')
+        for n in range(50):
+            c.publish('k', b'x', {'x-delay': 2000})
+        web = Web(gateway.http())
+        self.addCleanup(web.close)
+        statuses = [web.post('/v1/messages', {'routing_key': 'k', 'body': 'x', 'delay': '2s'}).status for _ in range(3)]
+        self.assertLessEqual(set(statuses), {201, 503})
+        inbox.wait(50 + statuses.count(201), 40)
+        self.assertEqual(c.depth('postdate.rejected'), 0)
+        self.assertIn('made 1 partitions', gateway.log())
