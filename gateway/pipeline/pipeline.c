@@ -214,12 +214,23 @@ bool pipeline_is_in_touch(const struct pipeline *p)
     return clock_boottime_ms() - atomic_load(&p->heard_ms) < atomic_load(&p->in_touch_ms);
 }
 
+bool pipeline_is_doubtful(const struct pipeline *p, int64_t due_ms)
+{
+    const struct history *h = &p->runtime->history;
+    return due_ms < atomic_load(&h->look_until_ms) || !atomic_load(&h->known);
+}
+
 bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
 {
-    int64_t now_ms = pipeline_is_in_touch(p) ? runtime_latest_ms(p->runtime) : INT64_MAX;
+    bool doubtful = pipeline_is_doubtful(p, h->message.due_ms);
+    int64_t now_ms = pipeline_is_in_touch(p) && !doubtful ? runtime_latest_ms(p->runtime) : INT64_MAX;
     enum relay_verdict v = relay_book_ask(&p->book, h->message.id, now_ms);
     if (v == RELAY_PUBLISH)
         return true;
+    if (doubtful && relay_book_keep(&p->book, h)) {
+        notifier_notify(&p->lookup_notifier);
+        return false;
+    }
     if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
         settle_now(p, h, SETTLE_RELEASE);
         return false;

@@ -81,6 +81,8 @@ bool pipeline_is_half_full(const struct pipeline *p);
 /* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again
  * stays. */
 void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
+/* Does the database have to be asked about what RabbitMQ held and was due then, for it may have gone back? */
+bool pipeline_is_doubtful(const struct pipeline *p, int64_t due_ms);
 /* May h, a relayed message, be published now? False: it has been dealt with. */
 bool pipeline_may_publish(struct pipeline *p, struct inflight *h);
 /* RabbitMQ closed a channel over a message, perhaps because its body has so many bytes: it has a limit

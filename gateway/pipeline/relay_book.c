@@ -1,5 +1,6 @@
 #include "gateway/pipeline/relay_book.h"
 
+#include "gateway/pipeline/inflight.h"
 #include "gateway/runtime/guard.h"
 
 #include <stdlib.h>
@@ -22,6 +23,7 @@ struct relay_proof {
 struct relay_entry {
     struct message_id id;
     struct relay_proof *came; /* the proof that says that it was delivered, if this gateway took it */
+    struct inflight *kept;    /* its content, for a database that may not know it; owned */
     uint64_t tag;
     int64_t again_ms;     /* monotonic: not asked before */
     int64_t delivered_ms; /* monotonic; 0: it was not, or by nobody knows whom */
@@ -147,8 +149,10 @@ static void leave_proof(struct relay_book *book, struct relay_entry *entry)
 
 void relay_book_close(struct relay_book *book)
 {
-    for (uint32_t i = 0; i < book->count; i++)
+    for (uint32_t i = 0; i < book->count; i++) {
         leave_proof(book, &book->entries[i]);
+        inflight_free(book->entries[i].kept);
+    }
     free(book->entries);
     free(book->buckets);
     free(book->done);
@@ -168,6 +172,7 @@ static void drop_entry(struct relay_book *book, struct relay_entry *entry)
     set_state(book, entry, WAITS);
     set_proof(book, entry, PROOF_NONE);
     leave_proof(book, entry);
+    inflight_free(entry->kept);
     count_risk(book, entry);
     *link_in_bucket(book, i) = entry->next;
     if (i != last)
@@ -366,6 +371,17 @@ void relay_book_answer(struct relay_book *book, struct message_id id)
     end_message(book, id, true);
 }
 
+bool relay_book_keep(struct relay_book *book, struct inflight *h)
+{
+    GUARD(&book->lock);
+    struct relay_entry *entry = find_entry(book, h->message.id);
+    if (!entry || entry->asked || entry->kept || entry->state == SETTLING)
+        return false;
+    set_state(book, entry, LOOK_UP);
+    entry->kept = h;
+    return true;
+}
+
 size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clock_ms,
                             struct relay_question *out, size_t max)
 {
@@ -383,7 +399,9 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
         if (entry->state == WAITS)
             set_state(book, entry, LOOK_UP);
         entry->asked = true;
-        out[n++] = (struct relay_question){.id = entry->id, .sent = entry->state == SENT};
+        out[n++] =
+            (struct relay_question){.id = entry->id, .kept = entry->kept, .sent = entry->state == SENT};
+        entry->kept = NULL;
     }
     return n;
 }
@@ -392,7 +410,9 @@ void relay_book_again(struct relay_book *book, const struct relay_question *q, i
 {
     GUARD(&book->lock);
     struct relay_entry *entry = find_entry(book, q->id);
+    inflight_free(entry && !entry->kept ? NULL : q->kept);
     if (entry) {
+        entry->kept = entry->kept ? entry->kept : q->kept;
         entry->asked = false;
         entry->again_ms = at_ms;
     }

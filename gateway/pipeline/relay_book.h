@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 struct relay_entry; /* relay_book.c */
+struct inflight;
 
 struct relay_book {
     pthread_mutex_t lock; /* guards everything below */
@@ -76,10 +77,15 @@ void relay_book_deferred(struct relay_book *book, struct message_id id);
 /* It is written down, or no business of this gateway: it will be acknowledged. One that is not here: fine. */
 void relay_book_done(struct relay_book *book, struct message_id id);
 
+/* It is looked up, and the database may not know it: keeps h, its content, for that. False: it is asked about
+ * already, or is not here, and h is the caller's still. */
+bool relay_book_keep(struct relay_book *book, struct inflight *h);
+
 /* A question to the database: may this gateway have that row? */
 struct relay_question {
     struct message_id id;
-    bool sent; /* it is published and waits for its confirm: its content is not needed */
+    struct inflight *kept; /* the asker's to free, or relay_book_again's to take back; NULL: none */
+    bool sent;             /* it is published and waits for its confirm: its content is not needed */
 };
 /* What is to be looked up, at most max of it. clock_ms: monotonic. Each must be answered by
  * relay_book_answer, or by relay_book_again. */
@@ -88,7 +94,7 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
 /* Its row was claimed, or is no business of this gateway: it is done, unless a proof of its delivery came
  * meanwhile. That proof is settled, and whoever has claimed the row does not publish it. */
 void relay_book_answer(struct relay_book *book, struct message_id id);
-/* There was no answer: from at_ms (monotonic) on it is asked again. */
+/* There was no answer: from at_ms (monotonic) on it is asked again. Takes q->kept. */
 void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms);
 
 /* What was delivered before `before_ms` (monotonic), is not settled, and has no proof in the exit queue

@@ -25,7 +25,8 @@
 #define SETTLED_MS 250
 
 /* --- what comes */
-/* Came too early, too late, for the second time, without its content, or has a rate. */
+/* Came too early, too late, for the second time, without its content, has a rate, or the database went back.
+ */
 static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
                           enum envelope_kind kind)
 {
@@ -34,7 +35,8 @@ static bool needs_look_up(struct reader *r, const struct broker_event *ev, const
     if (ev->redelivered || kind != ENVELOPE_WHOLE || ev->body.data == NULL || r->full_ms ||
         !runtime_now_ms(r->runtime, &now_ms) || rates_apply(&r->pipeline->rates, m, true))
         return true;
-    return m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS ||
+    return pipeline_is_doubtful(r->pipeline, m->due_ms) ||
+           m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS ||
            now_ms > m->due_ms + c->handover.grace_ms / 2;
 }
 
@@ -56,6 +58,16 @@ static int64_t look_up_from_ms(struct reader *r, const struct broker_event *ev, 
     return wait ? now_ms + until_due_ms + SETTLED_MS : now_ms;
 }
 
+/* The database may have forgotten it. */
+static void keep_content(struct reader *r, const struct message *m)
+{
+    struct inflight *h = relay_hold(r, m);
+    if (!h)
+        relay_end_without_memory();
+    if (!relay_book_keep(&r->pipeline->book, h))
+        inflight_free(h);
+}
+
 static void take_message(struct reader *r, const struct broker_event *ev, struct message *m,
                          enum envelope_kind kind)
 {
@@ -74,6 +86,9 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
     case RELAY_LOOKS_UP:
+        if (kind == ENVELOPE_WHOLE && m->body.data && pipeline_is_doubtful(r->pipeline, m->due_ms))
+            keep_content(r, m);
+        /* fall through */
     case RELAY_KNOWN:
         notifier_notify(&r->pipeline->lookup_notifier);
         break;
@@ -118,7 +133,9 @@ static bool has_room(struct reader *r)
     }
     if (r->full_ms == 0)
         r->full_ms = now_ms;
-    return now_ms - r->full_ms > FULL_MS;
+    int64_t db_now_ms; /* where the database went back, it may know nothing of what is dropped */
+    bool doubtful = !runtime_now_ms(r->runtime, &db_now_ms) || pipeline_is_doubtful(r->pipeline, db_now_ms);
+    return now_ms - r->full_ms > FULL_MS && !doubtful;
 }
 
 /* 1: there was no more; 0: there may be; -1. */

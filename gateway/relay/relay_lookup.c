@@ -2,6 +2,7 @@
  * ordinary claimed message. On a thread of its own, so that the relay waits for nothing; between two claims
  * it also finds out what is lost (relay_rescue.h). */
 #include "gateway/pipeline/claim_loop.h"
+#include "gateway/relay/relay_adopt.h"
 #include "gateway/relay/relay_rescue.h"
 #include "gateway/runtime/failing.h"
 #include "sql/pipeline/relay.h"
@@ -19,9 +20,11 @@ struct lookup {
     struct claim_loop loop;
     struct relay_question questions[QUESTIONS];
     bool claimed[QUESTIONS];
+    bool unknown[QUESTIONS]; /* to the database, and it cannot be stored now */
     size_t count;
     bool contentless; /* the rows of this claim */
     struct relay_rescue rescue;
+    struct relay_adopting adopting;
 };
 
 static void mark_claimed(struct lookup *lookup, struct message_id id)
@@ -84,6 +87,12 @@ static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
     return claimed;
 }
 
+static void answer(struct relay_book *book, const struct relay_question *q)
+{
+    inflight_free(q->kept);
+    relay_book_answer(book, q->id);
+}
+
 /* Those that could not be claimed: are they settled, or somebody's, or will they be? Nothing waits for more
  * than grace: what is rescued then is published by whoever claims it. */
 static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
@@ -104,10 +113,13 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
         const struct relay_question *q = &lookup->questions[i];
         bool wait = !lookup->claimed[i] && pending[j++];
         bool overdue = now_ms >= message_id_due_ms(q->id) + l->runtime->config->handover.grace_ms;
-        if (wait && (progress || !overdue)) /* with progress: perhaps there was no room for its content */
+        if (lookup->unknown[i])
+            relay_book_again(book, q, clock_ms + AGAIN_MS);
+        else if (wait &&
+                 (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
         else
-            relay_book_answer(book, q->id);
+            answer(book, q);
     }
     notifier_notify(&l->pipeline->relay_notifier);
     return 0;
@@ -136,7 +148,9 @@ static int64_t look_up_messages(struct lookup *lookup, struct err *e)
     if (lookup->count == 0)
         return TICK_MS;
     memset(lookup->claimed, 0, sizeof lookup->claimed);
-    int sent = claim_rows(lookup, true, e), unsent = sent < 0 ? -1 : claim_rows(lookup, false, e);
+    int known = relay_adopt(&lookup->adopting, l, lookup->questions, lookup->count, lookup->unknown, e);
+    int sent = known < 0 ? -1 : claim_rows(lookup, true, e),
+        unsent = sent < 0 ? -1 : claim_rows(lookup, false, e);
     if (unsent < 0 || answer_questions(lookup, unsent > 0, e) != 0) {
         ask_again(lookup);
         return -1;

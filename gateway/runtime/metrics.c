@@ -112,6 +112,9 @@ static const struct {
     [METRIC_SAID_AGAIN] = {"postdate_deliveries_said_again_total", "",
                            "Deliveries that the database had forgotten, and that were written down again: it "
                            "crashed, or went back."},
+    [METRIC_STORED_AGAIN] =
+        {"postdate_messages_stored_again_total", "",
+         "Messages that RabbitMQ held and that a database which went back had forgotten."},
     [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
                          "Connections to RabbitMQ that were lost and are opened again."},
     [METRIC_SLO_FIRST] =

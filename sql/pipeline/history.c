@@ -5,6 +5,7 @@
 
 #include "sql/connection/pg_internal.h"
 #include "sql/pipeline/locked.h"
+#include "sql/pipeline/settle_internal.h"
 #include "sql_embedded.h"
 
 #include <stdlib.h>
@@ -58,4 +59,34 @@ int64_t history_say_delivered(struct pg *c, const struct message_id *ids, size_t
     int rc = count > 0 ? locked_days_around(c, days, say_piece, &s, NULL, e) : 0;
     free(s.some);
     return rc != 0 ? -1 : s.forgotten;
+}
+
+int history_find_known(struct pg *c, const struct message_id *ids, size_t count, bool *known, struct err *e)
+{
+    struct pg_params p = {0};
+    id_set_fill(&p, ids, count);
+    PGresult *r = pg_query(c, sql_query_history_known, &p, e);
+    for (size_t i = 0; r && i < count; i++)
+        known[i] = is_among(r, ids[i]);
+    PQclear(r);
+    return r ? 0 : -1;
+}
+
+int64_t history_store(struct pg *c, const struct message *const *messages, size_t count, int64_t grace_ms,
+                      struct err *e)
+{
+    struct pg_params p = {0};
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, count), *exchanges = pg_add_array(&p, PG_OID_TEXT, count),
+               *keys = pg_add_array(&p, PG_OID_TEXT, count),
+               *properties = pg_add_array(&p, PG_OID_BYTEA, count),
+               *bodies = pg_add_array(&p, PG_OID_BYTEA, count);
+    for (size_t i = 0; i < count; i++) {
+        pg_array_id(ids, messages[i]->id);
+        pg_array_bytes(exchanges, messages[i]->exchange);
+        pg_array_bytes(keys, messages[i]->routing_key);
+        pg_array_bytes(properties, messages[i]->properties);
+        pg_array_bytes(bodies, messages[i]->body);
+    }
+    pg_add(&p, as_int8(grace_ms));
+    return pg_number(c, sql_query_history_store, &p, e);
 }

@@ -4,7 +4,7 @@
 
 #include "core/base/err.h"
 #include "core/message/history_point.h"
-#include "core/message/message_id.h"
+#include "core/message/message.h"
 #include "sql/connection/pg.h"
 
 /* Times in ms since 1970; -1: there is none. */
@@ -27,5 +27,12 @@ int history_note(struct pg *c, const struct history_point *known, int64_t window
  * claimed. Returns how many it had forgotten, with a synchronous commit for them; -1. What somebody has
  * locked is left out. */
 int64_t history_say_delivered(struct pg *c, const struct message_id *ids, size_t count, struct err *e);
+
+/* Which of these ids the database knows: known[i]. 0 or -1. */
+int history_find_known(struct pg *c, const struct message_id *ids, size_t count, bool *known, struct err *e);
+/* Stores these as handed over, where it does not know them: id, names, properties and body. grace_ms:
+ * handover.grace. Returns how many were stored, with a synchronous commit, or -1. */
+int64_t history_store(struct pg *c, const struct message *const *messages, size_t count, int64_t grace_ms,
+                      struct err *e);
 
 #endif

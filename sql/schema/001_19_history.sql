@@ -66,3 +66,24 @@ begin
     get diagnostics n = row_count;
     return n;
 end $$;
+
+-- Stores again what RabbitMQ held and the database does not know, for it has forgotten that it was accepted: as handed over. RabbitMQ knows neither key nor
+-- deadline. What is due on a day that is gone is left out: such a message was settled long ago. Returns how many were stored.
+create function postdate.history_store(ids uuid[], exchanges text[], routing_keys text[], properties_ bytea[], bodies bytea[], grace_ms bigint) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
+declare
+    n integer := 0;
+begin
+    for i in 1 .. cardinality(ids) loop
+        begin
+            insert into postdate.message (due, next_at, id, hold, state, exchange, routing_key, properties, body)
+            values (postdate.id_due(ids[i]), postdate.id_due(ids[i]) + grace_ms * interval '1 ms', ids[i], 'b', 'handed', exchanges[i], routing_keys[i], properties_[i], bodies[i])
+            on conflict do nothing;
+            n := n + found::int;
+        exception when check_violation then
+            null; -- no partition has it
+        end;
+    end loop;
+    perform set_config('synchronous_commit', 'on', true);
+    return n;
+end $$;

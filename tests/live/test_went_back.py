@@ -1,10 +1,99 @@
 """A database that went back: restored from a backup beside a RabbitMQ that holds messages, or a standby that lagged and was promoted."""
+import json
+import subprocess
 import time
 
 import harness
 from handover_kit import handover, metric
-from harness import wait_until
+from harness import LiveTest, wait_until
 from standby_kit import StandbyTest
+
+WINDOW = '8s'
+DELAY_MS = 22000  # beyond the window when the backup is taken, and due after the restore
+
+
+def doctor(p, check):
+    return [x for x in json.loads(p.cli('doctor', '--json')[1]) if x['check'] == check][0]
+
+
+class Backup:
+    """Of a place's database, as pg_dump makes it."""
+
+    def __init__(self, place):
+        self.place = place
+        self.dump = subprocess.run(['pg_dump', '--schema=postdate', place.postgres], capture_output=True, check=True, timeout=120).stdout
+
+    def restore(self):
+        p = self.place
+        p.asker.close()
+        subprocess.run(['psql', '-qX', '-v', 'ON_ERROR_STOP=1', '-d', p.postgres, '-c', 'drop schema postdate cascade'], check=True,
+                       stderr=subprocess.DEVNULL, timeout=120)
+        subprocess.run(['psql', '-qX', '-v', 'ON_ERROR_STOP=1', '-d', p.postgres], input=self.dump, stdout=subprocess.DEVNULL, check=True,
+                       timeout=120)
+
+
+class Restored:
+    """The procedure of docs/operations.md, Restore, step by step."""
+    transport = None
+
+    def publish(self, client, name, count, **headers):
+        for i in range(count):
+            client.publish('k', f'{name} {i}', {'x-delay': DELAY_MS, **{k: v + str(i) for k, v in headers.items()}})
+
+    def ids(self, p, like):
+        # Bodies tell who is who.
+        return [row[0] for row in p.psql(f"select id from postdate.message where convert_from(body, 'UTF8') like '{like}' order by 1")]
+
+    def run_procedure(self, what, keys):
+        env = handover(self.transport, grace='6s', window=WINDOW, what=what)
+        p = self.place(transport=self.transport)
+        g = p.gateway(**env)
+        inbox = p.consumer('q', bind='k')
+        c = p.client()
+        key = {'x-postdate-key': 'a'} if keys else {}
+        self.publish(c, 'cancelled', 60, **({'x-postdate-key': 'c'} if keys else {}))
+        self.publish(c, 'kept', 40, **key)
+        wait_until(lambda: p.counts() == {'scheduled': 100}, 15, 'all to be stored')
+        wait_until(lambda: int(p.value('select number from postdate.history')) > 0, 15, 'a point to be noted')
+        backup = Backup(p)
+        self.publish(c, 'later', 40, **({'x-postdate-key': 'l'} if keys else {}))
+        wait_until(lambda: p.counts() == {'handed': 140}, 40, 'all to be handed over')
+        time.sleep(1.5)  # RabbitMQ is told of a later point than the backup has
+        self.assertEqual(g.term(), 0)
+
+        backup.restore()
+        self.assertEqual(p.counts(), {'scheduled': 100})
+        answers = [p.cli('cancel', *self.ids(p, 'cancelled%'))]
+        self.assertEqual([a[0] for a in answers], [0], answers)
+        self.assertEqual(p.counts(), {'scheduled': 40, 'cancelled': 60})
+
+        g = p.gateway(**env)
+        self.assertTrue(g.lines_with('the database went back'), g.log())
+        inbox.wait(80, 90)
+        self.assertEqual(metric(g, 'postdate_messages_stored_again_total'), 40)
+        wait_until(lambda: p.counts() == {'cancelled': 60, 'delivered': 80}, 60, f'all to be settled, not {p.counts()}')
+        time.sleep(2)  # what comes twice comes now
+        bodies = sorted(m.body.decode() for m in inbox.all())
+        self.assertEqual(bodies, sorted([f'kept {i}' for i in range(40)] + [f'later {i}' for i in range(40)]))
+        self.assertEqual(doctor(p, 'database.history')['status'], 'warn')
+        self.assertIn('went back', p.cli('status')[1])
+        wait_until(lambda: metric(g, 'postdate_database_went_back_timestamp_seconds') > 1e9, 60, 'the figures to be read again')
+        self.assertEqual(g.term(), 0)
+
+    def test_what_is_cancelled_after_a_restore_never_comes(self):
+        self.run_procedure('plain', False)
+
+    def test_what_is_cancelled_after_a_restore_never_comes_where_rabbitmq_holds_all(self):
+        self.run_procedure('all', True)
+
+
+class RestoredTtl(Restored, LiveTest):
+    who_waits = transport = 'ttl'
+
+
+class RestoredPlugin(Restored, LiveTest):
+    who_waits = transport = 'plugin'
+
 
 @harness.not_san  # the tmpfs of each server is large
 class Promoted(StandbyTest):
