@@ -206,12 +206,6 @@ int idempotency_find(struct pg *c, struct idempotency_request *r, struct arena *
     return fuzz_take_u8(&script) % 4;
 }
 
-int idempotency_confirm(struct pg *c, struct err *e)
-{
-    (void)c;
-    return next_outcome(e);
-}
-
 int idempotency_take(struct pg *c, struct idempotency_request *r, struct err *e)
 {
     (void)c;
