@@ -83,7 +83,7 @@ def set_schedules(p, count):
 
 def session_settings():
     """What the gateways' sessions run with."""
-    with open(os.path.join(ROOT, 'sql', 'connection', 'pg.c'), encoding='utf-8') as f:
+    with open(os.path.join(ROOT, 'sql', 'connection', 'pg_session.c'), encoding='utf-8') as f:
         setup = f.read().split('session_setup[] =', 1)[1].split('static ', 1)[0]
     return [s for s in re.findall(r'set [a-z_]+ = [^;"]+;', setup) if 'PG_LOCK' not in s and 'client_min' not in s]
 

@@ -33,7 +33,14 @@ DEFAULTS = {'text': "'x'", 'int': '1', 'int4': '1', 'integer': '1', 'bigint': '1
             'timestamptz': 'now()', 'uuid': DELIVERED, 'uuid[]': OWNED, 'text[]': "'{e}'", 'int[]': "'{1}'", 'bigint[]': "'{1000}'", 'int8[]': "'{1000}'",
             'timestamptz[]': NO_DAYS, 'bytea': "''", 'bytea[]': "'{x}'"}
 VALUES = {
+    'batch_again': ['1', NO_DAYS, NO_DAYS, '500'],
+    'batch_read': ["(select b.from_id from postdate.batch b where not b.done order by b.to_id limit 1)", "(select b.to_id from postdate.batch b where not b.done order by b.to_id limit 1)",
+                   '(select b.id from postdate.batch b where not b.done order by b.to_id limit 1)', 'null'],
+    'batch_scatter': [NO_DAYS, NO_DAYS, '500'],
     'batch_claim': ['(select to_id from postdate.frontier)', "postdate.id_ceiling(now() + interval '100 s')", '1'],
+    'history_delivered': [PLAIN],
+    'history_note': ['null', 'null', 'null', 'null', '1000'],
+    'store_keys_decide': [texts("'e'"), "array(select 'key ' || i from generate_series(1, 200) i)", texts('now()'), PLAIN, texts("'keep'"), '3600000'],
     'batch_next': [NOW, '1000', '1000000', NO_DAYS, NO_DAYS],
     'batch_release': ['null', '500', NO_DAYS, NO_DAYS],
     'batch_settle': [OPEN, "array(select b.to_id from postdate.batch b where not b.done and b.owner = 1 order by b.id limit 5)", "'{1,1,1,1,1}'", '1', "'{}'", "'{}'",

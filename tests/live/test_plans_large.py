@@ -18,6 +18,7 @@ MORE_ROWS = {
     'handing_claim': (200000, 'as batch_claim'),
     'handing_lost': (200000, 'writes all 20,000 that RabbitMQ has lost'),
     'health_room': (500000, 'doctor counts dead letters to 100,000'),
+    'history_delivered': (60000, 'each id that it is told, and its batch'),
     'import_drop': (150000, 'reading all of its table costs what 200 look-ups cost'),
     'import_known': (250000, 'as import_drop'),
     'import_lock': (250000, 'as import_drop'),
