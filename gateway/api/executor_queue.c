@@ -58,7 +58,7 @@ static bool take_out(struct executor_queue *q, const struct api_request *r)
 /* The queue is full: who is refused? Of one caller the queue has those that came first in front. */
 static struct api_request *give_way(struct executor_queue *q, struct api_request *r)
 {
-    struct share *list = calloc(q->count, sizeof *list);
+    struct share *list = calloc(q->count + 1, sizeof *list);
     size_t n = 0;
     for (struct api_request *x = q->first; x != NULL && list != NULL; x = x->next, n++)
         list[n] = (struct share){.what = x, .caller = x->caller, .amount = 1, .since = (int64_t)n};

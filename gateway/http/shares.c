@@ -61,7 +61,7 @@ static struct http_request *find_request(struct http_request *r, struct share (*
     size_t n = 0, count = 0;
     for (const struct http_request *x = r->http->requests; x != NULL; x = x->other)
         count++;
-    struct share *list = calloc(count, sizeof *list);
+    struct share *list = calloc(count + 1, sizeof *list);
     for (struct http_request *x = r->http->requests; x != NULL && list != NULL; x = x->other)
         list[n++] = share(x);
     const struct share *found = list != NULL ? share_find(list, n, r->api.caller, more) : NULL;

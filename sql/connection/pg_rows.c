@@ -123,7 +123,7 @@ int pg_take_all(PGresult *r, const struct pg_rows *rows, void *out, struct err *
     size_t size = ((size_t)n + 1) * rows->size;
     char *all = rows->arena ? arena_alloc(rows->arena, size) : malloc(size);
     int rc = all != NULL ? 0 : err_set(e, ERR_BUG, "out of memory for what PostgreSQL answered");
-    for (int i = 0; i < n && rc == 0; i++) {
+    for (int i = 0; i < n && all != NULL && rc == 0; i++) {
         rc = pg_read(r, i, rows->to, rows->arena) ? 0 : fail_read(r, i, rows->to, e);
         memcpy(all + (size_t)i * rows->size, rows->item, rows->size);
     }
