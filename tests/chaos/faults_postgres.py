@@ -237,3 +237,23 @@ def clock_database(x):
     x.begin(f'ahead {ahead_ms} ms')
     x.wait(1, 4)
     x.arena.postgres.clocks.set_time(0)
+
+
+@fault('clock.day_ahead', scope='alone', weight=1)
+def clock_day_ahead(x):
+    """Set a day ahead for a moment: all that is stored is due, and what a gateway writes down meanwhile (slots, retries, claims) must
+    keep nothing back afterwards. What is accepted meanwhile with a delay would be due a day late, so nothing is."""
+    cells = list(x.arena.cells.values())
+    for cell in cells:
+        cell.tell(pause=True)
+    try:
+        for cell in cells:
+            wait_until(lambda c=cell: not c.depth_of_intake(), 60, f'{cell.name}: all that was published to be stored', 0.2)
+        x.arena.postgres.clocks.set_time(86_400)
+        x.begin('ahead 86400000 ms')
+        x.wait(2, 5)
+    finally:
+        x.arena.postgres.clocks.set_time(0)
+        time.sleep(1)  # until the gateways have seen it
+        for cell in cells:
+            cell.tell(pause=False)

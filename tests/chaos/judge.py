@@ -14,7 +14,7 @@ AFTERMATH_US = 5_000_000
 STANDBY_LAGS = 'postgres.lag_promoted'
 # What publishers had a confirm for waits in the intake queue at first: with PostgreSQL away before, for some time.
 STORED_LATER_US = 15_000_000
-CLOCK_AHEAD = 'clock.database'  # its detail begins with "ahead MS ms"
+CLOCK_AHEAD = ('clock.database', 'clock.day_ahead')  # their detail begins with "ahead MS ms"
 # With these RabbitMQ, or a node of it, goes. What a classic queue dead-letters in that moment may be lost: it waits for no confirm.
 BROKER_GOES = ('rabbitmq.kill', 'rabbitmq.stop_app', 'rabbitmq.wiped', 'cluster.')
 SHOWN = 20  # refs that are named of each kind of finding
@@ -78,7 +78,7 @@ class Judge:
         self.shadows = {}
         self.faults = [{'start_us': f[0], 'end_us': f[1], 'kind': f[2], 'cell': f[3], 'detail': f[4], 'duplicates': 0,
                         'recovery_us': None} for f in book.faults]
-        self.clock_steps = [(f[0], f[1], int(f[4].split('_')[1]) * 1000) for f in book.faults if f[2] == CLOCK_AHEAD]
+        self.clock_steps = [(f[0], f[1], int(f[4].split('_')[1]) * 1000) for f in book.faults if f[2] in CLOCK_AHEAD]
         self.lags = [(f[0], f[1]) for f in book.faults if f[2] == STANDBY_LAGS]
         self.farthest_us = 0  # from the end of a fault to a duplicate that is put down to it
         self.crowded = crowded_seconds(book.tables.values())
