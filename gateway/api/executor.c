@@ -6,12 +6,13 @@
 static const struct kind {
     void *(*run)(void *executor);
     int threads;
-    int each; /* so many of them one caller may have at a time; 0: all */
+    int each, crowd; /* as executor_queue has them */
 } kinds[API_THREADS_COUNT] = {
-    [API_GROUP_COMMIT] = {executor_group_commit, EXECUTOR_GROUP_COMMITS, 0},
-    [API_WORKER] = {executor_worker, EXECUTOR_WORKERS, 0},
-    [API_BULK_WORKER] = {executor_bulk_worker, EXECUTOR_BULK_WORKERS, EXECUTOR_BULK_EACH},
-    [API_STATISTICS] = {executor_stats, 1, 0},
+    [API_GROUP_COMMIT] = {executor_group_commit, EXECUTOR_GROUP_COMMITS, 0, 0},
+    [API_WORKER] = {executor_worker, EXECUTOR_WORKERS, 0, 0},
+    [API_BULK_WORKER] = {executor_bulk_worker, EXECUTOR_BULK_WORKERS, EXECUTOR_BULK_EACH,
+                         EXECUTOR_BULK_CROWD},
+    [API_STATISTICS] = {executor_stats, 1, 0, 0},
 };
 
 struct executor *executor_open(struct runtime *rt, struct err *e)
@@ -26,7 +27,7 @@ struct executor *executor_open(struct runtime *rt, struct err *e)
     atomic_init(&d->why_not_ready, "the gateway is starting");
     pthread_mutex_init(&d->figures_lock, NULL);
     for (int k = 0; k < API_THREADS_COUNT; k++)
-        executor_queue_open(&d->pools[k].queue, kinds[k].each);
+        executor_queue_open(&d->pools[k].queue, kinds[k].each, kinds[k].crowd);
     for (int k = 0; k < API_THREADS_COUNT; k++) {
         struct executor_pool *p = &d->pools[k];
         for (int i = 0; i < kinds[k].threads; i++)

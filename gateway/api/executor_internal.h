@@ -8,10 +8,11 @@
 
 #define EXECUTOR_GROUP_COMMITS 2
 #define EXECUTOR_WORKERS 2
-#define EXECUTOR_BULK_WORKERS 3
+#define EXECUTOR_BULK_WORKERS 8
 #define EXECUTOR_BULK_EACH                                                                                   \
     2 /* while one is busy, the other one still says so of a repeated Idempotency-Key */
-#define EXECUTOR_QUEUE_WORKERS 3                  /* the most that take from one queue */
+#define EXECUTOR_BULK_CROWD 4                     /* busy ones: from here on a caller has one */
+#define EXECUTOR_QUEUE_WORKERS 8                  /* the most that take from one queue */
 #define EXECUTOR_SMALL_BODY ((size_t)1024 * 1024) /* a larger one has a group commit for itself */
 #define EXECUTOR_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
 
@@ -23,6 +24,7 @@ struct executor_queue {
     size_t count;
     uint64_t turn;                           /* of the one that was taken last */
     int each;                                /* so many workers one caller may have at a time; 0: all */
+    int crowd;                               /* with `each`: one where so many workers are busy */
     uint64_t served[EXECUTOR_QUEUE_WORKERS]; /* the caller, by each worker now; 0: none */
     bool closed;
 };
@@ -66,7 +68,7 @@ struct executor {
     _Atomic(const char *) why_not_ready; /* static text; NULL: ready */
 };
 
-void executor_queue_open(struct executor_queue *q, int each);
+void executor_queue_open(struct executor_queue *q, int each, int crowd);
 void executor_queue_close(struct executor_queue *q); /* what is in it can still be taken */
 void executor_queue_destroy(struct executor_queue *q);
 /* Answers it at once when the queue is closed; when it is full, the oldest of the caller who has the most in

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-void executor_queue_open(struct executor_queue *q, int each)
+void executor_queue_open(struct executor_queue *q, int each, int crowd)
 {
-    *q = (struct executor_queue){.each = each};
+    *q = (struct executor_queue){.each = each, .crowd = crowd};
     guard_open_cond(&q->came);
     pthread_mutex_init(&q->lock, NULL);
 }
@@ -107,10 +107,12 @@ bool executor_queue_remove(struct executor_queue *q, const struct api_request *r
 /* The caller has as many of the workers as it may. */
 static bool has_enough(const struct executor_queue *q, const struct api_request *r)
 {
-    int served = 0;
-    for (int i = 0; i < EXECUTOR_QUEUE_WORKERS; i++)
+    int served = 0, busy = 0;
+    for (int i = 0; i < EXECUTOR_QUEUE_WORKERS; i++) {
         served += q->served[i] == r->caller;
-    return q->each > 0 && served >= q->each;
+        busy += q->served[i] != 0;
+    }
+    return q->each > 0 && served >= (busy < q->crowd ? q->each : 1);
 }
 
 /* The place of the next request; NULL: there is none that may be taken. */

@@ -128,6 +128,8 @@ static void serve_queue(struct worker *w, struct executor_queue *queue, int numb
             executor_queue_take(queue, number, SIZE_MAX, executor_park_pause_ms(&w->park, 500), &ended);
         if (r != NULL)
             take_fresh(w, r);
+        else if (!w->session.hurried) /* seldom needed, and there are many of them */
+            executor_session_close(&w->session);
         executor_cells_close(&w->cells, true);
         r = executor_park_take(&w->park);
         if (r != NULL)

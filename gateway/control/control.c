@@ -19,6 +19,7 @@
 
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"
+#include "core/base/share.h"
 #include "gateway/control/control_request.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
@@ -27,6 +28,7 @@
 #include <time.h>
 
 #define PREFETCH 16
+#define STUCK_MS 2000 /* all are in hand, and none of who has the most ends */
 #define TICK_MS 500
 #define AGAIN_MS 500   /* between two tries while the database is away */
 #define FINISH_MS 5000 /* at a stop, for what is with the executor */
@@ -46,6 +48,9 @@ struct control {
     /* The thread's: */
     struct broker *broker; /* control_join may shut it down */
     struct control_request *waiting, *spare;
+    struct control_request *working[PREFETCH]; /* with the executor */
+    uint64_t slow;         /* the caller who had the most of them when all were in hand, … */
+    int64_t slow_since_ms; /* … and since when none of theirs has ended; monotonic */
     struct buf properties, body;
     uint64_t session;
     bool said;
@@ -85,12 +90,69 @@ static int finish_request(struct control *c, struct control_request *o, struct e
     return rc;
 }
 
+/* Its place, or a free one (NULL), is taken by another, or none. Those of a connection that is gone may have
+ * all of them: what comes by the next one is then not noted. */
+static void note_working(struct control *c, const struct control_request *o, struct control_request *by)
+{
+    for (size_t i = 0; i < PREFETCH; i++)
+        if (c->working[i] == o) {
+            c->working[i] = by;
+            break;
+        }
+    if (by != NULL) {
+        by->began_ms = clock_monotonic_ms();
+        by->taken = false;
+    }
+}
+
+/* Who has the most of what is in hand; NULL: not all of it is with the executor, or nobody else is known to
+ * wait for a place. */
+static struct control_request *find_largest(struct control *c)
+{
+    struct share list[PREFETCH];
+    size_t n = 0;
+    for (; n < PREFETCH && c->tokens != NULL && c->working[n] != NULL; n++)
+        list[n] = (struct share){.what = c->working[n],
+                                 .caller = c->working[n]->api.caller,
+                                 .amount = 1,
+                                 .since = c->working[n]->began_ms,
+                                 .stays = c->working[n]->taken};
+    const struct share *found = n == PREFETCH ? share_find(list, n, 0, 0) : NULL;
+    return found != NULL ? found->what : NULL;
+}
+
+/* RabbitMQ delivers in order: whose requests wait behind those in hand cannot be seen. So where these are all
+ * that may be, and go on for long, the caller who has the most gives way by the oldest that no thread has
+ * begun. */
+static void make_room(struct control *c)
+{
+    struct control_request *o;
+    while ((o = find_largest(c)) != NULL) {
+        if (o->api.caller != c->slow) {
+            c->slow = o->api.caller;
+            c->slow_since_ms = clock_monotonic_ms();
+        }
+        if (clock_monotonic_ms() - c->slow_since_ms < STUCK_MS)
+            return;
+        o->taken = !executor_withdraw(c->executor, &o->api);
+        if (o->taken)
+            continue;
+        api_fail(&o->api.answer, API_OVERLOADED,
+                 "%d requests of the control queue wait already, and most of them are of this caller",
+                 PREFETCH);
+        o->gave_way = true;
+        on_done(&o->api);
+        return;
+    }
+}
+
 /* To the executor, or back to its sender; or it waits. */
 static int begin_request(struct control *c, struct control_request *o, struct err *e)
 {
     if (control_request_admit(o, c->tokens) == 0) {
         atomic_fetch_add(&c->runtime->control_requests, 1);
         o->api.done = on_done;
+        note_working(c, NULL, o);
         executor_submit(c->executor, &o->api);
         return 0;
     }
@@ -117,6 +179,9 @@ static int answer_done(struct control *c, struct err *e)
     for (struct control_request *o = take_done(c), *next; o != NULL; o = next) {
         next = o->next;
         atomic_fetch_sub(&c->runtime->control_requests, 1);
+        note_working(c, o, NULL);
+        if (o->api.caller == c->slow && !o->gave_way)
+            c->slow = 0; /* they go on */
         if (control_request_may_wait(o)) {
             o->again_ms = clock_monotonic_ms() + AGAIN_MS;
             o->next = c->waiting;
@@ -224,6 +289,7 @@ static void run_connected(struct control *c, struct err *e)
             return;
         while ((more = take_delivery(c, e)) > 0)
             continue;
+        make_room(c);
         if (more < 0 || broker_check_consumers(c->broker, &consumer, 1, PREFETCH, e) != 0)
             return;
         if (!broker_has_pending(c->broker))

@@ -22,6 +22,9 @@ struct control_request {
     uint64_t tag;                    /* of the delivery, in … */
     uint64_t session;                /* … this session with the broker */
     int64_t again_ms;                /* monotonic: when it is tried again */
+    int64_t began_ms;                /* monotonic: when it went to the executor, … */
+    bool taken;                      /* … where a thread has begun it, or … */
+    bool gave_way;                   /* … not: others have its place */
 };
 
 /* NULL: out of memory. */

@@ -6,7 +6,9 @@ import time
 
 from harness import LiveTest, wait_until
 from test_one_caller import Crowd
+from test_control import QUEUE, Requester
 from test_tokens import HOUR, Caller, make_token
+from test_trouble import Gate
 
 KIB = 1024
 
@@ -123,3 +125,61 @@ class Shares(LiveTest):
             self.assertEqual(other.get('/v1/messages').status, 200)
             other.web.close()
         self.assertEqual(b.get('/v1/messages').status, 200)
+
+
+class ByFilter(LiveTest):
+    """Operations by filter that take long: they stop at a gate, until the test ends."""
+
+    def begin(self, names, gated):
+        self.p = self.place()
+        self.tokens = {name: make_token(self.p, name, name=name) for name in names}
+        self.gw = self.p.gateway(POSTDATE_HTTP_TOKENS='on')
+        self.callers = {name: self.caller(name) for name in names}
+        for name, caller in self.callers.items():
+            wait_until(lambda c=caller: c.get('/v1/messages').status == 200, 10, 'the token to be known')
+            for key in ('gate0', 'gate1') if name in gated else ('k',):
+                self.assertEqual(caller.post('/v1/messages', dict(HOUR, exchange=name, routing_key=key)).status, 201)
+        self.gate = Gate(self.p, deferred=False)
+        self.addCleanup(self.gate.session.close)
+
+    def caller(self, name):
+        caller = Caller(self.gw.http(), self.tokens[name])
+        self.addCleanup(caller.web.close)
+        return caller
+
+    @staticmethod
+    def shift(key):
+        return {'filter': {'routing_key': key}, 'shift_ms': 60_000}
+
+    def test_operations_by_filter_of_some_callers_hold_up_nobody_elses(self):
+        self.begin('abcdef', gated='ab')
+        threads = [threading.Thread(target=self.caller(name).post, args=('/v1/messages:reschedule', self.shift(key)), daemon=True)
+                   for key in ('gate0', 'gate1') for name in 'ab']
+        for thread in threads:
+            thread.start()
+        self.gate.wait(3)
+        answers = {name: self.callers[name].post('/v1/messages:reschedule', self.shift('k')) for name in 'cdef'}
+        self.assertEqual({name: (a.status, a.json.get('changed')) for name, a in answers.items()}, dict.fromkeys('cdef', (200, 1)))
+        self.gate.open()
+        for thread in threads:
+            thread.join(60)
+
+    def test_slow_requests_of_one_token_do_not_fill_the_control_queue(self):
+        self.begin('ab', gated='a')
+        r = Requester(self.p.amqp)
+        self.addCleanup(r.close)
+        total, places = 40, 16
+        slow = [r.send(dict(self.shift(f'gate{n % 2}'), op='reschedule', token=self.tokens['a']), message_id=f's{n}') for n in range(total)]
+        self.gate.wait(2)
+        quick = [r.send(dict(HOUR, op='schedule', exchange='b', routing_key='k', token=self.tokens['b'])) for _ in range(3)]
+        self.assertEqual([r.wait(q, 40)[1]['status'] for q in quick], [201] * 3)
+        refused = {r.answers[s][1]['type'] for s in slow if s in r.answers}
+        self.assertEqual(refused, {'urn:postdate:problem:overloaded'})
+        # no more than had to, and none that runs
+        self.assertGreaterEqual(len([s for s in slow if s not in r.answers]), places - len(quick))
+        self.assertNotIn(slow[0], r.answers)
+        self.gate.open()
+        statuses = [r.wait(s, 60)[1]['status'] for s in slow]
+        self.assertEqual(set(statuses), {200, 503})
+        client = self.p.client()
+        wait_until(lambda: client.depth(QUEUE) == 0, 10, 'the queue to be empty')

@@ -25,7 +25,7 @@ static void test_each_caller_has_a_turn(void **state)
     (void)state;
     struct executor_queue q;
     struct api_request r[9];
-    executor_queue_open(&q, 0);
+    executor_queue_open(&q, 0, 0);
     const char came[] = "aaabbbbc", turns[] = "abcababb";
     for (size_t i = 0; i < 8; i++)
         put(&q, &r[i], came[i]);
@@ -42,7 +42,7 @@ static void test_two_busy_callers_and_a_third(void **state)
     struct executor_queue q;
     struct api_request r[64];
     size_t used = 0, taken = 0;
-    executor_queue_open(&q, 0);
+    executor_queue_open(&q, 0, 0);
     for (; used < 20; used++)
         put(&q, &r[used], used % 2 == 0 ? 'a' : 'b');
     for (; taken < 10; taken++)
@@ -58,7 +58,7 @@ static void test_one_caller_has_not_all_workers(void **state)
     (void)state;
     struct executor_queue q;
     struct api_request r[4];
-    executor_queue_open(&q, EXECUTOR_BULK_WORKERS - 1);
+    executor_queue_open(&q, EXECUTOR_BULK_EACH, EXECUTOR_BULK_CROWD);
     for (size_t i = 0; i < 3; i++)
         put(&q, &r[i], 'a');
     assert_int_equal(take(&q, 0), 'a');
@@ -71,12 +71,35 @@ static void test_one_caller_has_not_all_workers(void **state)
     executor_queue_destroy(&q);
 }
 
+/* Of those that come first each has two, until there is a crowd. */
+static void test_a_crowd_has_one_worker_each(void **state)
+{
+    (void)state;
+    struct executor_queue q;
+    struct api_request r[7];
+    executor_queue_open(&q, 2, 4);
+    for (size_t i = 0; i < 3; i++)
+        put(&q, &r[i], "aab"[i]);
+    assert_int_equal(take(&q, 0), 'a');
+    assert_int_equal(take(&q, 1), 'b');
+    assert_int_equal(take(&q, 2), 'a');
+    put(&q, &r[3], 'b');
+    assert_int_equal(take(&q, 3), 'b');
+    put(&q, &r[4], 'c');
+    put(&q, &r[5], 'c');
+    put(&q, &r[6], 'a');
+    assert_int_equal(take(&q, 4), 'c');
+    assert_int_equal(take(&q, 5), 0);
+    executor_queue_destroy(&q);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_caller_has_a_turn),
         cmocka_unit_test(test_two_busy_callers_and_a_third),
         cmocka_unit_test(test_one_caller_has_not_all_workers),
+        cmocka_unit_test(test_a_crowd_has_one_worker_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
