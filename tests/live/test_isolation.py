@@ -83,6 +83,28 @@ class OpenTransactions(LiveTest):
         inbox.wait_body(b'open')
         s.close()
 
+    def test_more_with_a_held_key_than_have_room_are_all_kept(self):
+        """Their order counts, so none of them gives way: what is behind them waits until the key is free."""
+        p = self.place()
+        gw = p.gateway()
+        s = p.session()
+        s.run('begin')
+        s.run("insert into postdate.key (exchange, key, due, id) values ('postdate.delivery', 'open', now(), "
+              'gen_random_uuid())')
+        c, total = p.client(), 4000  # of which 2,000 have room
+        c.publish('before', b'x', {'x-delay': 3_600_000})
+        c.publish_burst('keyed', [b'%d' % n for n in range(total)],
+                        {'x-delay': 3_600_000, 'x-postdate-key': 'open', 'x-postdate-on-conflict': 'replace'})
+        c.publish('behind', b'x', {'x-delay': 3_600_000})
+        stored = "select string_agg(distinct routing_key, ' ' order by routing_key) from postdate.message_now"
+        gw.wait_log('there is no room for more')
+        wait_until(lambda: p.value(stored) == 'before', 10, 'what came before them to be stored')
+        s.run('rollback')
+        s.close()
+        wait_until(lambda: p.value(stored) == 'before behind keyed', 60, 'all to be stored')
+        last = "select convert_from(body, 'UTF8') from postdate.message_now where state = 'scheduled' and key = 'open'"
+        wait_until(lambda: p.value(last) == str(total - 1), 60, 'the last one to replace all before it')
+
     def test_a_share_lock_on_the_table_of_a_reader_stops_nothing(self):
         p = self.place()
         p.gateway()
