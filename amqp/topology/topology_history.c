@@ -14,12 +14,17 @@
  * empty it; then a database that went back while no gateway ran is not noticed. */
 int topology_declare_history(struct broker *b, struct err *e)
 {
-    return broker_declare_queue(b, broker_names.history,
-                                BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum"),
-                                            BROKER_NUMBER("x-delivery-limit", DELIVERY_LIMIT_LASTING),
-                                            BROKER_NUMBER("x-max-length", 1),
-                                            BROKER_TEXT("x-overflow", "drop-head")),
-                                e);
+    if (broker_declare_queue(b, broker_names.history,
+                             BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum"),
+                                         BROKER_NUMBER("x-delivery-limit", DELIVERY_LIMIT_LASTING),
+                                         BROKER_NUMBER("x-max-length", 1),
+                                         BROKER_TEXT("x-overflow", "drop-head")),
+                             e) == 0)
+        return 0;
+    if (e->kind != ERR_PERMISSION)
+        return -1;
+    err_clear(e); /* nothing that is delivered depends on it */
+    return broker_reopen(b, e);
 }
 
 int topology_note_history(struct broker *b, const struct history_point *p, struct err *e)
@@ -61,18 +66,28 @@ static int await_point(struct broker *b, uint64_t *tag, struct history_point *ou
     return rc;
 }
 
-int topology_read_history(struct broker *b, struct history_point *out, struct err *e)
+/* 1: this login may not, or the queue could not be declared. */
+static int may_not_read(struct broker *b, struct err *why, struct err *e)
+{
+    if (e->kind != ERR_PERMISSION && e->kind != ERR_NOT_FOUND)
+        return -1;
+    *why = *e;
+    err_clear(e);
+    return broker_reopen(b, e) != 0 ? -1 : 1;
+}
+
+int topology_read_history(struct broker *b, struct history_point *out, struct err *why, struct err *e)
 {
     const char *queue = broker_names.history;
     uint32_t ready, consumers;
     uint64_t tag = 0;
     *out = (struct history_point){0};
     if (broker_look_at_queue(b, queue, &ready, &consumers, e) != 0)
-        return -1;
+        return may_not_read(b, why, e);
     if (ready == 0 && consumers == 0)
         return 0;
     if (broker_consume(b, queue, queue, 1, e) != 0)
-        return -1;
+        return may_not_read(b, why, e);
     int found = await_point(b, &tag, out, e);
     if (found < 0 || broker_cancel_consume(b, queue, e) != 0)
         return -1;

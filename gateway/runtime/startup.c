@@ -126,10 +126,15 @@ static int try_postgres(struct runtime *rt, struct pg *pg, struct err *e)
 static int learn_history(struct runtime *rt, struct broker *b, struct err *e)
 {
     struct history_point p;
-    if (topology_read_history(b, &p, e) != 0)
-        return -1;
-    history_learn(&rt->history, &p);
-    return 0;
+    struct err why = {0};
+    int rc = topology_read_history(b, &p, &why, e);
+    if (rc > 0)
+        log_warning("RabbitMQ cannot keep how far the database has come, so one that goes back while no "
+                    "gateway runs goes unnoticed: %s",
+                    why.text);
+    if (rc == 0)
+        history_learn(&rt->history, &p);
+    return rc < 0 ? -1 : 0;
 }
 
 static int try_rabbitmq(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)

@@ -29,7 +29,8 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         c->locked_out = strcmp(sqlstate, "55P03") == 0;
         if (!c->other && strcmp(sqlstate, "53100") == 0)
             atomic_store(&full_ms, clock_monotonic_ms());
-        c->no_partition = pg_is_no_partition(sqlstate, PQresultErrorField(r, PG_DIAG_CONSTRAINT_NAME));
+        c->no_partition = pg_is_no_partition(sqlstate, PQresultErrorField(r, PG_DIAG_CONSTRAINT_NAME),
+                                             PQresultErrorField(r, PG_DIAG_TABLE_NAME));
         if (c->no_partition)
             atomic_store(&missed_partition, true);
         pg_one_line(primary ? primary : "", text, sizeof text);

@@ -103,8 +103,9 @@ const char *pg_option(const PQconninfoOption *options, const char *keyword);
 void pg_one_line(const char *text, char *out, size_t out_size);
 
 enum err_kind pg_kind_of_sqlstate(const char *sqlstate);
-/* A row was refused because no partition takes it. constraint: PG_DIAG_CONSTRAINT_NAME, or NULL. */
-bool pg_is_no_partition(const char *sqlstate, const char *constraint);
+/* A row was refused because no partition takes it. constraint: PG_DIAG_CONSTRAINT_NAME, or NULL; table:
+ * PG_DIAG_TABLE_NAME, or NULL. */
+bool pg_is_no_partition(const char *sqlstate, const char *constraint, const char *table);
 /* A warning that says that a commit did not wait for its synchronous standby to the end. */
 bool pg_is_local_commit(const char *sqlstate, const char *function);
 /* The SQLSTATE in the verbose text of a login that was refused; false: there is none. */

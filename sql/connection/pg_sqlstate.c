@@ -30,10 +30,11 @@ enum err_kind pg_kind_of_sqlstate(const char *s)
     return ERR_BUG;
 }
 
-/* Constraints have names, the bounds of partitions have none (ExecFindPartition). */
-bool pg_is_no_partition(const char *sqlstate, const char *constraint)
+/* Constraints have names, the bounds of partitions have none, and the table is named (ExecFindPartition).
+ * Somebody's trigger that raises the same names no table. */
+bool pg_is_no_partition(const char *sqlstate, const char *constraint, const char *table)
 {
-    return strcmp(sqlstate, "23514") == 0 && constraint == NULL;
+    return strcmp(sqlstate, "23514") == 0 && constraint == NULL && table != NULL;
 }
 
 /* Source: src/backend/replication/syncrep.c, PostgreSQL 13 to 18. Something between here and there may drop
