@@ -15,10 +15,9 @@
 
 #define TICK_MS 10000
 #define CLOCK_EVERY_MS 2000
-#define CLOCK_BACK_MS 1000 /* less is how exactly its clock is known */
-#define AGAIN_MS 60000     /* after a failure */
-#define RECUR_LINES 20     /* in the log: after an outage there may be thousands */
-#define FORECAST_MS 5000   /* of each tick at most, most of it at rest */
+#define AGAIN_MS 60000   /* after a failure */
+#define RECUR_LINES 20   /* in the log: after an outage there may be thousands */
+#define FORECAST_MS 5000 /* of each tick at most, most of it at rest */
 #define HOUR_MS (3600 * 1000)
 
 static int forget_batches(struct janitor *j, struct err *e)
@@ -121,20 +120,9 @@ static int look_at_zones(struct janitor *j, struct err *e)
     return recur_look_zones(j->pg, say_recur, e);
 }
 
-/* The database's clock against one that is never set: less of it than before means that it was set back. */
 static int look_at_clock(struct janitor *j, struct err *e)
 {
-    int64_t now_ms;
-    if (!runtime_now_ms(j->runtime, &now_ms))
-        return 0;
-    const int64_t ahead_ms = now_ms - clock_boottime_ms();
-    if (!j->has_clock || ahead_ms < j->clock_ahead_ms - CLOCK_BACK_MS) {
-        if (recur_look_clock(j->pg, 2 * j->runtime->config->retry.max_ms, say_recur, e) != 0)
-            return -1;
-    }
-    j->has_clock = true;
-    j->clock_ahead_ms = ahead_ms;
-    return 0;
+    return recur_look_clock(j->pg, 2 * j->runtime->config->retry.max_ms, &j->clock_back_ms, say_recur, e);
 }
 
 struct duty {
@@ -181,6 +169,7 @@ void *janitor_thread(void *arg)
     };
     struct janitor *j = arg;
     j->started_ms = clock_boottime_ms();
+    j->clock_back_ms = -1;
     while (!runtime_stopping(j->runtime, STOP_INTAKE)) {
         struct err e = {0};
         sessions_open_database(j->runtime, &j->pg, "postdate janitor", NULL, &e);

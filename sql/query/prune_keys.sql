@@ -10,7 +10,7 @@ delete from postdate.key d
                      where m.id >= $5::uuid and m.id < $6::uuid and m.id = k.id
                        and (m.state in ('scheduled', 'claimed', 'handed')
                             or (m.state in ('delivered', 'cancelled')
-                                and m.settled_at > clock_timestamp() - $3::bigint * interval '1 ms')))
+                                and postdate.lately(m.settled_at, $3::bigint))))
                 offset 0) past,
                lateral (select k.exchange, k.key from postdate.key k
                          where k.exchange = past.exchange and k.key = past.key and k.id = past.id

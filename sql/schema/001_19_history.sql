@@ -12,7 +12,8 @@ create table postdate.history (
     lost_found  timestamptz,
     lost_from   timestamptz,                             -- what was committed after this …
     lost_to     timestamptz,                             -- … and up to this, and a second more, is forgotten
-    look_until  timestamptz                              -- what RabbitMQ held then is due before this
+    look_until  timestamptz,                             -- what RabbitMQ held then is due before this
+    back_at     timestamptz                              -- when its clock was found set back last; null: never
 ) with (fillfactor = 50);
 insert into postdate.history default values;
 
@@ -37,10 +38,22 @@ begin
     elsif h.at <= at_ - interval '1 s' or h.at > at_ then -- in the future: the clock was set back
         perform from postdate.history for update skip locked;
         if found then
-            update postdate.history x set number = x.number + 1, at = at_, held_until = greatest(x.held_until, until_) returning * into h;
+            update postdate.history x
+               set number = x.number + 1, at = at_, held_until = greatest(x.held_until, until_), back_at = case when x.at > at_ + interval '1 s' then at_ else x.back_at end
+            returning * into h;
         end if;
     end if;
     return h;
+end $$;
+
+-- Whether something happened in the last within_ms ms. A time in the future was written while the clock was ahead: it counts as when the clock was set back, for
+-- it happened before that. So what is remembered for a while is not remembered longer for a clock that was wrong.
+create function postdate.lately(at timestamptz, within_ms bigint) returns boolean language plpgsql volatile as $$
+begin
+    if at > clock_timestamp() + interval '1 s' then
+        return coalesce((select h.back_at >= clock_timestamp() - within_ms * interval '1 ms' from postdate.history h), false);
+    end if;
+    return at >= clock_timestamp() - within_ms * interval '1 ms';
 end $$;
 
 -- Says again that these were delivered, to a database that may have forgotten it, or who claimed them: also what it takes for not even claimed. Returns how many

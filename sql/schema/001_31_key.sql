@@ -24,7 +24,7 @@ begin
         when m.state is null then 'free'
         when m.state = 'scheduled' and m.owner is null then 'live'
         when m.state in ('scheduled', 'claimed', 'handed') then 'claimed'
-        when m.state = 'delivered' and m.settled_at >= clock_timestamp() - key_memory_ms * interval '1 millisecond' then 'delivered'
+        when m.state = 'delivered' and postdate.lately(m.settled_at, key_memory_ms) then 'delivered'
         else 'free' end;
 end $$;
 
@@ -65,7 +65,7 @@ begin
         select case when m.state is null then 'free'
                     when m.state = 'scheduled' and m.owner is null then 'live'
                     when m.state in ('scheduled', 'claimed', 'handed') then 'claimed'
-                    when m.state = 'delivered' and m.settled_at >= clock_timestamp() - key_memory_ms * interval '1 millisecond' then 'delivered'
+                    when m.state = 'delivered' and postdate.lately(m.settled_at, key_memory_ms) then 'delivered'
                     else 'free' end
           from unnest(ids) with ordinality t (id, n)
           left join (select x.id, x.state, x.owner, x.settled_at from postdate.message_now x where x.id = any (ids)) m on m.id = t.id

@@ -1,5 +1,5 @@
 -- A clock that was ahead and was set back. What it left in the future is what none of ours could have made now: where that can be told from the time itself it is
--- judged when it is read (postdate.rate_next); the rest is mended here.
+-- judged when it is read (postdate.rate_next, postdate.lately); the rest is mended here.
 
 -- For the janitors, when they begin and when they see that the clock went back. retry_most: none waits longer for its next attempt. Returns what is worth a line in the log.
 create function postdate.clock_back(retry_most interval) returns setof text
@@ -27,6 +27,12 @@ begin
         end;
     end loop;
     if n > 0 then return next 'the clock of the database was set back: ' || n || ' recurring schedules go on from now'; end if;
+    -- What a janitor is to see to within seconds, and what it put off until then. Looking too early does no harm.
+    update postdate.recur s set look_at = now_at
+     where s.id = any (array(select x.id from postdate.recur x
+                               where x.look_at > now_at + interval '1 s'
+                                 and (x.message is null or x.look_at > greatest(postdate.id_due(x.message), now_at) + greatest(x.grace, interval '31 s'))
+                               for update skip locked));
     update postdate.message m set next_at = greatest(m.due, now_at)
      where m.id = any (array(select x.id from postdate.message x
                               where x.state = 'scheduled' and x.owner is null and x.settled_at is null and x.next_at <> x.due and x.next_at < 'infinity'
@@ -35,4 +41,14 @@ begin
        and m.next_at < 'infinity';
     get diagnostics n = row_count;
     if n > 0 then return next 'the clock of the database was set back: ' || n || ' messages are tried again now'; end if;
+    -- Claims that were put back wait a minute at most.
+    update postdate.batch b set again_at = least(b.again_at, now_at), back_since = least(b.back_since, now_at)
+     where b.id = any (array(select x.id from postdate.batch x
+                              where x.again_at is not null and (x.again_at > now_at + interval '61 s' or x.back_since > now_at + interval '1 s') for update skip locked));
+    -- The lease of a gateway that stood still meanwhile runs out; one that lives writes a heartbeat of its own.
+    update postdate.instance i set heartbeat_at = now_at
+     where i.id = any (array(select x.id from postdate.instance x where x.heartbeat_at > now_at + interval '1 s' for update skip locked));
+    -- An answer is kept for a day from now on. A time in the future cannot be told from a right one later, so it is not enough to judge it when it is read.
+    update postdate.idempotency i set created_at = now_at
+     where (i.principal, i.key) in (select x.principal, x.key from postdate.idempotency x where x.created_at > now_at + interval '1 s' for update skip locked);
 end $$;
