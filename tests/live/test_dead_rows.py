@@ -129,11 +129,8 @@ class DeadRows(LiveTest):
                   "count(*) filter (where state = 'delivered') from postdate.message_now")
         self.claim(60)
         self.p.psql("update postdate.batch set settled_at = date_trunc('hour', now()) + id * interval '125 ms' where owner = 1")
-
-        def is_looked_at():  # other transactions run on this server, too
-            self.p.psql("select postdate.late_look('{}', '{}')")
-            return self.p.value('select postdate.settled_to() = to_id from postdate.frontier') == 't'
-        wait_until(is_looked_at, 30, 'others to end')
+        # as if they had ended: other transactions run on this server, too
+        self.p.psql("update postdate.late_mark set looked = to_id, running = '{}', since = '{}' from postdate.frontier")
         before = self.p.psql(stands)
         self.assertEqual(before[0][1:], ['600', '600'])
         frontier = self.p.value('select to_id from postdate.frontier')
