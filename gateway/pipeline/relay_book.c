@@ -1,102 +1,19 @@
-#include "gateway/pipeline/relay_book.h"
+#include "gateway/pipeline/relay_book_internal.h"
 
+#include "core/base/clock.h"
 #include "gateway/pipeline/inflight.h"
 #include "gateway/runtime/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NOWHERE UINT32_MAX
-#define FIRST_CAPACITY 1024u
+#define DONE_CAPACITY 1024u
 #define SCAN_MS 500 /* between two looks for what has become late */
-
-enum state { WAITS, SENT, SETTLING, LOOK_UP };
-enum proof { PROOF_NONE, PROOF_UNDER_WAY, PROOF_THERE };
-
-struct relay_proof {
-    uint64_t tag;
-    uint32_t session; /* of the tag */
-    uint32_t open;    /* how many of its ids are not settled; with the last one it goes */
-};
-
-/* There are no gaps between them: the last one takes the place of one that goes. */
-struct relay_entry {
-    struct message_id id;
-    struct relay_proof *came; /* the proof that says that it was delivered, if this gateway took it */
-    struct inflight *kept;    /* its content, for a database that may not know it; owned */
-    uint64_t tag;
-    int64_t again_ms;     /* monotonic: not asked before */
-    int64_t delivered_ms; /* monotonic; 0: it was not, or by nobody knows whom */
-    uint32_t session;     /* of the tag */
-    uint32_t next;        /* in its bucket */
-    uint8_t state;
-    uint8_t proof; /* in the exit queue, that it was delivered */
-    bool deferred;
-    bool at_risk; /* counted as such */
-    bool asked;
-};
 
 void relay_book_init(struct relay_book *book, int64_t grace_ms)
 {
     *book = (struct relay_book){
         .lock = PTHREAD_MUTEX_INITIALIZER, .session = 1, .scanned_ms = -SCAN_MS, .grace_ms = grace_ms};
-}
-
-/* The end of an id is random. */
-static uint32_t *bucket_of(const struct relay_book *book, struct message_id id)
-{
-    uint32_t hash;
-    memcpy(&hash, id.b + sizeof id.b - sizeof hash, sizeof hash);
-    return &book->buckets[hash & (book->capacity - 1)];
-}
-
-static void put_into_bucket(struct relay_book *book, uint32_t i)
-{
-    uint32_t *bucket = bucket_of(book, book->entries[i].id);
-    book->entries[i].next = *bucket;
-    *bucket = i;
-}
-
-/* Room for at least one more. */
-static bool grow_table(struct relay_book *book)
-{
-    if (book->count < book->capacity)
-        return true;
-    uint32_t capacity = book->capacity ? book->capacity * 2 : FIRST_CAPACITY;
-    struct relay_entry *entries =
-        capacity > book->capacity ? realloc(book->entries, capacity * sizeof *entries) : NULL;
-    if (!entries)
-        return false;
-    book->entries = entries;
-    uint32_t *buckets = realloc(book->buckets, capacity * sizeof *buckets);
-    if (!buckets)
-        return false;
-    book->buckets = buckets;
-    book->capacity = capacity;
-    memset(book->buckets, 0xff, capacity * sizeof *buckets);
-    for (uint32_t i = 0; i < book->count; i++)
-        put_into_bucket(book, i);
-    return true;
-}
-
-static struct relay_entry *find_entry(const struct relay_book *book, struct message_id id)
-{
-    if (book->count == 0)
-        return NULL;
-    for (uint32_t i = *bucket_of(book, id); i != NOWHERE; i = book->entries[i].next)
-        if (message_id_equal(book->entries[i].id, id))
-            return &book->entries[i];
-    return NULL;
-}
-
-static struct relay_entry *add_entry(struct relay_book *book, struct message_id id)
-{
-    if (!grow_table(book))
-        return NULL;
-    uint32_t i = book->count++;
-    book->entries[i] = (struct relay_entry){.id = id};
-    put_into_bucket(book, i);
-    return &book->entries[i];
 }
 
 static void set_state(struct relay_book *book, struct relay_entry *entry, enum state state)
@@ -125,7 +42,7 @@ static void count_risk(struct relay_book *book, struct relay_entry *entry)
 static void note_done(struct relay_book *book, uint64_t tag)
 {
     if (book->done_count == book->done_capacity) {
-        size_t capacity = book->done_capacity ? book->done_capacity * 2 : FIRST_CAPACITY;
+        size_t capacity = book->done_capacity ? book->done_capacity * 2 : DONE_CAPACITY;
         uint64_t *done = realloc(book->done, capacity * sizeof *done);
         if (!done)
             return;
@@ -158,27 +75,14 @@ void relay_book_close(struct relay_book *book)
     free(book->done);
 }
 
-static uint32_t *link_in_bucket(const struct relay_book *book, uint32_t i)
-{
-    uint32_t *at = bucket_of(book, book->entries[i].id);
-    while (*at != i)
-        at = &book->entries[*at].next;
-    return at;
-}
-
 static void drop_entry(struct relay_book *book, struct relay_entry *entry)
 {
-    uint32_t i = (uint32_t)(entry - book->entries), last = book->count - 1;
     set_state(book, entry, WAITS);
     set_proof(book, entry, PROOF_NONE);
     leave_proof(book, entry);
     inflight_free(entry->kept);
     count_risk(book, entry);
-    *link_in_bucket(book, i) = entry->next;
-    if (i != last)
-        *link_in_bucket(book, last) = i;
-    *entry = book->entries[last];
-    book->count--;
+    relay_table_remove(book, entry);
 }
 
 /* A look through all begins where the one before has ended. */
@@ -201,38 +105,56 @@ static bool has_proof_here(const struct relay_book *book, const struct relay_ent
     return entry->came && entry->came->session == book->session;
 }
 
+static bool is_late(const struct relay_book *book, int64_t due_ms, int64_t now_ms)
+{
+    return now_ms > due_ms + book->grace_ms / 2;
+}
+
+/* Can anybody have taken it for lost? It came for the first time. */
+static bool is_doubtful(const struct relay_book *book, int64_t due_ms, int64_t now_ms)
+{
+    bool counted = book->instance != 0 && book->instance == book->counted_as;
+    return is_late(book, due_ms, now_ms) && (now_ms == INT64_MAX || !counted || due_ms < book->unrescued_ms);
+}
+
+/* Once it was sent, it must not fill the prefetch any longer. */
+static bool must_look_up(const struct relay_book *book, const struct relay_entry *entry, int64_t now_ms)
+{
+    int64_t due_ms = message_id_due_ms(entry->id);
+    return entry->state == SENT ? is_late(book, due_ms, now_ms) : is_doubtful(book, due_ms, now_ms);
+}
+
 enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag,
-                                 int64_t look_up_ms)
+                                 int64_t look_up_ms, int64_t now_ms)
 {
     GUARD(&book->lock);
-    struct relay_entry *known = find_entry(book, id), *entry = known ? known : add_entry(book, id);
+    struct relay_entry *known = relay_table_find(book, id),
+                       *entry = known ? known : relay_table_add(book, id);
     if (!entry)
         return RELAY_NO_ROOM;
     if (known && (known->session == book->session || has_proof_here(book, known)))
         return RELAY_COPY;
+    bool look_up = look_up_ms || is_doubtful(book, message_id_due_ms(id), now_ms);
     entry->session = book->session;
     entry->tag = tag;
     if (!known)
         entry->again_ms = look_up_ms;
-    if (entry->state == WAITS && (known || look_up_ms))
+    if (entry->state == WAITS && (known || look_up))
         set_state(book, entry, LOOK_UP);
-    return known ? RELAY_KNOWN : look_up_ms ? RELAY_LOOKS_UP : RELAY_FRESH;
-}
-
-static bool overdue(const struct relay_book *book, const struct relay_entry *entry, int64_t now_ms)
-{
-    return now_ms > message_id_due_ms(entry->id) + book->grace_ms / 2;
+    return known ? RELAY_KNOWN : look_up ? RELAY_LOOKS_UP : RELAY_FRESH;
 }
 
 enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms)
 {
     GUARD(&book->lock);
-    struct relay_entry *entry = find_entry(book, id);
+    struct relay_entry *entry = relay_table_find(book, id);
     if (!entry || (entry->state != WAITS && entry->state != SENT))
         return RELAY_FORGET;
-    bool late = entry->session != book->session || overdue(book, entry, now_ms);
+    bool late = entry->session != book->session || must_look_up(book, entry, now_ms);
     if (entry->state == SENT)
         return entry->asked || late ? RELAY_RETURN : RELAY_PUBLISH;
+    if (!late && is_late(book, message_id_due_ms(id), now_ms)) /* so long its confirm is waited for */
+        entry->again_ms = clock_monotonic_ms() + book->grace_ms / 2;
     if (!late)
         return RELAY_PUBLISH;
     set_state(book, entry, LOOK_UP);
@@ -242,7 +164,7 @@ enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id,
 static void move_entry(struct relay_book *book, struct message_id id, enum state state, int64_t delivered_ms)
 {
     GUARD(&book->lock);
-    struct relay_entry *entry = find_entry(book, id);
+    struct relay_entry *entry = relay_table_find(book, id);
     if (entry) {
         set_state(book, entry, state);
         entry->delivered_ms = delivered_ms;
@@ -263,7 +185,7 @@ void relay_book_settling(struct relay_book *book, struct message_id id, int64_t 
 void relay_book_deferred(struct relay_book *book, struct message_id id)
 {
     GUARD(&book->lock);
-    struct relay_entry *entry = find_entry(book, id);
+    struct relay_entry *entry = relay_table_find(book, id);
     if (entry) {
         entry->deferred = true;
         count_risk(book, entry);
@@ -297,7 +219,7 @@ void relay_book_proven(struct relay_book *book, const struct message_id *ids, si
 {
     GUARD(&book->lock);
     for (size_t i = 0; i < n; i++) {
-        struct relay_entry *entry = find_entry(book, ids[i]);
+        struct relay_entry *entry = relay_table_find(book, ids[i]);
         if (!entry || entry->proof != PROOF_UNDER_WAY) /* it is settled, or has come back to this gateway */
             continue;
         set_proof(book, entry, ok ? PROOF_THERE : PROOF_NONE);
@@ -334,9 +256,9 @@ bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids
     book->proofs++;
     *proof = (struct relay_proof){.tag = tag, .session = book->session, .open = 1};
     for (size_t i = 0; i < n && room; i++) {
-        struct relay_entry *entry = find_entry(book, ids[i]);
+        struct relay_entry *entry = relay_table_find(book, ids[i]);
         if (!entry)
-            entry = add_entry(book, ids[i]);
+            entry = relay_table_add(book, ids[i]);
         room = entry != NULL;
         fresh[i] = room && join_proof(book, entry, proof);
     }
@@ -347,14 +269,14 @@ bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids
 bool relay_book_has_proof(struct relay_book *book, struct message_id id)
 {
     GUARD(&book->lock);
-    const struct relay_entry *entry = find_entry(book, id);
+    const struct relay_entry *entry = relay_table_find(book, id);
     return entry && entry->came;
 }
 
 static void end_message(struct relay_book *book, struct message_id id, bool unless_proven)
 {
     GUARD(&book->lock);
-    struct relay_entry *entry = find_entry(book, id);
+    struct relay_entry *entry = relay_table_find(book, id);
     if (entry && !(unless_proven && entry->came)) {
         give_back_tag(book, entry);
         drop_entry(book, entry);
@@ -374,7 +296,7 @@ void relay_book_answer(struct relay_book *book, struct message_id id)
 bool relay_book_keep(struct relay_book *book, struct inflight *h)
 {
     GUARD(&book->lock);
-    struct relay_entry *entry = find_entry(book, h->message.id);
+    struct relay_entry *entry = relay_table_find(book, h->message.id);
     if (!entry || entry->asked || entry->kept || entry->state == SETTLING)
         return false;
     set_state(book, entry, LOOK_UP);
@@ -394,7 +316,7 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
     for (uint32_t i = 0; scan && i < book->count && n < max; i++) {
         struct relay_entry *entry = next_entry(book, &book->questions_at);
         if (entry->asked || entry->state == SETTLING || entry->again_ms > clock_ms ||
-            (entry->state != LOOK_UP && !overdue(book, entry, now_ms)))
+            (entry->state != LOOK_UP && !must_look_up(book, entry, now_ms)))
             continue;
         if (entry->state == WAITS)
             set_state(book, entry, LOOK_UP);
@@ -409,7 +331,7 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
 void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms)
 {
     GUARD(&book->lock);
-    struct relay_entry *entry = find_entry(book, q->id);
+    struct relay_entry *entry = relay_table_find(book, q->id);
     inflight_free(entry && !entry->kept ? NULL : q->kept);
     if (entry) {
         entry->kept = entry->kept ? entry->kept : q->kept;
@@ -418,14 +340,51 @@ void relay_book_again(struct relay_book *book, const struct relay_question *q, i
     }
 }
 
-int64_t relay_book_low_ms(struct relay_book *book)
+static int64_t low_ms_of(const struct relay_book *book)
 {
     int64_t low_ms = INT64_MAX;
-    GUARD(&book->lock);
     for (uint32_t i = 0; i < book->count; i++)
         if (message_id_due_ms(book->entries[i].id) < low_ms)
             low_ms = message_id_due_ms(book->entries[i].id);
     return low_ms;
+}
+
+int64_t relay_book_low_ms(struct relay_book *book)
+{
+    GUARD(&book->lock);
+    return low_ms_of(book);
+}
+
+static void raise_unrescued(struct relay_book *book, int64_t low_ms)
+{
+    if (low_ms - book->grace_ms > book->unrescued_ms)
+        book->unrescued_ms = low_ms - book->grace_ms;
+}
+
+int64_t relay_book_begin_note(struct relay_book *book, int64_t most_ms)
+{
+    GUARD(&book->lock);
+    int64_t low_ms = low_ms_of(book);
+    low_ms = low_ms < most_ms ? low_ms : most_ms;
+    raise_unrescued(book, low_ms);
+    return low_ms;
+}
+
+void relay_book_end_note(struct relay_book *book, int32_t instance, int64_t now_ms)
+{
+    GUARD(&book->lock);
+    if (instance == book->counted_as)
+        return;
+    bool clock_known = now_ms != INT64_MAX;
+    if (clock_known)
+        raise_unrescued(book, now_ms);
+    book->counted_as = clock_known ? instance : 0;
+}
+
+void relay_book_set_instance(struct relay_book *book, int32_t instance)
+{
+    GUARD(&book->lock);
+    book->instance = instance;
 }
 
 size_t relay_book_count(struct relay_book *book, bool away, size_t *waiting)

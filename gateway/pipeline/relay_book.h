@@ -6,7 +6,7 @@
  *
  * Publishing needs no look into the database, unless somebody else may have published it, or may be about to:
  * when the broker says that it was delivered before, when it came out of an earlier connection (it was given
- * to another gateway then), and when it is so late that it may have been rescued. Then its row is claimed by
+ * to another gateway then), and when it is late, and may have been rescued. Then its row is claimed by
  * id, which one gateway can do, and what that gateway publishes is an ordinary claimed message.
  *
  * While the database is away, a proof in the exit queue takes the place of what was delivered
@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct relay_entry; /* relay_book.c */
+struct relay_entry; /* relay_book_internal.h */
 struct inflight;
 
 struct relay_book {
@@ -39,7 +39,10 @@ struct relay_book {
     uint64_t *done;                     /* tags to acknowledge */
     size_t done_count, done_capacity;
     int64_t grace_ms;
-    atomic_int at_risk; /* delivered, and written down nowhere: neither settled nor proven nor deferred */
+    int64_t unrescued_ms; /* database time: what was due before it may have been taken for lost by somebody */
+    int32_t instance;     /* this gateway is that one now; 0: none */
+    int32_t counted_as;   /* under this one it has noted what it took; 0: it has not */
+    atomic_int at_risk;   /* delivered, and written down nowhere: neither settled nor proven nor deferred */
 };
 
 void relay_book_init(struct relay_book *book, int64_t grace_ms);
@@ -56,9 +59,11 @@ enum relay_taken {
     RELAY_COPY,     /* another copy of one that is here: acknowledge this one */
     RELAY_NO_ROOM,  /* no memory */
 };
-/* look_up_ms: its row is to be claimed first, at this time (monotonic) or later; 0: it need not. */
+/* look_up_ms: its row is to be claimed first, at this time (monotonic) or later; 0: it need not, unless it is
+ * so late that somebody may have taken it for lost. now_ms: database time, as late as it may be; INT64_MAX:
+ * unknown. */
 enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag,
-                                 int64_t look_up_ms);
+                                 int64_t look_up_ms, int64_t now_ms);
 
 enum relay_verdict {
     RELAY_PUBLISH,
@@ -113,6 +118,16 @@ bool relay_book_has_proof(struct relay_book *book, struct message_id id);
 
 /* Of all that was taken and was due before that, the outcome is in the database. INT64_MAX: all of it. */
 int64_t relay_book_low_ms(struct relay_book *book);
+/* The same, at most most_ms (database time), for a note that all gateways go by when they take messages for
+ * lost (relay_rescue.c): from now on what was due before it, less the grace, and comes late, is looked up.
+ * What is here already is covered by it. */
+int64_t relay_book_begin_note(struct relay_book *book, int64_t most_ms);
+/* The note of that instance is written, at now_ms (database time, as late as it may be; INT64_MAX: unknown,
+ * and it does not count yet). Before its first one others went by their own notes alone. Instance 0: there is
+ * none that others count. */
+void relay_book_end_note(struct relay_book *book, int32_t instance, int64_t now_ms);
+/* Under which instance this gateway may work now; 0: none, so others may leave it out of account. */
+void relay_book_set_instance(struct relay_book *book, int32_t instance);
 /* How many are here, and how many deliveries only wait for the database, unacknowledged: messages that have
  * no proof, proofs, and while it is away, what is to be looked up. */
 size_t relay_book_count(struct relay_book *book, bool away, size_t *waiting);

@@ -25,8 +25,8 @@
 #define SETTLED_MS 250
 
 /* --- what comes */
-/* Came too early, too late, for the second time, without its content, has a rate, or the database went back.
- */
+/* Came too early, for the second time, without its content, has a rate, or the database went back. What is
+ * too late the book knows. */
 static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
                           enum envelope_kind kind)
 {
@@ -36,8 +36,7 @@ static bool needs_look_up(struct reader *r, const struct broker_event *ev, const
         !runtime_now_ms(r->runtime, &now_ms) || rates_apply(&r->pipeline->rates, m, true))
         return true;
     return pipeline_is_doubtful(r->pipeline, m->due_ms) ||
-           m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS ||
-           now_ms > m->due_ms + c->handover.grace_ms / 2;
+           m->due_ms - now_ms > c->delivery.lead_ms + EARLY_MS;
 }
 
 static int64_t ms_until_due(struct reader *r, const struct message *m)
@@ -74,7 +73,8 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
     struct relay_book *book = &r->pipeline->book;
     struct inflight *h;
     m->body = ev->body;
-    enum relay_taken taken = relay_book_take(book, m->id, ev->tag, look_up_from_ms(r, ev, m, kind));
+    enum relay_taken taken =
+        relay_book_take(book, m->id, ev->tag, look_up_from_ms(r, ev, m, kind), runtime_latest_ms(r->runtime));
     metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
     switch (taken) {
     case RELAY_FRESH:
@@ -83,14 +83,14 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
             break;
         inflight_free(h);
         relay_book_ask(book, m->id, INT64_MAX); /* its content is in the database */
-        notifier_notify(&r->pipeline->lookup_notifier);
+        r->looks_up = true;
         break;
     case RELAY_LOOKS_UP:
         if (kind == ENVELOPE_WHOLE && m->body.data && pipeline_is_doubtful(r->pipeline, m->due_ms))
             keep_content(r, m);
         /* fall through */
     case RELAY_KNOWN:
-        notifier_notify(&r->pipeline->lookup_notifier);
+        r->looks_up = true;
         break;
     case RELAY_COPY:
         relay_note_tag(r, ev->tag, TAG_DONE);
@@ -164,7 +164,11 @@ static int read_and_note(struct reader *r, struct err *e)
     bool was_in_touch = pipeline_is_in_touch(r->pipeline);
     int64_t db_now_ms;
     bool clock_known = runtime_now_ms(r->runtime, &db_now_ms);
+    relay_book_set_instance(&r->pipeline->book, lease_instance(r->relay->lease));
     int all = read_events(r, e);
+    if (r->looks_up) /* rung for once, whatever number came */
+        notifier_notify(&r->pipeline->lookup_notifier);
+    r->looks_up = false;
     if (all < 0)
         return -1;
     if (all && clock_known)

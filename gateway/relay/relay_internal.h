@@ -30,6 +30,7 @@ struct reader { /* the relay thread's own */
     int prefetch_sum;               /* of one that has all of them */
     int64_t probed_ms;              /* monotonic */
     bool draining;                  /* at the stop: nothing new */
+    bool looks_up;                  /* something came that is looked up */
     int64_t full_ms;                /* monotonic: there is no memory for more since; 0: there is */
     bool said_foreign, said_refused;
     int64_t cure_said_ms;  /* monotonic */

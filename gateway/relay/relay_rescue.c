@@ -30,6 +30,7 @@ void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay)
 void relay_rescue_connected(struct relay_rescue *rescue)
 {
     rescue->noted_ms = rescue->ping_seen_ms = 0;
+    relay_book_end_note(&rescue->pipeline->book, 0, 0); /* perhaps it is another database */
 }
 
 void relay_rescue_close(struct relay_rescue *rescue)
@@ -162,13 +163,11 @@ static struct relay_note make_note(struct relay_rescue *rescue, int64_t now_ms)
     struct handover *handover = rescue->handover;
     struct relay *r = rescue->relay;
     /* What waits in the socket may have been due long ago: read_ms first. */
-    int64_t read_ms = atomic_load(&r->read_ms), low_ms = relay_book_low_ms(&rescue->pipeline->book);
-    if (handover_consumers(handover) > 0 && read_ms < low_ms)
-        low_ms = read_ms;
-    if (atomic_load(&r->receipts_low_ms) < low_ms)
-        low_ms = atomic_load(&r->receipts_low_ms);
+    int64_t read_ms = atomic_load(&r->read_ms), most_ms = atomic_load(&r->receipts_low_ms);
+    if (handover_consumers(handover) > 0 && read_ms < most_ms)
+        most_ms = read_ms;
     struct relay_note n = {
-        .low_ms = low_ms < now_ms ? low_ms : now_ms,
+        .low_ms = relay_book_begin_note(&rescue->pipeline->book, most_ms < now_ms ? most_ms : now_ms),
         /* As long as it does as if there were one, nobody moves what comes out to others. */
         .queues = atomic_load(&handover->binds_directly) ? 1 : atomic_load(&handover->exit_queues),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
@@ -212,17 +211,19 @@ int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct err *e)
     struct handover *handover = rescue->handover;
     struct relay_marks m;
     int64_t now_ms, clock_ms = clock_monotonic_ms();
-    if (clock_ms - rescue->noted_ms < NOTE_MS || !lease_instance(rescue->lease) ||
-        !runtime_now_ms(rescue->runtime, &now_ms))
+    int32_t instance = lease_instance(rescue->lease);
+    if (clock_ms - rescue->noted_ms < NOTE_MS || !instance || !runtime_now_ms(rescue->runtime, &now_ms))
         return 0;
     rescue->noted_ms = clock_ms;
     rescue->pg = pg;
     const struct relay_note n = make_note(rescue, now_ms);
-    int noted = relay_note(pg, lease_instance(rescue->lease), &n, e);
-    if (noted == 0)
+    int noted = relay_note(pg, instance, &n, e);
+    if (noted == 0) {
         atomic_store(&handover->noted_ms, clock_ms);
-    else if (pg_is_broken(pg)) /* else the others only know less of this one */
+        relay_book_end_note(&rescue->pipeline->book, instance, runtime_latest_ms(rescue->runtime));
+    } else if (pg_is_broken(pg)) { /* else the others only know less of this one */
         return -1;
+    }
     relay_exit_ping(rescue, now_ms);
     if (follow_history(rescue, e) != 0)
         return -1;

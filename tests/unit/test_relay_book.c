@@ -1,3 +1,4 @@
+#include "core/base/clock.h"
 #include "gateway/pipeline/relay_book.h"
 #include "tests/unit/unit.h"
 
@@ -45,7 +46,7 @@ static void test_the_ordinary_way(void **state)
     struct relay_question q;
     uint64_t tag;
     size_t waiting;
-    assert_int_equal(relay_book_take(&book, id, 7, 0), RELAY_FRESH);
+    assert_int_equal(relay_book_take(&book, id, 7, 0, NOW), RELAY_FRESH);
     assert_int_equal(relay_book_low_ms(&book), NOW);
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
     relay_book_sent(&book, id);
@@ -69,9 +70,9 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     (void)state;
     struct message_id id = id_of(1, NOW), refused = id_of(2, NOW), fresh = id_of(3, NOW), out[4];
     uint64_t tag;
-    relay_book_take(&book, id, 7, 0);
-    relay_book_take(&book, refused, 8, 0);
-    relay_book_take(&book, fresh, 9, 0);
+    relay_book_take(&book, id, 7, 0, NOW);
+    relay_book_take(&book, refused, 8, 0, NOW);
+    relay_book_take(&book, fresh, 9, 0, NOW);
     relay_book_settling(&book, id, 100);
     relay_book_settling(&book, refused, 0);
     relay_book_settling(&book, fresh, 200);
@@ -114,7 +115,7 @@ static void test_what_has_a_proof_waits_for_nothing(void **state)
     size_t waiting;
     for (uint64_t i = 0; i < 3; i++) {
         ids[i] = id_of((int)i + 1, NOW);
-        relay_book_take(&book, ids[i], i + 1, 0);
+        relay_book_take(&book, ids[i], i + 1, 0, NOW);
         relay_book_settling(&book, ids[i], 100);
     }
     assert_int_equal(relay_book_unproven(&book, 100, out, 2), 2);
@@ -133,7 +134,7 @@ static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void
     struct message_id out[2];
     uint64_t tags[4];
     for (uint64_t i = 0; i < 2; i++) {
-        relay_book_take(&book, ids[i], 7 + i, 0);
+        relay_book_take(&book, ids[i], 7 + i, 0, NOW);
         relay_book_settling(&book, ids[i], 100);
     }
     relay_book_unproven(&book, 100, out, 2);
@@ -146,7 +147,7 @@ static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void
     take_proof(ids, 2, 10, (bool[]){false, false});
     assert_int_equal(relay_book_take_done(&book, tags, 4), 1); /* a copy */
     assert_int_equal(tags[0], 10);
-    assert_int_equal(relay_book_take(&book, ids[0], 11, 0), RELAY_COPY);
+    assert_int_equal(relay_book_take(&book, ids[0], 11, 0, NOW), RELAY_COPY);
     relay_book_done(&book, ids[0]);
     assert_int_equal(relay_book_take_done(&book, tags, 4), 0);
     relay_book_done(&book, ids[1]);
@@ -162,8 +163,8 @@ static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
     struct message_id out[4];
     struct relay_question q;
     uint64_t tag;
-    relay_book_take(&book, looked_up, 1, 1);
-    relay_book_take(&book, sent, 2, 0);
+    relay_book_take(&book, looked_up, 1, 1, NOW);
+    relay_book_take(&book, sent, 2, 0, NOW);
     relay_book_sent(&book, sent);
     assert_false(relay_book_has_proof(&book, ids[0]));
     take_proof(ids, 3, 3, (bool[]){true, true, false}); /* who sends it settles it */
@@ -190,8 +191,8 @@ static void test_a_proof_that_comes_during_the_look_up_outlives_the_answer(void 
     const struct message_id proven = id_of(1, NOW), other = id_of(2, NOW);
     struct relay_question q[2];
     uint64_t tag;
-    relay_book_take(&book, proven, 1, 1);
-    relay_book_take(&book, other, 2, 1);
+    relay_book_take(&book, proven, 1, 1, NOW);
+    relay_book_take(&book, other, 2, 1, NOW);
     assert_int_equal(relay_book_questions(&book, NOW, 1, q, 2), 2);
     take_proof(&proven, 1, 3, (bool[]){true});
     relay_book_take_done(&book, &tag, 1);
@@ -209,7 +210,7 @@ static void test_what_came_back_is_not_asked_about_before_its_time(void **state)
 {
     (void)state;
     struct relay_question q;
-    assert_int_equal(relay_book_take(&book, id_of(1, NOW), 1, 5000), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_take(&book, id_of(1, NOW), 1, 5000, NOW), RELAY_LOOKS_UP);
     assert_int_equal(relay_book_questions(&book, NOW, 4999, &q, 1), 0);
     assert_int_equal(relay_book_questions(&book, NOW, 5000, &q, 1), 1);
     assert_int_equal(relay_book_questions(&book, NOW, 9000, &q, 1), 0); /* it is being asked */
@@ -219,8 +220,8 @@ static void test_what_is_to_be_looked_up_takes_room_of_the_prefetch(void **state
 {
     (void)state;
     size_t waiting;
-    relay_book_take(&book, id_of(1, NOW), 1, 1);
-    relay_book_take(&book, id_of(2, NOW), 2, 0);
+    relay_book_take(&book, id_of(1, NOW), 1, 1, NOW);
+    relay_book_take(&book, id_of(2, NOW), 2, 0, NOW);
     assert_int_equal(relay_book_count(&book, true, &waiting), 2);
     assert_int_equal(waiting, 1);
     relay_book_count(&book, false, &waiting); /* they are looked up soon */
@@ -254,7 +255,7 @@ static void test_a_proof_of_what_is_being_sent_is_acknowledged(void **state)
     (void)state;
     const struct message_id sent = id_of(1, NOW);
     uint64_t tag;
-    relay_book_take(&book, sent, 1, 0);
+    relay_book_take(&book, sent, 1, 0, NOW);
     relay_book_sent(&book, sent);
     take_proof(&sent, 1, 2, (bool[]){false});
     assert_int_equal(done_tags(&tag), 1);
@@ -266,9 +267,9 @@ static void test_what_is_late_is_looked_up(void **state)
     (void)state;
     struct message_id asked = id_of(1, NOW), noticed = id_of(2, NOW), sent = id_of(3, NOW);
     struct relay_question q[4];
-    relay_book_take(&book, asked, 1, 0);
-    relay_book_take(&book, noticed, 2, 0);
-    relay_book_take(&book, sent, 3, 0);
+    relay_book_take(&book, asked, 1, 0, NOW);
+    relay_book_take(&book, noticed, 2, 0, NOW);
+    relay_book_take(&book, sent, 3, 0, NOW);
     relay_book_sent(&book, sent);
     assert_int_equal(relay_book_ask(&book, asked, NOW + GRACE / 2 + 1), RELAY_FORGET);
     size_t n = relay_book_questions(&book, NOW + GRACE / 2 + 1, 1, q, 4);
@@ -280,12 +281,85 @@ static void test_what_is_late_is_looked_up(void **state)
     assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_RETURN);
 }
 
+static const int64_t late_ms = NOW + GRACE / 2 + 1;
+
+static enum relay_taken take_late(int n, int64_t due_ms)
+{
+    return relay_book_take(&book, id_of(n, due_ms), (uint64_t)n, 0, late_ms);
+}
+
+/* It is counted as instance 7, and everybody knows that what was due before NOW is settled. */
+static void note_low(void)
+{
+    relay_book_set_instance(&book, 7);
+    relay_book_end_note(&book, 7, NOW - 1000);
+    assert_int_equal(relay_book_begin_note(&book, NOW), NOW);
+}
+
+static void test_what_nobody_can_have_rescued_is_not_looked_up(void **state)
+{
+    (void)state;
+    struct message_id id = id_of(1, NOW - 10);
+    struct relay_question q;
+    note_low();
+    assert_int_equal(take_late(1, NOW - 10), RELAY_FRESH);
+    assert_int_equal(take_late(2, NOW - GRACE - 1),
+                     RELAY_LOOKS_UP); /* others may go by that low-water mark */
+    assert_int_equal(relay_book_take(&book, id_of(3, NOW), 3, 0, INT64_MAX), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms(), &q, 1), 1);
+    relay_book_answer(&book, q.id);
+    assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms(), &q, 1), 1);
+    relay_book_answer(&book, q.id);
+    assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms(), &q, 1), 0);
+    assert_int_equal(relay_book_ask(&book, id, late_ms), RELAY_PUBLISH);
+    relay_book_sent(&book, id);
+    /* Its confirm has the time that others have. */
+    assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms(), &q, 1), 0);
+    assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms() + GRACE, &q, 1), 1);
+}
+
+/* A note is begun: what others may read of it is known before it is written, and what came before keeps it.
+ */
+static void test_a_low_water_mark_knows_what_came_before(void **state)
+{
+    (void)state;
+    note_low();
+    assert_int_equal(take_late(1, NOW - 10), RELAY_FRESH);
+    assert_int_equal(relay_book_begin_note(&book, late_ms), NOW - 10);
+    relay_book_done(&book, id_of(1, NOW - 10));
+    assert_int_equal(take_late(2, NOW - 10), RELAY_FRESH);
+    relay_book_done(&book, id_of(2, NOW - 10));
+    assert_int_equal(relay_book_begin_note(&book, NOW + GRACE), NOW + GRACE);
+    assert_int_equal(take_late(3, NOW - 10), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_begin_note(&book, NOW), NOW - 10);
+    assert_int_equal(take_late(4, NOW - 10), RELAY_LOOKS_UP); /* somebody may still go by the one before */
+}
+
+static void test_whom_others_do_not_count_looks_up_what_is_late(void **state)
+{
+    (void)state;
+    assert_int_equal(take_late(1, NOW), RELAY_LOOKS_UP); /* nothing was noted yet */
+    note_low();
+    assert_int_equal(take_late(2, NOW), RELAY_FRESH);
+    relay_book_set_instance(&book, 0); /* its lease is over */
+    assert_int_equal(take_late(3, NOW), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_ask(&book, id_of(2, NOW), late_ms), RELAY_FORGET);
+    relay_book_set_instance(&book, 8);
+    assert_int_equal(take_late(4, NOW), RELAY_LOOKS_UP);
+    /* Until its first note others went by their own alone. */
+    relay_book_end_note(&book, 8, late_ms);
+    assert_int_equal(take_late(5, late_ms - GRACE - 1), RELAY_LOOKS_UP);
+    assert_int_equal(take_late(6, late_ms - GRACE), RELAY_FRESH);
+    relay_book_end_note(&book, 0, 0); /* another session of the database */
+    assert_int_equal(take_late(7, NOW), RELAY_LOOKS_UP);
+}
+
 static void test_without_an_answer_it_is_asked_again(void **state)
 {
     (void)state;
     struct message_id id = id_of(1, NOW);
     struct relay_question q;
-    assert_int_equal(relay_book_take(&book, id, 1, 1), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_take(&book, id, 1, 1, NOW), RELAY_LOOKS_UP);
     assert_int_equal(relay_book_questions(&book, NOW - 1, 100, &q, 1), 1);
     relay_book_again(&book, &q, 200);
     assert_int_equal(relay_book_questions(&book, NOW - 1, 199, &q, 1), 0);
@@ -298,18 +372,18 @@ static void test_a_new_connection(void **state)
     struct message_id here = id_of(1, NOW), sent = id_of(2, NOW), elsewhere = id_of(3, NOW);
     struct relay_question q[3];
     uint64_t tag;
-    relay_book_take(&book, here, 5, 0);
-    relay_book_take(&book, sent, 6, 0);
-    relay_book_take(&book, elsewhere, 7, 0);
+    relay_book_take(&book, here, 5, 0, NOW);
+    relay_book_take(&book, sent, 6, 0, NOW);
+    relay_book_take(&book, elsewhere, 7, 0, NOW);
     relay_book_sent(&book, sent);
     relay_book_disconnected(&book);
     /* Another gateway may have it by now, and finds out from the database what became of it. */
     assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_RETURN);
     /* It comes back to this gateway: somebody may have had it meanwhile. */
-    assert_int_equal(relay_book_take(&book, here, 1, 1), RELAY_KNOWN);
+    assert_int_equal(relay_book_take(&book, here, 1, 1, NOW), RELAY_KNOWN);
     assert_int_equal(relay_book_ask(&book, here, NOW), RELAY_FORGET);
     /* It was sent before: its outcome is awaited. */
-    assert_int_equal(relay_book_take(&book, sent, 2, 1), RELAY_KNOWN);
+    assert_int_equal(relay_book_take(&book, sent, 2, 1, NOW), RELAY_KNOWN);
     assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_PUBLISH);
     /* It did not come back, so another gateway has it. */
     assert_int_equal(relay_book_ask(&book, elsewhere, NOW), RELAY_FORGET);
@@ -325,8 +399,8 @@ static void test_a_second_copy(void **state)
 {
     (void)state;
     struct message_id id = id_of(1, NOW);
-    relay_book_take(&book, id, 1, 0);
-    assert_int_equal(relay_book_take(&book, id, 2, 0), RELAY_COPY);
+    relay_book_take(&book, id, 1, 0, NOW);
+    assert_int_equal(relay_book_take(&book, id, 2, 0, NOW), RELAY_COPY);
     assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
 }
 
@@ -338,7 +412,7 @@ static void test_thousands(void **state)
     size_t waiting, done = 0;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < COUNT; i++)
-            assert_int_equal(relay_book_take(&book, id_of(i, NOW + i), (uint64_t)i + 1, 0), RELAY_FRESH);
+            assert_int_equal(relay_book_take(&book, id_of(i, NOW + i), (uint64_t)i + 1, 0, NOW), RELAY_FRESH);
         assert_int_equal(relay_book_low_ms(&book), NOW);
         for (int i = COUNT - 1; i >= 0; i--)
             relay_book_done(&book, id_of(i, NOW + i));
@@ -373,7 +447,7 @@ static void test_many_cost_each_look_once(void **state)
     size_t n, all = 0, calls = 0;
     for (int i = 0; i < MANY; i++) {
         struct message_id id = id_of(i, NOW + i % 1000);
-        relay_book_take(&book, id, (uint64_t)i + 1, 0);
+        relay_book_take(&book, id, (uint64_t)i + 1, 0, NOW);
         relay_book_settling(&book, id, 100);
     }
     cpu_ms();
@@ -387,7 +461,7 @@ static void test_many_cost_each_look_once(void **state)
     for (int i = 0; i < MANY; i++)
         relay_book_done(&book, id_of(i, NOW + i % 1000));
     for (int i = 0; i < MANY; i++)
-        relay_book_take(&book, id_of(i, NOW), (uint64_t)i + 1, 1);
+        relay_book_take(&book, id_of(i, NOW), (uint64_t)i + 1, 1, NOW);
     cpu_ms();
     book.looked_at = 0;
     for (all = 0; (n = relay_book_questions(&book, NOW, 1, q, 500)) > 0; all += n)
@@ -396,7 +470,7 @@ static void test_many_cost_each_look_once(void **state)
     print_message("looking up %d: %.1f ms\n", MANY, cpu_ms());
     assert_int_equal(all, MANY);
     assert_in_range(book.looked_at, MANY, 2 * MANY);
-    relay_book_take(&book, id_of(1, NOW), 1, 0);
+    relay_book_take(&book, id_of(1, NOW), 1, 0, NOW);
     book.looked_at = 0;
     cpu_ms();
     assert_int_equal(relay_book_low_ms(&book), NOW);
@@ -424,6 +498,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_proofs_that_are_not_settled_take_room_of_the_prefetch, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_is_late_is_looked_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_nobody_can_have_rescued_is_not_looked_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_low_water_mark_knows_what_came_before, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whom_others_do_not_count_looks_up_what_is_late, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_an_answer_it_is_asked_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_new_connection, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_second_copy, setup, teardown),
