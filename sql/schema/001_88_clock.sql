@@ -50,5 +50,5 @@ begin
      where i.id = any (array(select x.id from postdate.instance x where x.heartbeat_at > now_at + interval '1 s' for update skip locked));
     -- An answer is kept for a day from now on. A time in the future cannot be told from a right one later, so it is not enough to judge it when it is read.
     update postdate.idempotency i set created_at = now_at
-     where (i.principal, i.key) in (select x.principal, x.key from postdate.idempotency x where x.created_at > now_at + interval '1 s' for update skip locked);
+     where i.ctid = any (array(select x.ctid from postdate.idempotency x where x.created_at > now_at + interval '1 s' for update skip locked));
 end $$;

@@ -39,6 +39,7 @@ VALUES = {
     'batch_scatter': [NO_DAYS, NO_DAYS, '500'],
     'batch_claim': ['(select to_id from postdate.frontier)', "postdate.id_ceiling(now() + interval '100 s')", '1'],
     'history_delivered': [PLAIN],
+    'history_store': ["array(select postdate.id_make(now() + interval '1 hour') from generate_series(1, 200))", texts("'e'"), texts("'k'"), texts("'\\x0000'::bytea"), texts("''::bytea"), '1000'],
     'history_note': ['null', 'null', 'null', 'null', '1000'],
     'store_keys_decide': [texts("'e'"), "array(select 'key ' || i from generate_series(1, 200) i)", texts('now()'), PLAIN, texts("'keep'"), '3600000'],
     'batch_next': [NOW, '1000', '1000000', NO_DAYS, NO_DAYS],
