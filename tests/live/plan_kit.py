@@ -30,7 +30,8 @@ KINDS = (
 OTHERS = """
 insert into postdate.batch (owner, from_id, to_id, settled_at, done, snapshot)
 select 1, postdate.id_floor(t), postdate.id_floor(t + interval '49 ms'), t, true, pg_current_snapshot()
-  from generate_series(1, {n}) i, lateral (select now() - interval '50000 s' + i * interval '49.9 ms' as t) x;
+  from generate_series(1, {n}) i, lateral (select now() - interval '50000 s' + i * interval '49.9 ms' as t) x
+on conflict do nothing;
 insert into postdate.batch (owner, from_id, to_id, snapshot)
 select case when i % 2 = 0 then 1 else 999 end, postdate.id_floor(t), postdate.id_floor(t + interval '9 ms'), pg_current_snapshot()
   from generate_series(1, {few}) i, lateral (select now() - interval '90 ms' + i * interval '10 ms' as t) x;

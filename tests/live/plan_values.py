@@ -41,7 +41,6 @@ VALUES = {
     'history_delivered': [PLAIN],
     'history_store': ["array(select postdate.id_make(now() + interval '1 hour') from generate_series(1, 200))", texts("'e'"), texts("'k'"), texts("'\\x0000'::bytea"), texts("''::bytea"), '1000'],
     'history_note': ['null', 'null', 'null', 'null', '1000'],
-    'store_keys_decide': [texts("'e'"), "array(select 'key ' || i from generate_series(1, 200) i)", texts('now()'), PLAIN, texts("'keep'"), '3600000'],
     'batch_next': [NOW, '1000', '1000000', NO_DAYS, NO_DAYS],
     'batch_release': ['null', '500', NO_DAYS, NO_DAYS],
     'batch_settle': [OPEN, "array(select b.to_id from postdate.batch b where not b.done and b.owner = 1 order by b.id limit 5)", "'{1,1,1,1,1}'", '1', "'{}'", "'{}'",
