@@ -5,6 +5,7 @@
 #include "gateway/relay/relay_adopt.h"
 #include "gateway/relay/relay_rescue.h"
 #include "gateway/runtime/failing.h"
+#include "gateway/runtime/log.h"
 #include "sql/pipeline/relay.h"
 
 #include <string.h>
@@ -25,6 +26,7 @@ struct lookup {
     bool contentless; /* the rows of this claim */
     struct relay_rescue rescue;
     struct relay_adopting adopting;
+    struct log_quota said_absent;
 };
 
 static void mark_claimed(struct lookup *lookup, struct message_id id)
@@ -87,6 +89,21 @@ static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
     return claimed;
 }
 
+/* Neither published nor delivered by what the database knows: somebody removed their rows, or it forgot them.
+ */
+static void note_absent(struct lookup *lookup, struct message_id first, size_t count)
+{
+    char id[MESSAGE_ID_TEXT_SIZE];
+    if (count == 0)
+        return;
+    metrics_add(&lookup->loop.runtime->metrics, METRIC_ABSENT, count);
+    if (log_quota_take(&lookup->said_absent, count, message_id_format(first, id), "without a row"))
+        log_warning(
+            "%zu message%s came out of RabbitMQ of which the database has no row, and %s not delivered; "
+            "the first: %s",
+            count, count == 1 ? "" : "s", count == 1 ? "is" : "are", id);
+}
+
 static void answer(struct relay_book *book, const struct relay_question *q)
 {
     inflight_free(q->kept);
@@ -100,27 +117,32 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
     struct claim_loop *l = &lookup->loop;
     struct relay_book *book = &l->pipeline->book;
     struct message_id ids[QUESTIONS];
-    bool pending[QUESTIONS];
+    enum relay_stands stands[QUESTIONS];
     int64_t now_ms = 0, clock_ms = clock_monotonic_ms();
-    size_t n = 0;
+    struct message_id absent = {0};
+    size_t n = 0, absents = 0;
     for (size_t i = 0; i < lookup->count; i++)
         if (!lookup->claimed[i])
             ids[n++] = lookup->questions[i].id;
-    if (n > 0 && relay_pending(l->pg, l->instance, ids, n, pending, e) != 0)
+    if (n > 0 && relay_look(l->pg, l->instance, ids, n, stands, e) != 0)
         return -1;
     runtime_now_ms(l->runtime, &now_ms);
     for (size_t i = 0, j = 0; i < lookup->count; i++) {
         const struct relay_question *q = &lookup->questions[i];
-        bool wait = !lookup->claimed[i] && pending[j++];
+        enum relay_stands s = lookup->claimed[i] ? RELAY_SETTLED : stands[j++];
         bool overdue = now_ms >= message_id_due_ms(q->id) + l->runtime->config->handover.grace_ms;
         if (lookup->unknown[i])
             relay_book_again(book, q, clock_ms + AGAIN_MS);
-        else if (wait &&
+        else if (s == RELAY_PENDING &&
                  (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
-        else
+        else {
+            if (s == RELAY_ABSENT && !q->sent && absents++ == 0)
+                absent = q->id;
             answer(book, q);
+        }
     }
+    note_absent(lookup, absent, absents);
     notifier_notify(&l->pipeline->relay_notifier);
     return 0;
 }

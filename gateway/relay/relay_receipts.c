@@ -99,17 +99,18 @@ static int on_delivery(struct receipts *r, const struct broker_event *ev, struct
 static int settle_some(struct receipts *r, size_t from, size_t n, size_t *kept, struct err *e)
 {
     const struct settle_owner owner = {.instance = lease_instance(r->loop.lease), .relayed = true};
-    bool done[SETTLED_AT_ONCE], pending[SETTLED_AT_ONCE];
+    bool done[SETTLED_AT_ONCE];
+    enum relay_stands stands[SETTLED_AT_ONCE];
     struct message_id ids[SETTLED_AT_ONCE];
     for (size_t i = 0; i < n; i++)
         ids[i] = r->items[from + i].id;
     if (settle_free(r->loop.pg, &owner, r->items + from, n, done, e) != 0 ||
-        relay_pending(r->loop.pg, owner.instance, ids, n, pending, e) != 0)
+        relay_look(r->loop.pg, owner.instance, ids, n, stands, e) != 0)
         return -1;
     for (size_t i = 0; i < n; i++) {
         uint64_t tag = r->tags[from + i];
         metrics_add(&r->loop.runtime->metrics, METRIC_DELIVERED, done[i]);
-        if (!done[i] && pending[i]) {
+        if (!done[i] && stands[i] == RELAY_PENDING) {
             r->items[*kept] = r->items[from + i];
             r->tags[(*kept)++] = tag;
         } else if (tag)

@@ -115,6 +115,10 @@ static const struct {
     [METRIC_STORED_AGAIN] =
         {"postdate_messages_stored_again_total", "",
          "Messages that RabbitMQ held and that a database which went back had forgotten."},
+    [METRIC_ABSENT] =
+        {"postdate_messages_without_row_total", "",
+         "Messages that RabbitMQ held, that were looked up, and of which the database has no row: they are "
+         "not delivered."},
     [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
                          "Connections to RabbitMQ that were lost and are opened again."},
     [METRIC_SLO_FIRST] =

@@ -33,6 +33,7 @@ enum metric {
     METRIC_RECOVERED,         /* claimed again: its gateway died, or RabbitMQ did not release it */
     METRIC_SAID_AGAIN,        /* deliveries that the database had forgotten */
     METRIC_STORED_AGAIN,      /* messages that RabbitMQ held, and that the database had forgotten */
+    METRIC_ABSENT,            /* messages that RabbitMQ held, and of which the database has no row */
     METRIC_REOPENED,          /* connections to RabbitMQ that were lost */
     METRIC_SLO_FIRST,         /* confirmed within the objective, at the first attempt … */
     METRIC_SLO_AGAIN,         /* … or after a retry or a recovery */

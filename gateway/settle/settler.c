@@ -175,13 +175,13 @@ static int say_again(struct settler *s, struct err *e)
 static int finish_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
 {
     struct message_id ids[SETTLE_BATCH_MAX];
-    bool pending[SETTLE_BATCH_MAX];
+    enum relay_stands stands[SETTLE_BATCH_MAX];
     for (size_t i = 0; i < s->batch.count; i++)
         ids[i] = s->batch.items[i].id;
-    if (relay_pending(s->pg, o->instance, ids, s->batch.count, pending, e) != 0)
+    if (relay_look(s->pg, o->instance, ids, s->batch.count, stands, e) != 0)
         return -1;
     for (size_t i = 0; i < s->batch.count; i++) {
-        if (pending[i])
+        if (stands[i] == RELAY_PENDING)
             keep_for_later(s, i);
         else
             finish_message(s, i);

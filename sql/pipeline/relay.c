@@ -50,17 +50,24 @@ int relay_claim(struct pg *c, const struct relay_claim *q,
     return locked_days_around(c, days, claim_piece, &w, NULL, e) == 0 ? w.claimed : -1;
 }
 
-int relay_pending(struct pg *c, int32_t instance, const struct message_id *ids, size_t count, bool *pending,
-                  struct err *e)
+static enum relay_stands stands(const PGresult *r, struct message_id id)
+{
+    for (int row = 0; row < PQntuples(r); row++)
+        if (message_id_equal(id, pg_id(r, row, 0)))
+            return pg_bool(r, row, 1) ? RELAY_PENDING : RELAY_SETTLED;
+    return RELAY_ABSENT;
+}
+
+int relay_look(struct pg *c, int32_t instance, const struct message_id *ids, size_t count,
+               enum relay_stands *out, struct err *e)
 {
     struct pg_params p = {0};
-    memset(pending, 0, count * sizeof *pending);
     id_set_fill(&p, ids, count);
     pg_add(&p, as_owner(instance));
-    PGresult *r = pg_query(c, sql_query_relay_pending, &p, e);
+    PGresult *r = pg_query(c, sql_query_relay_look, &p, e);
     bool locked = !r && pg_is_locked_out(c);
     for (size_t i = 0; i < count; i++)
-        pending[i] = locked || (r && is_among(r, ids[i]));
+        out[i] = r ? stands(r, ids[i]) : RELAY_PENDING;
     if (locked)
         err_clear(e);
     PQclear(r);

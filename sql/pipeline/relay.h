@@ -22,10 +22,14 @@ struct relay_claim {
 int relay_claim(struct pg *c, const struct relay_claim *q,
                 bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e);
 
-/* Which of these are neither settled nor this instance's, nor waiting for a gateway: ask again later.
- * Those of a day that is locked are. -1: error. */
-int relay_pending(struct pg *c, int32_t instance, const struct message_id *ids, size_t count, bool *pending,
-                  struct err *e);
+enum relay_stands {
+    RELAY_ABSENT,  /* there is no row of it */
+    RELAY_PENDING, /* neither settled nor this instance's, nor waiting for a gateway: ask again later */
+    RELAY_SETTLED, /* none of this gateway's business */
+};
+/* How these stand, 1 to RELAY_IDS_MAX; those of a day that is locked are pending. -1: error. */
+int relay_look(struct pg *c, int32_t instance, const struct message_id *ids, size_t count,
+               enum relay_stands *out, struct err *e);
 
 /* Of one gateway. Times of the database in ms. */
 struct relay_note {

@@ -4,7 +4,8 @@
 -- due before this. The fourth column is true for a row whose earlier publish is in doubt.
 -- A row that carries a recurring schedule on (recur) makes its next occurrence here; what is too late for that is the janitor's. Those whose
 -- schedule somebody has locked are passed over before the rows are counted: a crowd of them would leave no room for others.
--- What has a rate is not claimed, but waits for a slot from now on; what was in doubt stays so.
+-- What has a rate is not claimed, but waits for a slot from now on; what was in doubt stays so. What waits for one is claimed once its deadline has passed, not within the
+-- horizon: until then a slot may come.
 with candidate as materialized (
     select id, state, recur, next_at, octet_length(body) + octet_length(properties)
            + coalesce(pg_column_size(properties_json), 0) as size
@@ -14,6 +15,7 @@ with candidate as materialized (
        and id < $7::uuid and id >= $3::uuid
        and exists (select from postdate.instance where id = $6::int)
        and (state <> 'handed' or due < $8::timestamptz)
+       and (rate is null or next_at <= clock_timestamp())
        and (late_at is null or late_at >= now())
        and (recur is null or (select true from postdate.recur x where x.id = recur for update skip locked)
             or (select true from postdate.recur x where x.id = recur) is null)
@@ -29,8 +31,8 @@ held as materialized (
 update postdate.message m
    set (owner, state, rate, next_at) = (
            select case when x.rate is null then $6::int end, case when x.rate is null or m.state <> 'scheduled' then 'claimed' else 'scheduled' end::postdate.message_state,
-                  x.rate, case when x.rate is null then m.next_at else 'infinity' end
-             from (select case when (select exists (select from postdate.rate where not removed)) then postdate.rate_of(m.exchange, m.routing_key) end as rate offset 0) x),
+                  x.rate, case when x.rate is null then m.next_at else postdate.rate_until(m.deadline) end
+             from (select case when m.rate is null and coalesce(m.deadline >= clock_timestamp(), true) and (select exists (select from postdate.rate where not removed)) then postdate.rate_of(m.exchange, m.routing_key) end as rate offset 0) x),
        recur = null, late_at = null
  where m.id = any (array(select id from fitting where recur is null or id <> all ((select ids from held)::uuid[])))
    and m.id < $7::uuid and m.id >= $3::uuid

@@ -26,7 +26,7 @@ create table postdate.message (
     recur           bigint,                     -- the schedule that this row carries on; null from the claim on
     id              uuid not null,
     owner           integer,
-    rate            integer,                    -- it waits for a slot of this rate (001_62_rate.sql); its next_at is infinity then
+    rate            integer,                    -- it waits for a slot of this rate (001_62_rate.sql); its next_at is postdate.rate_until(deadline) then
     attempts        integer not null default 0,
     state           postdate.message_state not null default 'scheduled',
     hold            "char" not null,            -- 'g' the gateway waits, 'b' the broker may

@@ -168,6 +168,11 @@ begin
     return next;
 end $$;
 
+-- The next_at of what waits for a slot: when its deadline has passed, for nothing but the claim that ends it goes by time then. Not immutable, so that it is inlined.
+create function postdate.rate_until(deadline timestamptz) returns timestamptz language sql stable as $$
+    select coalesce(deadline + interval '1 ms', 'infinity')
+$$;
+
 -- Gives those of the ids a next_at that nobody has locked, or lets them wait for a slot of their rate; returns the others.
 create function postdate.late_open(wanted uuid[]) returns uuid[] language plpgsql
 set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off as $$
@@ -178,8 +183,8 @@ begin
     locked := array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null order by m.id for update skip locked);
     update postdate.message m
        set (next_at, rate) = (
-               select case when x.rate is null then m.due else 'infinity' end, x.rate
-                 from (select case when (select exists (select from postdate.rate r where not r.removed)) then postdate.rate_of(m.exchange, m.routing_key) end as rate offset 0) x)
+               select case when x.rate is null then m.due else postdate.rate_until(m.deadline) end, x.rate
+                 from (select case when coalesce(m.deadline >= clock_timestamp(), true) and (select exists (select from postdate.rate r where not r.removed)) then postdate.rate_of(m.exchange, m.routing_key) end as rate offset 0) x)
      where m.id = any (locked) and m.next_at is null;
     return array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null);
 end $$;

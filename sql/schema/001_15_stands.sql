@@ -52,7 +52,7 @@ end $$;
 -- counts as claimed, by nobody who is known: owner 0. A join would cost a list the order of its rows. Most rows are behind settled_to or beyond the fence, so only
 -- the few between are asked for their batch; that is left to a function that calls itself cheap, for a view that looks costly is compiled just in time, for seconds.
 create view postdate.message_now as
-select m.due, coalesce(nullif(m.next_at, 'infinity'), m.due) as next_at, m.created_at,
+select m.due, case when m.rate is not null then m.due else coalesce(m.next_at, m.due) end as next_at, m.created_at,
        case when m.next_at is not null then m.settled_at
             when m.due > (select postdate.fence_at()) then null
             when m.id <= (select postdate.settled_to()) or postdate.batch_owner(m.id, m.born) is null then

@@ -74,7 +74,7 @@ begin
     perform set_config('synchronous_commit', 'on', true);
     update postdate.message m
        set state = 'delivered', owner = null, rate = null, recur = null, late_at = null, error = null, attempts = m.attempts + 1, settled_at = clock_timestamp(),
-           next_at = coalesce(nullif(m.next_at, 'infinity'), m.due)
+           next_at = case when m.rate is not null then m.due else coalesce(m.next_at, m.due) end
      where m.id = any (lost) and m.id <> all (coalesce(held, '{}'));
     get diagnostics n = row_count;
     return n;

@@ -1,7 +1,7 @@
 -- Rates: how many messages a second an exchange gets at most. What exceeds that is delivered later, in the order of due times (docs/internals/rates.md).
 --
--- A message whose exchange has a rate WAITS FOR A SLOT from shortly before it is due: its row has `rate`, and a next_at of infinity, so nothing claims it by time. Who
--- claims a portion of them takes the slots for it out of the row of the rate, in the same statement.
+-- A message whose exchange has a rate WAITS FOR A SLOT from shortly before it is due: its row has `rate`, and a next_at after its deadline (postdate.rate_until), so nothing claims it
+-- by time before that, and the claim that does ends it, paused or not. Who claims a portion of them takes the slots for it out of the row of the rate, in the same statement.
 
 -- Longer names first; of the same length the one without '*'.
 create function postdate.rate_rank(pattern text) returns integer language sql immutable set search_path = pg_catalog, pg_temp as $$

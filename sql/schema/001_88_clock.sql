@@ -35,10 +35,10 @@ begin
                                for update skip locked));
     update postdate.message m set next_at = greatest(m.due, now_at)
      where m.id = any (array(select x.id from postdate.message x
-                              where x.state = 'scheduled' and x.owner is null and x.settled_at is null and x.next_at <> x.due and x.next_at < 'infinity'
+                              where x.state = 'scheduled' and x.owner is null and x.settled_at is null and x.next_at <> x.due and x.rate is null
                                 and x.next_at > greatest(x.due, now_at) + retry_most
                               order by x.id for update skip locked))
-       and m.next_at < 'infinity';
+       and m.rate is null;
     get diagnostics n = row_count;
     if n > 0 then return next 'the clock of the database was set back: ' || n || ' messages are tried again now'; end if;
     -- Claims that were put back wait a minute at most.

@@ -36,7 +36,7 @@ begin
     if not 'postdate_reader' = any (missing) then
         grant select on postdate.messages, postdate.recurring, postdate.recurring_changes, postdate.rates to postdate_reader;
         grant execute on function postdate.message(uuid), postdate.id_due(uuid), postdate.id_floor(timestamptz), postdate.recur_outcome(uuid), postdate.settled_to(), postdate.fence_at(),
-            postdate.batch_owner(uuid, xid8), postdate.rate_waiting(integer, bigint), postdate.rate_slot(uuid) to postdate_reader;
+            postdate.batch_owner(uuid, xid8), postdate.rate_waiting(integer, bigint), postdate.rate_next(timestamptz, double precision, timestamptz), postdate.rate_slot(uuid) to postdate_reader;
         for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and (starts_with(p.proname, 'wire_') or p.proname in ('recur_preview', 'recur_upcoming', 'recur_next')) loop
             execute format('grant execute on function %s to postdate_reader', f);
         end loop;

@@ -3,7 +3,7 @@ when it starts. Nothing may be missing in any of them."""
 import time
 
 import harness
-from handover_kit import Checks, OwnServers, handover
+from handover_kit import Checks, OwnServers, handover, metric
 from harness import LiveTest, now_ms, wait_until
 
 COUNT = 4000 if harness.FULL else 2000
@@ -108,3 +108,30 @@ class PluginRestarts(BrokerRestarts, LiveTest):
 @harness.not_san
 class NativeRestarts(BrokerRestarts, LiveTest):
     transport = 'native'
+
+
+class WithoutRow(LiveTest):
+    """What comes out of RabbitMQ and must be looked up, and of which the database has no row, is nothing that happens in silence."""
+    who_waits = transport = 'ttl'
+
+    def test_what_is_looked_up_and_has_no_row_is_logged_and_counted(self):
+        p = self.place(transport=self.transport)
+        env = handover(self.transport)
+        first = p.gateway(**env)
+        inbox = p.consumer('q', declare=True, bind='k')
+        p.client().publish_burst('k', [b'%d' % i for i in range(30)], {'x-delay': 4000})
+        wait_until(lambda: p.counts() == {'handed': 30}, 30, 'the hand-over')
+        first.pause()  # it gets them from RabbitMQ, and publishes none
+        due_ms = int(p.value('select max(extract(epoch from due) * 1000)::bigint from postdate.message'))
+        wait_until(lambda: now_ms() > due_ms + 1000, 30, 'them to come out')
+        self.assertEqual(p.value("with gone as (delete from postdate.message where id in (select id from postdate.message order by id limit 20) returning 1) "
+                                 "select count(*) from gone"), '20')
+        second = p.gateway(**env)
+        wait_until(lambda: int(p.value('select count(*) from postdate.instance')) == 2, 30, 'both to be known')
+        first.kill9()  # RabbitMQ says that they were delivered before
+        inbox.wait(10, 60)
+        wait_until(lambda: metric(second, 'postdate_messages_without_row_total') == 20, 60, 'the others to be counted')
+        lines = second.lines_with('of which the database has no row')
+        self.assertTrue(1 <= len(lines) <= 20 and 'warn' in lines[0], second.log())
+        self.assertEqual(p.counts(), {'delivered': 10})
+        self.assertEqual(len(inbox.all()), 10)

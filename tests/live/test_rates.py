@@ -3,6 +3,7 @@ import json
 
 import harness
 from harness import LiveTest, now_ms, wait_until
+from handover_kit import metric
 
 
 def busiest(times_ms, span_ms=1000):
@@ -190,21 +191,6 @@ class Rates(LiveTest):
         self.assertLess(times[190] - due, 1500)
         self.assertGreater(times[229] - due, 2000)
 
-    def test_what_has_expired_takes_no_slot(self):
-        p = self.place()
-        p.psql("select postdate.rate_set('postdate.delivery', 10)")
-        p.psql("select postdate.rate_pause('postdate.delivery')")
-        p.gateway()
-        c = p.consumer('q', declare=True, bind='k')
-        p.psql("select count(postdate.schedule('k', 'x'::text, delay => '0.5 s', deadline => now() + interval '2 s')) from generate_series(1, 100)")
-        p.psql("select postdate.schedule('k', 'live'::text, delay => '0.6 s')")
-        self.waits(p, 101)
-        wait_until(lambda: p.value("select count(*) from postdate.message where deadline > now()") == '0', 10, 'the deadlines')
-        self.assertEqual(p.cli('list', '--state', 'scheduled', '--limit', '5')[1].count('scheduled'), 5)
-        p.psql("select postdate.rate_resume('postdate.delivery')")
-        c.wait_body(b'live', 5)
-        wait_until(lambda: p.value("select count(*) from postdate.message_now where state = 'expired'") == '100', 10, 'the others to expire')
-
     def test_a_database_that_takes_long(self):
         p = self.place()
         p.psql("select postdate.rate_set('postdate.delivery', 20)")
@@ -314,3 +300,55 @@ class RateSlots(LiveTest):
             if late > 1000:  # it was not published before the gateway stood still
                 break
         self.assertTrue(1000 < late < 20000, late)
+
+
+class RateDeadlines(LiveTest):
+    """A deadline that passes before a slot comes ends the message then."""
+
+    def test_a_deadline_that_passes_under_a_paused_rate_ends_it_then(self):
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 0)")
+        g = p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        p.psql("select count(postdate.schedule('k', 'x'::text, delay => '0.5 s', deadline => now() + interval '5 s', key => 'key ' || i)) from generate_series(1, 100) i")
+        p.psql("select postdate.schedule('k', 'live'::text, delay => '0.5 s')")
+        wait_until(lambda: p.value('select count(*) from postdate.message where rate is not null') == '101', 30, 'them to wait for slots')
+        self.assertEqual(p.cli('list', '--state', 'scheduled', '--limit', '5')[1].count('scheduled'), 5)
+        self.assertEqual(p.psql("select distinct next_at = due_at from postdate.messages where state = 'scheduled'"), [['t']])
+        wait_until(lambda: p.counts() == {'expired': 100, 'scheduled': 1}, 30, 'them to expire')
+        self.assertEqual(p.psql("select distinct settled_at > deadline, attempts, error from postdate.message_now where state = 'expired'"),
+                         [['t', '0', 'the deadline passed before it was published']])
+        self.assertEqual(metric(g, 'postdate_messages_expired_total'), 100)
+        p.psql("select postdate.schedule('k', 'again', delay => '0.1 s', key => 'key 1', on_conflict => 'reject')")  # their keys are free
+        p.psql("select postdate.schedule('k', 'past', delay => '0 s', deadline => clock_timestamp() + interval '50 ms')")  # it may be past when it would wait
+        wait_until(lambda: p.counts() == {'expired': 101, 'scheduled': 2}, 30, 'what had none to wait for')
+        self.assertEqual(c.all(), [])
+        p.psql("select postdate.rate_set('postdate.delivery', 100)")
+        c.wait(2, 20)
+        self.assertEqual({m.body for m in c.all()}, {b'live', b'again'})
+
+    def test_a_slot_that_lies_beyond_the_deadline(self):
+        """It ends at its deadline, not at the slot, 1000 s later, and takes none."""
+        p = self.place()
+        p.psql("select postdate.rate_set('postdate.delivery', 0.001)")
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='k')
+        burst(p, 1)
+        c.wait(1, 30)
+        slot_at = p.value('select slot_at from postdate.rate')
+        p.psql("select count(postdate.schedule('k', 'x'::text, delay => '0.5 s', deadline => now() + interval '2 s')) from generate_series(1, 10) i")
+        wait_until(lambda: p.counts() == {'delivered': 1, 'expired': 10}, 30, 'them to expire')
+        self.assertEqual(p.value('select slot_at from postdate.rate'), slot_at)
+
+    def test_a_slot_is_not_given_to_what_expires_before_it(self):
+        """Slots are given ahead: who is second would wait for the next one, 1000 s later."""
+        p = self.place()
+        p.gateway()
+        c = p.consumer('q', declare=True, bind='#')
+        p.psql("select count(postdate.rate_set('postdate.delivery', 0.001, 1, 'k' || i)) from generate_series(1, 20) i")
+        p.psql("""update postdate.rate set slot_at = date_trunc('second', clock_timestamp()) + interval '4 s' + id * interval '97 ms'""")
+        p.psql("""select count(postdate.schedule(r.routing_key, x.body, due_at => now() + x.n * interval '0.5 s', deadline => x.deadline))
+            from postdate.rate r, lateral (values (1, 'doomed', r.slot_at - interval '2 ms'), (2, 'second', null)) x (n, body, deadline)""")
+        c.wait(20, 30)
+        self.assertEqual({m.body for m in c.all()}, {b'second'})
+        wait_until(lambda: p.counts() == {'delivered': 20, 'expired': 20}, 30, 'the others to expire')
