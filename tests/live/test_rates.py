@@ -2,6 +2,7 @@
 import json
 
 import harness
+import plan_kit
 from harness import LiveTest, now_ms, wait_until
 from handover_kit import metric
 
@@ -343,12 +344,14 @@ class RateDeadlines(LiveTest):
     def test_a_slot_is_not_given_to_what_expires_before_it(self):
         """Slots are given ahead: who is second would wait for the next one, 1000 s later."""
         p = self.place()
-        p.gateway()
-        c = p.consumer('q', declare=True, bind='#')
-        p.psql("select count(postdate.rate_set('postdate.delivery', 0.001, 1, 'k' || i)) from generate_series(1, 20) i")
-        p.psql("""update postdate.rate set slot_at = date_trunc('second', clock_timestamp()) + interval '4 s' + id * interval '97 ms'""")
-        p.psql("""select count(postdate.schedule(r.routing_key, x.body, due_at => now() + x.n * interval '0.5 s', deadline => x.deadline))
-            from postdate.rate r, lateral (values (1, 'doomed', r.slot_at - interval '2 ms'), (2, 'second', null)) x (n, body, deadline)""")
-        c.wait(20, 30)
-        self.assertEqual({m.body for m in c.all()}, {b'second'})
-        wait_until(lambda: p.counts() == {'delivered': 20, 'expired': 20}, 30, 'the others to expire')
+        p.psql("insert into postdate.instance (running_since, backend_pid, version, name) values (now(), 1, 1, 'g')")
+        p.psql("select postdate.rate_set('postdate.delivery', 0.001)")
+        p.psql("select postdate.schedule(k, 'x'::text, delay => '0 s', deadline => d) from (values ('doomed', now() + interval '60 s'), ('second', null)) v (k, d)")
+        p.psql("update postdate.message set rate = (select id from postdate.rate), next_at = 'infinity'")
+        p.psql("update postdate.rate set slot_at = (select max(deadline) from postdate.message) + interval '10 s'")
+        text = plan_kit.statements()['claim_rate']
+        values = ('1000', '1000000', '(select id from postdate.instance)', *(f"'{c * 8}-0000-0000-0000-000000000000'" for c in '0f'), 'true', '120000', '(select id from postdate.rate)')
+        for n, value in enumerate(values, 1):
+            text = text.replace(f'${n}::', f'({value})::')
+        self.assertEqual([row[7] for row in p.psql(text)], ['second'])
+        self.assertEqual(p.value("select slot_at > now() + interval '1000 s' from postdate.rate"), 't')
