@@ -120,6 +120,12 @@ static bool is_rung(const char *queue)
     return strncmp(queue, broker_names.ladder, strlen(broker_names.ladder)) == 0;
 }
 
+/* How far the database has come: that is no message. */
+static bool is_note(const char *queue)
+{
+    return strcmp(queue, broker_names.history) == 0;
+}
+
 /* RabbitMQ does not tell how many messages a consumer has and did not acknowledge. */
 static int look_at_queue(struct removal *r, const char *name, struct err *e)
 {
@@ -128,9 +134,9 @@ static int look_at_queue(struct removal *r, const char *name, struct err *e)
         return -1;
     if (!q.exists)
         return 0;
-    bool note = strcmp(name, broker_names.history) == 0; /* what is there is no message */
-    bool taken = q.consumers > 0, full = q.ready > 0 && !r->purge && !note,
-         rung = q.ready == 0 && is_rung(name);
+    if (is_note(name))
+        q.ready = 0;
+    bool taken = q.consumers > 0, full = q.ready > 0 && !r->purge, rung = q.ready == 0 && is_rung(name);
     r->messages += full ? q.ready : 0;
     r->taken += taken;
     r->full += full;
@@ -179,7 +185,7 @@ static int delete_queue(struct removal *r, const char *name, struct err *e)
         return -1;
     if (!q.exists)
         return 0;
-    if (q.consumers > 0 || (q.ready > 0 && !r->purge))
+    if (q.consumers > 0 || (q.ready > 0 && !r->purge && !is_note(name)))
         return err_set(e, ERR_BUSY, "queue %s is in use meanwhile: look at it, and try again", name);
     r->queues++;
     return broker_delete_queue(r->broker, name, e);
