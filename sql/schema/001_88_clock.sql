@@ -6,27 +6,8 @@ create function postdate.clock_back(retry_most interval) returns setof text
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off as $$
 declare
     now_at timestamptz := clock_timestamp();
-    r postdate.recur;
     n integer := 0;
-    begins uuid := postdate.id_floor(now_at);
 begin
-    -- A row that carries a schedule on and was made later than now: what was let go by that clock has not come yet.
-    for r in select x.* from postdate.recur x
-              where x.message >= begins and exists (select from postdate.message m where m.id = x.message and m.id >= begins and m.created_at > now_at + interval '1 s')
-              order by x.id for update of x skip locked loop
-        begin
-            r.passed := least(r.passed, now_at);
-            r.last_nominal := least(r.last_nominal, now_at);
-            r.earliest := null;
-            if not postdate.recur_let_go(r, '-infinity') then
-                perform postdate.recur_step(r, postdate.recur_after(r, now_at), now_at, r.grace, 0);
-                n := n + 1;
-            end if;
-        exception when others then
-            update postdate.recur x set look_at = now_at where x.id = r.id;
-        end;
-    end loop;
-    if n > 0 then return next 'the clock of the database was set back: ' || n || ' recurring schedules go on from now'; end if;
     -- What a janitor is to see to within seconds, and what it put off until then. Looking too early does no harm.
     update postdate.recur s set look_at = now_at
      where s.id = any (array(select x.id from postdate.recur x
