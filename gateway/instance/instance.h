@@ -45,7 +45,7 @@ struct janitor {
     struct pg *pg;
     int64_t started_ms; /* boottime */
     int64_t
-        clock_back_ms; /* when the database's clock was set back last, as it has seen; -1: not looked yet */
+        clock_back_ms; /* when the database's clock was set back last, as it has seen; 0: never */
     bool unfinished;   /* the duty did what it could, and wants to be called again soon */
 };
 void *janitor_thread(void *janitor);

@@ -169,7 +169,6 @@ void *janitor_thread(void *arg)
     };
     struct janitor *j = arg;
     j->started_ms = clock_boottime_ms();
-    j->clock_back_ms = -1;
     while (!runtime_stopping(j->runtime, STOP_INTAKE)) {
         struct err e = {0};
         sessions_open_database(j->runtime, &j->pg, "postdate janitor", NULL, &e);

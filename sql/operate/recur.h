@@ -69,10 +69,10 @@ int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct e
 
 /* Next occurrences in time zones whose rules have changed, since tzdata was updated, are computed anew. */
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e);
-/* After the database's clock was set back, and when a janitor begins: schedules whose next occurrence was
- * made by the time of before go on from now, no message waits longer than retry_most_ms for its next attempt,
- * and what else it left in the future is mended. *seen_ms: when it was set back, as this function saw it the
- * last time; -1 at first. */
+/* After the database's clock was set back, and when a janitor begins after that: no message waits longer than
+ * retry_most_ms for its next attempt, and what else it left in the future is mended. Nothing is done where
+ * it never was. *seen_ms: when it was set back (ms since 1970), as this function saw it the last time; 0 at
+ * first. */
 int recur_look_clock(struct pg *c, int64_t retry_most_ms, int64_t *seen_ms, void (*say)(const char *text),
                      struct err *e);
 

@@ -25,7 +25,7 @@ class DoctorDatabase(Doctor):
         found = self.doctor(p, POSTDATE_POSTGRES_URL=f'postgresql://u:s3cret@127.0.0.1:{free_port()}/x')
         self.assert_finding(found, 'database.connection', 'fail', 'refused', 'start Postgres')
         self.assertNotIn('s3cret', self.said)
-        for check in ('database.schema', 'database.pooling', 'clock.database', 'messages'):
+        for check in ('database.schema', 'clock.database', 'messages'):
             self.assert_finding(found, check, 'skip', 'no connection')
         self.assert_finding(found, 'broker.connection', 'ok')
         self.assert_finding(self.doctor(p, POSTDATE_POSTGRES_URL=p.postgres.replace(p.database, 'nothing_here')),

@@ -28,7 +28,7 @@ MORE_ROWS = {
     'prune_keys': (250000, 'asks 16,000 keys of a day how their messages stand'),
     'rate_read': (100000, 'counts 20,000 that wait for slots'),
     'rates': (100000, 'as rate_read'),
-    'recur_clock': (80000, 'each schedule, when a gateway starts and when the clock was set back'),
+    'recur_clock': (400000, 'what is tried again, each schedule, claim and Idempotency-Key, where the clock was set back and never else'),
     'recur_claim': (60000, 'a thousand schedules, step by step'),
     'recur_claim_each': (200000, 'the same, one by one'),
     'slo_read': (200000, 'the minutes of a hundred writers'),
@@ -39,7 +39,7 @@ MORE_ROWS = {
 }
 MORE_BUFFERS = {
     'batch_claim': 120000, 'claim_once_left': 80000, 'forecast_minutes': 80000, 'handing_lost': 800000, 'migrate_batch_restored': 3500000, 'prune_keys': 100000,
-    'rate_read': 110000, 'rates': 110000, 'recur_claim': 150000, 'recur_clock': 100000, 'recur_claim_each': 150000,
+    'rate_read': 110000, 'rates': 110000, 'recur_claim': 150000, 'recur_clock': 250000, 'recur_claim_each': 150000,
 }
 NOT_PREPARED = {'migrate_meta_create'}
 
