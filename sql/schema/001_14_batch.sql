@@ -47,7 +47,7 @@ create view postdate.frontier as select (select b.to_id from postdate.batch b or
 -- Milliseconds since 1970. All plain rows due before this were delivered when it was set (late_look), and stay so. What looks for claims that are open begins
 -- here, for what is done may be there still, dead, as long as an old snapshot is held. A sequence has no versions. Too little does no harm.
 create sequence postdate.settled minvalue 0 start 0;
-create function postdate.settled_floor() returns uuid language sql stable as $$
+create function postdate.settled_floor() returns uuid language sql stable set search_path = pg_catalog, pg_temp as $$
     select (lpad(to_hex(s.last_value), 12, '0') || '00000000000000000000')::uuid from postdate.settled s
 $$;
 
@@ -213,7 +213,7 @@ begin
 end $$;
 
 -- Where what claims could not see or take may begin: up to here there is none.
-create function postdate.late_from() returns uuid language sql stable as $$
+create function postdate.late_from() returns uuid language sql stable set search_path = pg_catalog, pg_temp as $$
     select least(k.looked, (select s from unnest(k.since) s order by s limit 1),
                  (select l.from_id from postdate.late l where l.from_id >= postdate.settled_floor() and l.from_id < k.looked order by l.from_id limit 1))
       from (select m.looked, m.since from postdate.late_mark m order by m.id desc limit 1) k

@@ -38,7 +38,7 @@ end $$;
 
 -- When the next slot is. Slots are taken half a second ahead at most, so one that is farther away than that and what lies between two of them was given by a
 -- clock that was ahead: then it is now. It is inlined.
-create function postdate.rate_next(slot_at timestamptz, per_second double precision, now_at timestamptz) returns timestamptz language sql stable as $$
+create function postdate.rate_next(slot_at timestamptz, per_second double precision, now_at timestamptz) returns timestamptz language sql stable set search_path = pg_catalog, pg_temp as $$
     select case when slot_at > now_at + interval '1 s' + coalesce(1 / nullif(per_second, 0), 0) * interval '1 s' then now_at else slot_at end
 $$;
 

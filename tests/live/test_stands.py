@@ -43,10 +43,10 @@ class JudgedOnce(LiveTest):
         p = self.place()
         g = p.gateway()
         inbox = p.consumer('q', bind='k')
-        p.psql('alter function postdate.message_supersede(uuid, uuid) rename to message_supersede_at_once')
-        p.psql("create function postdate.message_supersede(old_id uuid, new_id uuid) returns boolean language plpgsql as $$ begin "
-               "while (select last_value < postdate.id_ms(old_id) from postdate.fence) loop perform pg_sleep(0.01); end loop; "
-               "return postdate.message_supersede_at_once(old_id, new_id); end $$")
+        p.psql('alter function postdate.keys_standing(uuid[], bigint) rename to keys_standing_at_once')
+        p.psql("create function postdate.keys_standing(ids uuid[], memory_ms bigint) returns text[] language plpgsql as $$ begin "
+               "while (select last_value < postdate.id_ms(k.id) from postdate.fence, postdate.key k where k.key = 'one') loop perform pg_sleep(0.01); end loop; "
+               "return postdate.keys_standing_at_once(ids, memory_ms); end $$")
         old = self.schedule(p, key="'one'")
         p.client().publish('k', b'new', {'x-delay': 100, 'x-postdate-key': 'one', 'x-postdate-on-conflict': 'replace'})
         inbox.wait(1, 20)
