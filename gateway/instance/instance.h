@@ -43,10 +43,9 @@ struct janitor {
     int64_t unacknowledged_max; /* deliveries of a session of the intake */
     /* The thread's own. */
     struct pg *pg;
-    int64_t started_ms; /* boottime */
-    int64_t
-        clock_back_ms; /* when the database's clock was set back last, as it has seen; 0: never */
-    bool unfinished;   /* the duty did what it could, and wants to be called again soon */
+    int64_t started_ms;    /* boottime */
+    int64_t clock_back_ms; /* when the database's clock was set back last, as it has seen; 0: never */
+    bool unfinished;       /* the duty did what it could, and wants to be called again soon */
 };
 void *janitor_thread(void *janitor);
 
