@@ -65,6 +65,20 @@ static PGresult *read_range(struct pg *c, const struct range *range, int32_t ins
                     PG_WITH(as_id(range->begins), as_id(range->ends), as_int4(instance)), e);
 }
 
+/* found: 1, 0 or -1 of what was looked for; rows: what was read of it. Returns found where it is committed.
+ */
+static int end_claim(struct pg *c, int found, PGresult *rows, struct batch_claimed *out, struct err *e)
+{
+    if (found == 0 || rows) {
+        if (pg_commit(c, e) == 0)
+            return found;
+        out->unclear = found > 0 && e->kind == ERR_AWAY;
+    }
+    PQclear(rows);
+    pg_rollback(c);
+    return -1;
+}
+
 /* In one transaction. As next_range; *rows: of what there is, committed. */
 static int claim_range(struct pg *c, const struct batch_request *q, struct range *range, PGresult **rows,
                        struct batch_claimed *out, struct err *e)
@@ -75,14 +89,7 @@ static int claim_range(struct pg *c, const struct batch_request *q, struct range
     int found = next_range(c, q, range, &out->busy, e);
     if (found > 0)
         *rows = read_range(c, range, q->instance, e);
-    if (found == 0 || *rows) {
-        if (pg_commit(c, e) == 0)
-            return found;
-        out->unclear = found > 0 && e->kind == ERR_AWAY;
-    }
-    PQclear(*rows);
-    pg_rollback(c);
-    return -1;
+    return end_claim(c, found, *rows, out, e);
 }
 
 int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_taker *taker,
@@ -144,14 +151,7 @@ static int claim_again(struct pg *c, const struct batch_again *q, struct left *l
         *rows = pg_query(
             c, sql_query_batch_read,
             PG_WITH(as_id(left->first), as_id(left->last), as_int8(left->batch.id), as_id(left->upto)), e);
-    if (found == 0 || *rows) {
-        if (pg_commit(c, e) == 0)
-            return found;
-        out->unclear = found > 0 && e->kind == ERR_AWAY;
-    }
-    PQclear(*rows);
-    pg_rollback(c);
-    return -1;
+    return end_claim(c, found, *rows, out, e);
 }
 
 int batch_take_again(struct pg *c, const struct batch_again *q, const struct batch_taker *taker,
