@@ -160,7 +160,17 @@ const char *bytes_printable(struct bytes a, char *out, size_t out_size)
     return out;
 }
 
-/* --- which word was meant */
+/* --- lists of words */
+bool bytes_is_among(struct bytes word, const char *words)
+{
+    for (size_t len; *words != '\0'; words += len + strspn(words + len, " ")) {
+        len = strcspn(words, " ");
+        if (len > 0 && bytes_equal(word, bytes_of(words, len)))
+            return true;
+    }
+    return false;
+}
+
 #define WORD_MAX 31
 
 static int least(int a, int b)

@@ -51,6 +51,8 @@ void bytes_clean_text(char *text);
  * cut with "..." where it does not fit. Returns out. */
 const char *bytes_printable(struct bytes a, char *out, size_t out_size);
 
+/* Whether it is one of `words`, which are separated by blanks. */
+bool bytes_is_among(struct bytes word, const char *words);
 /* The word among those of `words` (separated by blanks, in lower case) that was probably meant, whether in
  * capitals or not, cut to size; false: none is near. Words of more than 31 bytes are near nothing. */
 bool nearest_word(const char *word, const char *words, char *out, size_t size);

@@ -73,16 +73,6 @@ int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, 
     "id due attempt user-id cc bcc recur nominal missed error routing-key queue expiration hops hops-since " \
     "copy intake last l0 l1 l2 l3 l4 l5 l6 properties delivered ping ping-queue"
 
-static bool is_word(struct bytes name, const char *words)
-{
-    for (size_t len; *words != '\0'; words += len + strspn(words + len, " ")) {
-        len = strcspn(words, " ");
-        if (bytes_equal(name, bytes_of(words, len)))
-            return true;
-    }
-    return false;
-}
-
 static int refuse_name(struct bytes name, const char *rest, struct err *e)
 {
     char shown[120], near[40];
@@ -105,7 +95,7 @@ int headers_check_names(struct bytes headers, struct err *e)
             continue;
         struct bytes name = bytes_of(f.name.data + strlen(OURS), f.name.len - strlen(OURS));
         bytes_printable(name, rest, sizeof rest);
-        if (!is_word(name, ASKED) && !is_word(name, WRITTEN))
+        if (!bytes_is_among(name, ASKED) && !bytes_is_among(name, WRITTEN))
             return refuse_name(f.name, rest, e);
     }
     return 0;

@@ -14,17 +14,6 @@ struct bytes api_param(const struct api_params *p, const char *name)
     return (struct bytes){0};
 }
 
-/* names: between blanks. */
-static bool is_among(struct bytes name, const char *names)
-{
-    for (size_t len; *names != '\0'; names += len + strspn(names + len, " ")) {
-        len = strcspn(names, " ");
-        if (len > 0 && bytes_equal(name, bytes_of(names, len)))
-            return true;
-    }
-    return false;
-}
-
 /* "key, exchange" */
 static const char *list_names(const char *names, char out[200])
 {
@@ -45,7 +34,7 @@ int api_params_check(const struct api_params *p, const char *names, struct err *
     for (size_t i = 0; i < p->count; i++) {
         const struct api_param *one = &p->list[i];
         bytes_printable(one->name, shown, sizeof shown);
-        if (!is_among(one->name, names))
+        if (!bytes_is_among(one->name, names))
             return err_set(e, ERR_REJECT, "unknown parameter \"%s\": %s%s", shown,
                            *allowed != '\0' ? "allowed are " : "none is allowed here", allowed);
         if (!bytes_is_text(one->value))

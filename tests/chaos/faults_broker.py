@@ -210,8 +210,7 @@ def target_late(x):
     for pause_ms in pauses:
         retry(lambda ms=pause_ms: x.cell.rabbit.erlang(
             f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{x.cell.vhost}">>, queue, <<"{queue}">>)), '
-            'P = case amqqueue:get_pid(Q) of {N, W} -> {N, W}; Pid -> Pid end, '
-            f'sys:suspend(P), timer:sleep({ms}), sys:resume(P), ok.'))
+            f'P = amqqueue:get_pid(Q), sys:suspend(P), timer:sleep({ms}), sys:resume(P), ok.'))
         x.wait(0.1, 0.5)
     x.detail += ': ' + ', '.join(f'{ms} ms' for ms in pauses)
 
