@@ -168,9 +168,11 @@ class StoreRaces(LiveTest):
     @classmethod
     def setUpClass(cls):
         cls.servers = OwnPostgres.own(cls.addClassCleanup, 'races').start()
+        cls.servers.psql('alter system set autovacuum = off')
+        cls.servers.psql('select pg_reload_conf()')
 
     def setUp(self):
-        self.p = self.place()
+        self.p = self.place(stack=self.servers)
         self.steps = Steps(self.p.postgres)
         self.addCleanup(self.steps.close)
         self.sql = self.steps.controller.run
