@@ -37,6 +37,11 @@ export function query(params) {
     return text ? '?' + text : '';
 }
 
+// An answer as it was sent: a browser's numbers are doubles, so what is written back, or shown digit by digit, is taken from here.
+const texts = new WeakMap();
+export const textOf = answer => texts.get(answer);
+
+// body: an object, or JSON as text.
 export async function ask(method, path, { body, key, signal } = {}) {
     const headers = { Accept: 'application/json' };
     if (token)
@@ -48,11 +53,14 @@ export async function ask(method, path, { body, key, signal } = {}) {
     let response, answer = null;
     try {
         response = await fetch(new URL(path, document.baseURI), {
-            method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body),
+            method, headers, signal, body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
             cache: 'no-store', credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer',
         });
-        if ((response.headers.get('Content-Type') || '').includes('json'))
-            answer = await response.json();
+        if ((response.headers.get('Content-Type') || '').includes('json')) {
+            const text = await response.text();
+            answer = JSON.parse(text);
+            texts.set(answer, text);
+        }
     } catch (e) {
         if (e.name === 'AbortError')
             throw e;

@@ -1,4 +1,5 @@
 // What a message carries: its body as JSON, text or hexadecimal digits (which, the address says), headers and properties.
+import { textOf } from './api.js';
 import { h } from './dom.js';
 import { card, facts, name, route } from './parts.js';
 import { bytes } from './words.js';
@@ -42,6 +43,32 @@ export function pretty(text, most = Infinity) {
     return out.join('');
 }
 
+// The members of an object as [name, value as it is written], text in, text out.
+export function members(text) {
+    const out = [];
+    let depth = 0, name = null, begin = 0;
+    for (let i = 0; i < text.length; i++) {
+        const c = text[i];
+        if (c === '"') {
+            const from = i++;
+            while (text[i] !== '"')
+                i += text[i] === '\\' ? 2 : 1;
+            name ??= JSON.parse(text.slice(from, i + 1));
+        } else if (c === ':' && depth === 1) {
+            begin = i + 1;
+        } else if (c === '{' || c === '[') {
+            depth++;
+        } else if (c === '}' || c === ']' || c === ',') {
+            depth -= c === ',' ? 0 : 1;
+            if (name !== null && depth === (c === ',' ? 1 : 0)) {
+                out.push([name, text.slice(begin, i).trim()]);
+                name = null;
+            }
+        }
+    }
+    return out;
+}
+
 export function hex(data) {
     const rows = [];
     for (let at = 0; at < data.length && rows.length < ROWS; at += 16) {
@@ -83,8 +110,11 @@ function bodyView(m, at) {
             : h('pre', { class: `body ${way}`, tabindex: '0', 'aria-label': `Body as ${way}` }, way === 'hex' ? text : text.slice(0, SHOWN)));
 }
 
-const pairs = (title, object) => Object.keys(object || {}).length > 0 && card(title, facts(Object.entries(object).map(([k, v]) =>
-    [h('bdi', { class: 'name' }, k), name(typeof v === 'string' ? v : JSON.stringify(v))])));
+const pairs = (title, text) => text?.startsWith('{') && text !== '{}' && card(title, facts(members(text).map(([k, v]) =>
+    [h('bdi', { class: 'name' }, k), name(v.startsWith('"') ? JSON.parse(v) : v)])));
 
 // All that a message carries.
-export const contentView = (m, at) => [bodyView(m, at), pairs('Headers', m.headers), pairs('Properties', m.properties)];
+export function contentView(m, at) {
+    const parts = new Map(members(textOf(m)));
+    return [bodyView(m, at), pairs('Headers', parts.get('headers')), pairs('Properties', parts.get('properties'))];
+}

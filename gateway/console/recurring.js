@@ -1,7 +1,7 @@
 // Recurring schedules: the list, a preview of any expression, and one schedule with its next times and its changes.
-import { ask, get, offered, query } from './api.js';
+import { ask, get, offered, query, textOf } from './api.js';
 import { actButton, commandLine, post } from './act.js';
-import { contentView } from './body.js';
+import { contentView, members } from './body.js';
 import { h } from './dom.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, notOffered, pager, route, table, time } from './parts.js';
 import { ago, span, stamp, stampIn, zoneName } from './words.js';
@@ -16,7 +16,8 @@ const still = r => async () => {
     return { text: `The schedule "${now.name}", ${now.paused ? 'paused' : now.next_at ? `next ${ago(now.next_at)}, at ${stamp(now.next_at)}` : 'without a next time'}.`, possible: true, now };
 };
 const DEFINITION = ['cron', 'dialect', 'zone', 'exchange', 'routing_key', 'body', 'body_base64', 'headers', 'properties', 'missed', 'grace', 'jitter', 'dst', 'overlap', 'from', 'until'];
-const definition = r => Object.fromEntries(DEFINITION.filter(k => r[k] !== undefined && r[k] !== null).map(k => [k, r[k]]));
+// As text: what passes through numbers of a browser is never written back.
+const definition = r => `{${members(textOf(r)).filter(([k, v]) => DEFINITION.includes(k) && v !== 'null').map(([k, v]) => `"${k}":${v}`).join()}}`;
 
 const pause = r => ({ title: 'Pause the schedule', confirm: 'Pause it', intro: 'Nothing is sent until it is resumed. What is due meanwhile counts as missed.',
     dry: still(r), line: () => ['postdate', 'recur', 'pause', r.name],

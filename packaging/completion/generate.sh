@@ -44,7 +44,7 @@ verbs='
 function verbs(command) {
     if (command == "token") return "create list revoke"
     if (command == "dead") return "list show requeue drop"
-    if (command == "recur") return "set list show pause resume remove run apply preview"
+    if (command == "recur") return "set list show pause resume remove run apply export preview"
     if (command == "retry-policy") return "set list show remove"
     if (command == "rate") return "set list show pause resume remove"
     return ""

@@ -7,7 +7,7 @@
 #define LOOK_ROWS 200 /* each may make up for a hundred occurrences: about a second */
 
 static const char *const operations[] = {"set",    "show", "list",    "pause",  "resume",
-                                         "remove", "run",  "preview", "history"};
+                                         "remove", "run",  "preview", "export", "history"};
 
 static const struct {
     const char *name;
@@ -49,7 +49,7 @@ int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, 
 {
     *out = (struct recur_answer){0};
     bool reads = q->operation == RECUR_SHOW || q->operation == RECUR_LIST || q->operation == RECUR_PREVIEW ||
-                 q->operation == RECUR_HISTORY;
+                 q->operation == RECUR_EXPORT || q->operation == RECUR_HISTORY;
     PGresult *r = (reads ? pg_query : operate_query)(
         c, sql_query_recur_ask,
         PG_WITH(as_str(operations[q->operation]), as_text(q->name), as_text(q->argument), as_scope(q->scope),

@@ -19,6 +19,7 @@ enum recur_operation {
     RECUR_REMOVE,  /* true */
     RECUR_RUN,     /* {"request": text}, or none; the id of the message */
     RECUR_PREVIEW, /* without a name {"cron", "zone", "n", "from", "dst"}, else {"n"}; an array */
+    RECUR_EXPORT,  /* {"prefix", "after": name}; the next schedule as "name":{definition}, or no text */
     RECUR_HISTORY, /* an array of changes, the last one first; also of a schedule that was removed */
 };
 
@@ -45,7 +46,7 @@ struct recur_answer {
     enum recur_outcome outcome;
     struct bytes text;        /* JSON, in the arena; of DONE and MADE */
     char tag[RECUR_TAG_SIZE]; /* set, show, pause, resume: the version; list: the last name, if more follow;
-                                 else "" */
+                                 export: the name; else "" */
 };
 
 /* ERR_NOT_FOUND; ERR_REJECT names the value and what is allowed. */

@@ -1,9 +1,21 @@
 -- What command line, HTTP and control queue ask of schedules, in JSON.
 
+-- The fields of a definition.
+create function postdate.recur_fields() returns text[] language sql immutable as $$
+    select '{cron,dialect,zone,exchange,routing_key,body,body_base64,json,headers,properties,missed,grace,jitter,dst,overlap,from,until}'::text[]
+$$;
+
+-- A schedule as a member of a file's "schedules" (001_82_recur_apply.sql). Its values are carried as text: a number stays what it is.
+create function postdate.recur_member(r postdate.recurring) returns text language sql stable as $$
+    select to_json(r.name)::text || ':{' || string_agg(to_json(f.key)::text || ':' || f.value::text, ',') || '}'
+      from json_each(postdate.recur_object(r, true)::json) f
+     where f.key = any (postdate.recur_fields() || 'paused'::text) and json_typeof(f.value) <> 'null'
+$$;
+
 -- The definition in a JSON object; more: fields that are somebody else's. "json" is delivered byte for byte.
 create function postdate.recur_parse(name text, o json, more text[] default '{}') returns postdate.recur language plpgsql as $$
 declare
-    known text[] := '{cron,dialect,zone,exchange,routing_key,body,body_base64,json,headers,properties,missed,grace,jitter,dst,overlap,from,until}';
+    known text[] := postdate.recur_fields();
     wrong text;
     body bytea;
     kind "char" := 't';
@@ -44,7 +56,8 @@ end $$;
 
 -- All operations, with a JSON argument. outcome: 'done', 'made' (set: it is new), 'not_found', 'unmet' (the condition), 'exchange' (not for this
 -- caller). scope: the exchanges that the caller may use; null: all; what is beyond it is not locked. versions: of which the schedule must have one,
--- '*' is any; fresh: there must be none of this name. tag: the version that it has now; list: the last name, if there are more.
+-- '*' is any; fresh: there must be none of this name. tag: the version that it has now; list: the last name, if there are more;
+-- export, which is not for a scope: the name of the one after "after", if there is one.
 -- What was not there when its scope was looked at is looked at again.
 create function postdate.recur_do(operation text, name text, arg json, scope text[], versions text[], fresh boolean, out answer text, out outcome text, out tag text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -60,6 +73,10 @@ begin
           from (select postdate.recur_time_shown(p.at) as at, p.local, p.mark
                   from postdate.recur_preview(arg ->> 'cron', coalesce(arg ->> 'zone', 'UTC'), coalesce((arg ->> 'n')::integer, 10),
                                               postdate.recur_time('from', arg ->> 'from'), coalesce(arg ->> 'dst', 'run'), arg ->> 'dialect') p) t;
+        return;
+    elsif operation = 'export' then
+        select postdate.recur_member(r), r.name into answer, tag from postdate.recurring r
+         where starts_with(r.name, coalesce(arg ->> 'prefix', '')) and r.name > coalesce(arg ->> 'after', '') order by r.name limit 1;
         return;
     elsif operation = 'list' then
         rows := coalesce((arg ->> 'limit')::integer, 100);

@@ -193,6 +193,26 @@ if (settings.offers.includes('/v1/recurring'))
         await close();
     };
 if (settings.offers.includes('/v1/recurring'))
+    tests['recurring: a removed schedule that is set again has the same numbers, and shows them'] = async () => {
+        const address = `${settings.url}/v1/recurring/exact`, JSON_TYPE = { 'Content-Type': 'application/json' };
+        const body = '{"cron":"@daily","exchange":"orders","routing_key":"k","json":{"id":1970670598291982290},"headers":{"tenant":1970670598291982290,"price":10.0,"s":"a\\"},{"}}';
+        same((await fetch(address, { method: 'PUT', headers: JSON_TYPE, body })).status, 201, 'setting it');
+        const kept = async () => /"headers":\s*\{.*?\}\s*,\s*"properties"/s.exec(await (await fetch(address)).text())[0];
+        const before = await kept();
+        check(/1970670598291982290/.test(before) && /10\.0/.test(before), `the gateway keeps others: ${before}`);
+        await visit(page, 'recurring/exact');
+        const shown = await page.locator('main').innerText();
+        check(/1970670598291982290/.test(shown) && /\b10\.0\b/.test(shown) && shown.includes('a"},{'), `it shows others: ${shown}`);
+        await look('Remove …');
+        await confirm();
+        await undo(/^It is set again, as it was\.$/);
+        same(await kept(), before, 'what was set again');
+        await close();
+        await look('Remove …');
+        await confirm();
+        await close();
+    };
+if (settings.offers.includes('/v1/recurring'))
     tests['recurring: every action on a schedule\'s own page'] = async () => {
         const now = () => api('GET', '/v1/recurring/cleanup');
         await visit(page, 'recurring/cleanup');

@@ -67,6 +67,26 @@ class RecurApply(LiveTest):
         self.assertEqual(self.apply(YAML), [])
         self.assertEqual(self.p.psql('select name, version from postdate.recurring order by name'), versions, 'what is equal is not touched')
 
+    def test_what_is_exported_is_what_was_set(self):
+        """Numbers that no double holds stay what they are; a body of bytes, and a pause, go along."""
+        self.apply(YAML)
+        p = self.p
+        p.psql("select postdate.recur_set('bytes', '@daily', 'k', '\\x00ff'::bytea, overlap => 'skip')")
+        p.psql("select postdate.recur_set('team-x', '@daily', 'k', 'x'::text, headers => '{\"tenant\": 1970670598291982290, \"price\": 10.0}')")
+        code, text, err = p.cli('recur', 'export')
+        self.assertEqual(code, 0, err)
+        self.assertEqual(sorted(json.loads(text)['schedules']), ['bytes', 'nightly', 'report', 'team-x', 'tick'])
+        self.assertEqual(self.apply(text, '--dry-run', name='schedules.json'), [])
+        one = p.cli('recur', 'export', '--prefix', 'team-')[1]
+        self.assertEqual(list(json.loads(one)['schedules']), ['team-x'])
+        self.assertRegex(one, r'"headers":\{[^}]*"tenant": ?1970670598291982290')
+        self.assertRegex(one, r'"price": ?10\.0[,}]')
+        before = p.psql("select name, headers, body, paused, overlap from postdate.recurring order by name")
+        p.psql('select postdate.recur_remove(name) from postdate.recurring')
+        self.assertEqual(json.loads(p.cli('recur', 'export')[1]), {'schedules': {}})
+        self.apply(text, name='schedules.json')
+        self.assertEqual(p.psql("select name, headers, body, paused, overlap from postdate.recurring order by name"), before)
+
     def test_what_differs(self):
         self.apply(YAML)
         self.p.psql("select postdate.recur_set('stray', '@daily', 'k', 'x'::text)")

@@ -176,6 +176,38 @@ static int list(struct cli *cli, void *order)
     return code;
 }
 
+/* A file for apply. What it says is the database's text: a number that no double holds stays as it is. */
+static int export(struct cli *cli, void *order)
+{
+    const struct order *w = order;
+    char last[RECUR_TAG_SIZE] = "", who[WHO_SIZE];
+    struct recur_answer answer = {0};
+    struct err e = {0};
+    int code = 0;
+    fputs("{\"schedules\": {", stdout);
+    for (const char *between = "\n"; cli_output_error() == 0; between = ",\n") {
+        json_t *from = json_pack("{s:s, s:s}", "prefix", w->prefix != NULL ? w->prefix : "", "after", last);
+        char *argument = from != NULL ? json_dumps(from, JSON_COMPACT) : NULL;
+        struct recur_request q = {
+            .operation = RECUR_EXPORT, .argument = bytes_of_str(argument), .via = name_user(who)};
+        arena_reset(&cli->arena);
+        if (argument == NULL)
+            code = cli_no_memory();
+        else if (recur_operate(cli->pg, &q, &cli->arena, &answer, &e) != 0)
+            code = cli_fail(&e);
+        json_decref(from);
+        free(argument);
+        if (code != 0 || answer.text.len == 0)
+            break;
+        fputs(between, stdout);
+        cli_print_object(answer.text);
+        memcpy(last, answer.tag, sizeof last);
+    }
+    if (code == 0)
+        puts("\n}}");
+    return code;
+}
+
 /* Notes in `schedule` the next time in its own zone, as PostgreSQL has it. 0 or the exit code. */
 static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule)
 {
@@ -218,6 +250,7 @@ static int print_answer(const struct order *w, const struct recur_request *q, js
         break;
     case RECUR_REMOVE:
     case RECUR_LIST:
+    case RECUR_EXPORT:
         cli_say("schedule \"%s\" is removed", (const char *)q->name.data);
     }
     return 0;
@@ -313,8 +346,8 @@ static const struct cli_option options[] = {
     {"number", "N", "of preview: how many times (default: 10)", take_number,
      .offset = offsetof(struct order, f.object), .letter = 'n', .max = 1000, .of = "preview"},
     {"history", NULL, "of show: who changed what, and when", CLI_TAKE(flag, order, history), .of = "show"},
-    {"prefix", "P", "of apply: only names that begin with this", CLI_TAKE(text, order, prefix),
-     .of = "apply"},
+    {"prefix", "P", "only names that begin with this", CLI_TAKE(text, order, prefix),
+     .of = "apply and export"},
     {"dry-run", NULL, "of apply: only say what differs", CLI_TAKE(flag, order, dry_run), .of = "apply"},
     {"json", NULL, "of list, show, preview and apply", CLI_TAKE(flag, order, json),
      .of = "list, show, preview and apply"},
@@ -331,6 +364,7 @@ static const struct cli_verb verbs[] = {
     {"run", .run = run, 1, 1, ONE_NAME, RECUR_RUN},
     {"preview", .run = run, 0, 1, "give the name of a schedule, or --cron", RECUR_PREVIEW},
     {"apply", .run = apply, 1, 1, "give one file, or - for stdin"},
+    {"export", .run = export, 0, 0, "it takes no name", RECUR_EXPORT},
     {0},
 };
 
@@ -340,13 +374,14 @@ const struct command command_recur = {
         "set NAME --cron EXPRESSION -k ROUTING_KEY (--body S|--file F|-) [OPTIONS]\n"
         "       postdate recur list|show|pause|resume|remove|run NAME [--json]\n"
         "       postdate recur preview NAME | --cron EXPRESSION [--dialect D] [--zone Z] [-n 10] [--json]\n"
-        "       postdate recur apply FILE [--prefix P] [--dry-run] [--json]",
+        "       postdate recur apply FILE [--prefix P] [--dry-run] [--json]\n"
+        "       postdate recur export [--prefix P]",
     .summary = "Schedules that recur: set, list, pause, preview them",
     .options = options,
     .verbs = verbs,
     .check = check,
     .opens = true,
-    .choices = "say set, list, show, pause, resume, remove, run, preview or apply first",
+    .choices = "say set, list, show, pause, resume, remove, run, preview, apply or export first",
     .order_size = sizeof(struct order),
     .close = close_order,
     .has_content = true,
