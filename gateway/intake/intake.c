@@ -1,5 +1,6 @@
 #include "gateway/intake/intake.h"
 
+#include "core/message/delay.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 
@@ -115,6 +116,21 @@ static int retry_deferred(struct intake *in, struct err *e)
     return rc;
 }
 
+/* Is it due so late that a claim finds it in time, stored a little later? That is judged as if it had just
+ * come: one that waited in the queue, and is late, is among so many that nobody waits for others. */
+static bool has_time(struct inbox *box, const struct broker_event *ev)
+{
+    const struct intake *in = box->own;
+    struct wire_properties p;
+    struct delay delay;
+    int64_t now_ms;
+    if (!runtime_now_ms(in->runtime, &now_ms) || wire_properties_read(ev->properties, &p, NULL) != 0)
+        return false;
+    const struct delay_clock clock = {.now_ms = now_ms, .max_delay_ms = in->rules.max_delay_ms};
+    return delay_read(p.headers, &clock, &delay, NULL) == 0 &&
+           delay.due_ms - now_ms > in->runtime->config->delivery.lead_ms;
+}
+
 static int work_intake(struct inbox *box, struct err *e)
 {
     struct intake *in = box->own;
@@ -137,6 +153,7 @@ void *intake_thread(void *arg)
                                            .connect = connect_intake,
                                            .disconnect = disconnect_intake,
                                            .skips = intake_is_probe,
+                                           .has_time = has_time,
                                            .work = work_intake};
     struct intake *in = arg;
     in->inbox.runtime = in->runtime;

@@ -57,6 +57,8 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
         err_clear(e);
         return 0;
     }
+    if (m->counted_from_ms != 0) /* it waits since it was read; in whole ms, and not a part of one too much */
+        m->counted_from_ms += clock_monotonic_ms() - d->read_ms - 1;
     look_for_misspelt(in, m, now_ms);
     if (m->hold == HOLD_BROKER && rates_apply(&in->pipeline->rates, m, false))
         m->hold = HOLD_GATEWAY; /* so it can be cancelled until its slot */

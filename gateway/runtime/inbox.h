@@ -26,6 +26,7 @@ enum inbox_verdict {
 struct inbox_delivery {
     struct accept_input input; /* views into the batch's arena, or into memory of the owner's */
     uint64_t tag;
+    int64_t read_ms; /* monotonic */
     bool redelivered;
     enum inbox_verdict verdict;
     struct bytes reason;        /* of one that was refused: not empty */
@@ -42,6 +43,8 @@ struct inbox_kind {
     int (*connect)(struct inbox *in, struct err *e); /* both servers are there: declares and consumes */
     void (*disconnect)(struct inbox *in);            /* nothing of that connection counts any more */
     bool (*skips)(struct inbox *in, const struct broker_event *ev); /* one that is nobody's message */
+    /* May this one wait some milliseconds, so that others are stored with it? NULL: none may. */
+    bool (*has_time)(struct inbox *in, const struct broker_event *ev);
     /* What was collected, also where that is nothing. 0; 1: connect anew; -1. */
     int (*work)(struct inbox *in, struct err *e);
 };

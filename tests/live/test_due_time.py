@@ -15,6 +15,18 @@ def rfc3339(ms):
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.timezone.utc).isoformat(timespec='milliseconds')
 
 
+class Company(LiveTest):
+    def test_what_has_time_is_stored_with_others(self):
+        """A commit costs more than a message: at a thousand a second it has several."""
+        count, p = 1000, self.place(transport='timer')
+        p.gateway()
+        p.load('publish', '--routing-key', 'company', '--count', count, '--rate', 1000, '--delay-ms', HOUR_MS).result()
+        wait_until(lambda: p.value('select count(*) from postdate.message') == str(count), 30, 'all to be stored')
+        commits = int(p.value('select count(distinct born) from postdate.message'))
+        print(f'    {count} messages in {commits} transactions')
+        self.assertLess(commits, count * 6 // 10)
+
+
 class DueTime(SharedTest):
     gateway_env = {'POSTDATE_ROUTE': 'orders.delayed=orders'}
 
