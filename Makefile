@@ -6,8 +6,9 @@
 #   CC=, CFLAGS=, LDFLAGS=  as usual; CFLAGS and LDFLAGS are appended
 #   PYTHON=                 the Python 3 (with pika) that runs the demo and the live tests
 
-# As semantic versions are written: docs/versions.md.
-VERSION := 1.0.0-dev
+# As semantic versions are written (docs/versions.md): what the next release is called, and what these sources are.
+RELEASE := 1.0.0-dev
+VERSION := $(shell tools/version.sh $(RELEASE))
 PREFIX ?= /usr/local
 DESTDIR ?=
 comma := ,
@@ -29,7 +30,7 @@ include tools/flags.mk
 
 # --- what is built from what -------------------------------------------------------------------------------------
 object = $(patsubst %.c,$(BUILD)/%.o,$(1))
-CORE := $(call object,$(wildcard core/*/*.c))
+CORE := $(call object,$(wildcard core/*/*.c)) $(BUILD)/gen/version.o
 SQL := $(call object,$(wildcard sql/*/*.c)) $(BUILD)/gen/sql_embedded.o
 AMQP := $(call object,$(wildcard amqp/*/*.c))
 DAEMON := $(call object,gateway/runtime/main.c)
@@ -41,7 +42,7 @@ LIBRARIES := $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
 SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/api gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
 CONFIG_PAGE := $(BUILD)/tools/config_page
 
-.PHONY: all deps stack stack-stop stack-clean run transport-known demo clean format check tidy chart help libraries-found force
+.PHONY: all deps stack stack-stop stack-clean run transport-known demo version clean format check tidy chart help libraries-found force
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -81,6 +82,12 @@ stamp = @mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' | cmp -s - $@ || \
 $(BUILD)/flags: force
 	$(call stamp,$(CC) $(FLAGS))
 
+# The one file that another version changes.
+$(GEN)/version.c: force
+	$(call stamp,const char version_string[] = "$(VERSION)";)
+$(BUILD)/gen/version.o: $(GEN)/version.c $(BUILD)/flags
+	$(compile)
+
 libraries-found:
 	@pkg-config --exists $(LIBS) || \
 	{ echo "Libraries are missing (wanted: $(LIBS)). Run 'make deps' first."; exit 69; }
@@ -108,6 +115,9 @@ demo: transport-known deps
 	@echo "Building ..." && $(MAKE) --no-print-directory -s -j$(JOBS) all
 	@PYTHON=$(PYTHON) TRANSPORT=$(TRANSPORT) tests/demo/run.sh $(BUILD)
 
+version:
+	@echo $(VERSION)
+
 # --- house-keeping -----------------------------------------------------------------------------------------------
 clean:
 	@for s in build/*/.postdate-stack build/*/*/.postdate-stack; do [ ! -e "$$s" ] || STACK_DIR=$${s%/*} tools/stack.sh clean; done
@@ -128,7 +138,7 @@ check: $(GENERATED) $(CONFIG_PAGE)
 	$(Q)cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppress=missingIncludeSystem -D_GNU_SOURCE -I. -I$(GEN) $(filter %.c,$(SOURCES))
 tidy: $(GENERATED)
-	$(Q)JOBS=$(JOBS) tools/tidy.py $(filter %.c,$(SOURCES)) -- -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' $(INCLUDE)
+	$(Q)JOBS=$(JOBS) tools/tidy.py $(filter %.c,$(SOURCES)) -- -std=c11 -D_GNU_SOURCE $(INCLUDE)
 
 # The options on both pages are printed from the table of options.
 $(CONFIG_PAGE): $(call object,tools/config_page.c gateway/config/config_table.c amqp/connection/broker_url.c) $(call LIB,core)
@@ -164,7 +174,7 @@ help:
 #: make deb        Debian packages for this system in build/deb; make dist: the sources as a tarball; make sbom: what is linked
 #: make docs/configuration.md man/postdate.conf.5   writes the options on both pages from their table
 #: make docs/kubernetes.md      writes the table of the chart's values, and its schema
-#: make deps | format | clean
+#: make deps | format | clean | version
 
 OBJECTS := $(call object,tools/config_page.c) $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) \
 	$(call object,$(UNIT_SRC) $(TOOL_SRC) $(LOAD_SRC) $(wildcard tests/chaos/*.c tests/fuzz/*.c))

@@ -228,7 +228,7 @@ def check_example(r):
 
 
 def check_files():
-    version = re.search(r'(?m)^VERSION := (\S+)$', read('Makefile'))[1]
+    version = re.search(r'(?m)^RELEASE := (\S+)$', read('Makefile'))[1]
     chart = yaml.safe_load(read(CHART, 'Chart.yaml'))
     expect(chart['version'] == chart['appVersion'] == version, f'Chart.yaml: its versions are not the Makefile\'s, {version}')
     link = os.path.join(CHART, 'files/postdate.rules.yml')

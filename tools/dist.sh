@@ -6,6 +6,9 @@ tarball=$(realpath -m "$1")
 name=$(basename "$tarball" .tar.gz)
 cd "$(dirname "$0")/.."
 
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
 files() {
     if [[ -e .git ]]; then
         git ls-files -z
@@ -14,8 +17,19 @@ files() {
     fi | LC_ALL=C sort -z
 }
 
+same=(--format=ustar --no-recursion --transform="s,^,$name/,S" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX
+    --mtime="@$SOURCE_DATE_EPOCH" --file="$folder/tar")
+files | tar --create "${same[@]}" --null --files-from=-
+
+# The commit, for what has no Git: tools/version.sh reads it.
+commit=$(tools/version.sh -dev)
+if [[ ! -e tools/commit && $commit != -dev ]]; then
+    mkdir "$folder/tools"
+    echo "${commit#*+}" >"$folder/tools/commit"
+    tar --append "${same[@]}" -C "$folder" tools/commit
+fi
+
 mkdir -p "$(dirname "$tarball")"
-files | tar --create --format=ustar --null --no-recursion --files-from=- --transform="s,^,$name/,S" \
-    --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" | gzip -9n >"$tarball.new"
+gzip -9n <"$folder/tar" >"$tarball.new"
 mv "$tarball.new" "$tarball"
 (cd "$(dirname "$tarball")" && sha256sum "$name.tar.gz" | tee "$name.tar.gz.sha256")

@@ -4,7 +4,7 @@
 EMBEDDED := $(wildcard sql/schema/*.sql sql/query/*.sql)
 $(GEN)/sql_files: force
 	$(call stamp,$(EMBEDDED))
-$(GEN)/sql_embedded.h $(GEN)/sql_embedded.c &: tools/embed_sql.sh $(EMBEDDED) $(GEN)/sql_files
+$(GEN)/sql_embedded.h $(GEN)/sql_embedded.c &: tools/embed_sql.sh $(EMBEDDED) $(GEN)/sql_files sql/schema/released
 	$(Q)tools/embed_sql.sh $(GEN) $(sort $(EMBEDDED))
 $(BUILD)/gen/sql_embedded.o: $(GEN)/sql_embedded.c $(BUILD)/flags
 	$(compile)

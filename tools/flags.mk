@@ -15,7 +15,7 @@ DEFINED := $(call known_of,-Wtrampolines -Wbidi-chars=any -Werror=implicit -Werr
 	-Werror=int-conversion -fno-delete-null-pointer-checks -fno-strict-overflow \
 	-fno-strict-aliasing -ftrivial-auto-var-init=zero $(PLATFORM))
 SANITIZE := -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=$(SAN)
-FLAGS := -std=c11 -D_GNU_SOURCE -DPOSTDATE_VERSION='"$(VERSION)"' -g -pthread -fPIE $(WARN) \
+FLAGS := -std=c11 -D_GNU_SOURCE -g -pthread -fPIE $(WARN) \
 	$(if $(SAN),$(SANITIZE),$(HARDEN) $(DEFINED)) $(CFLAGS)
 LINK := -pthread -pie -Wl,-z,relro,-z,now,-z,noexecstack,-z,nodlopen -Wl,--as-needed,--no-copy-dt-needed-entries $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS)
 

@@ -102,6 +102,9 @@ copy_source() { # root
     local to=$1$origin
     mkdir -p "$to"
     tar -C "$top" --exclude=./build --exclude=./.git --exclude=__pycache__ -cf - . | tar -C "$to" --no-same-owner -xmf -
+    local version # what Git says here
+    version=$("$top/tools/version.sh" -dev)
+    [[ $version = -dev ]] || echo "${version#*+}" >"$to/tools/commit"
 }
 
 # --- a run, in namespaces of its own --------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ package_layer() { # suite name: sets root
 build_packages() { # suite
     local out=$MATRIX_DIR/$1.packages version next
     package_layer "$1" build && copy_source "$root" || return 1
-    version=$(sed -n 's/^VERSION := //p' "$top/Makefile")
+    version=$(sed -n 's/^RELEASE := //p' "$top/Makefile")
     next=$(awk -F '[.-]' '{ print $1 "." $2 "." $3 + 1 }' <<<"$version")
     in_layer "
         cd $origin

@@ -5,6 +5,7 @@
  * later versions do. Source: AMQP 0-9-1 specification, 2.2.4 and 4.2.2. */
 #include "amqp/connection/broker_internal.h"
 #include "core/base/clock.h"
+#include "core/base/version.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -85,7 +86,7 @@ static int send_start_ok(struct broker *b, const struct login *l, void **tune, s
     };
     amqp_table_entry_t entries[] = {
         text_entry("product", "Postdate"),
-        text_entry("version", POSTDATE_VERSION),
+        text_entry("version", version_string),
         text_entry("platform", "C, rabbitmq-c " AMQP_VERSION_STRING),
         text_entry("connection_name", l->options->name ? l->options->name : "postdate"),
         {.key = amqp_cstring_bytes("capabilities"),

@@ -2,15 +2,12 @@
 
 #include "core/base/bytes.h"
 #include "core/base/duration.h"
+#include "core/base/version.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifndef POSTDATE_VERSION
-#define POSTDATE_VERSION "development"
-#endif
 
 #define MEMORY_MAX ((size_t)1 << 30) /* for answers of the database */
 #define LONG_ONLY 256                /* and the row's number: what getopt calls an option without a letter */
@@ -133,7 +130,7 @@ int cli_common_option(struct cli *cli, int option, char **argv)
         print_help(cli);
         return 0;
     case 'V':
-        puts("postdate " POSTDATE_VERSION);
+        printf("postdate %s\n", version_string);
         return 0;
     case ':':
         return cli_usage(cli, "%s needs a value", word);

@@ -1,4 +1,5 @@
 /* What needs no token and no database: /livez, /readyz, /metrics, /openapi.json. */
+#include "core/base/version.h"
 #include "gateway/http/http_internal.h"
 #include "gateway/runtime/locks.h"
 #include "gateway/runtime/log.h"
@@ -136,8 +137,10 @@ static void answer_metrics(struct http_request *r)
     print_figures(h, out);
     print_rest(h, out);
     http_print_process(out);
-    buf_printf(out, "# HELP postdate_build_info The version.\n# TYPE postdate_build_info gauge\n"
-                    "postdate_build_info{version=\"" POSTDATE_VERSION "\"} 1\n");
+    buf_printf(out,
+               "# HELP postdate_build_info The version.\n# TYPE postdate_build_info gauge\n"
+               "postdate_build_info{version=\"%s\"} 1\n",
+               version_string);
 }
 
 static void answer_description(struct http_request *r)

@@ -1,5 +1,6 @@
 /* postdated: the gateway daemon. Reads its options and the configuration; the supervisor does the rest. */
 #include "core/base/names.h"
+#include "core/base/version.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
 #include "gateway/runtime/daemon.h"
@@ -109,7 +110,7 @@ static int read_options(struct supervisor_options *o, int argc, char **argv, boo
             fputs(usage, stdout);
             return 0;
         case 'V':
-            puts("postdated " POSTDATE_VERSION);
+            printf("postdated %s\n", version_string);
             return 0;
         default:
             fputs("try: postdated --help\n", stderr);

@@ -2,6 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/names.h"
+#include "core/base/version.h"
 #include "sql/admin/partition.h"
 #include "sql/connection/pg_internal.h"
 #include "sql/pipeline/instance.h"
@@ -20,6 +21,7 @@
 
 struct meta {
     int version, oldest; /* 0: no schema */
+    bool other_files;    /* the only thing that is known of it */
     char broker[128], vhost[256], prefix[NAMES_SIZE], identity[MIGRATE_IDENTITY_SIZE];
     bool copy;       /* this is not the database in which the identity was made … */
     char origin[80]; /* … but this one */
@@ -51,6 +53,39 @@ static int meta_exists(struct pg *c, bool *schema, bool *table, struct err *e)
     return pg_ask(c, sql_query_migrate_meta_exists, NULL, PG_ROW(PG_TO(*schema), PG_TO(*table)), e);
 }
 
+static const char *fingerprint_of(int version)
+{
+    return sql_schema_fingerprints[version - 1];
+}
+
+const char *migrate_fingerprint(void)
+{
+    return fingerprint_of(migrate_version());
+}
+
+/* A version is made of the same files for ever once it is released. Before, two programs may know different
+ * ones by the same number, and nothing leads from one to the other. */
+static int refuse_other_files(struct pg *c, bool *other, struct err *e)
+{
+    int version;
+    char fingerprint[17], made_by[60];
+    *other = false;
+    if (pg_ask(c, sql_query_migrate_made, PG_WITH(as_int4(migrate_version())),
+               PG_ROW(PG_TO(version), PG_TO(fingerprint), PG_TO(made_by)), e) != 0)
+        return -1;
+    int known = version < migrate_version() ? version : migrate_version();
+    if (known == 0 || strcmp(fingerprint, fingerprint_of(known)) == 0)
+        return 0;
+    *other = true;
+    return err_set(
+        e, ERR_CONFIG,
+        "schema postdate was made by %s (%s), this is %s (%s), and nothing leads from one development "
+        "version's schema to another's: install that version again; or, as the schema's owner, if the "
+        "messages in it may be lost: drop schema postdate cascade, then `postdate migrate --rebind`",
+        *made_by ? made_by : "an older development version", *fingerprint ? fingerprint : "no fingerprint",
+        version_string, fingerprint_of(known));
+}
+
 static int meta_read(struct pg *c, struct meta *m, struct err *e)
 {
     memset(m, 0, sizeof *m);
@@ -59,6 +94,8 @@ static int meta_read(struct pg *c, struct meta *m, struct err *e)
         return -1;
     if (!table)
         return 0;
+    if (refuse_other_files(c, &m->other_files, e) != 0)
+        return -1;
     return pg_ask(c, sql_query_migrate_meta_read, NULL,
                   PG_ROW(PG_TO(m->version), PG_TO(m->broker), PG_TO(m->vhost), PG_TO(m->identity),
                          PG_TO(m->copy), PG_TO(m->origin), PG_TO(m->oldest), PG_TO(m->prefix)),
@@ -151,9 +188,8 @@ static int create_meta(struct pg *c, struct err *e)
 static int note_version(struct pg *c, int version, struct err *e)
 {
     char text[200];
-    snprintf(text, sizeof text, "update postdate.meta set version = %d, oldest_gateway = %d", version,
-             version - 1);
-    if (pg_exec(c, text, e) != 0)
+    if (pg_do(c, sql_query_migrate_note_version,
+              PG_WITH(as_int4(version), as_str(fingerprint_of(version)), as_str(version_string)), e) != 0)
         return -1;
     if (version == 1) /* nobody was there before */
         return 0;
@@ -339,7 +375,9 @@ const char *migrate_remedy(struct pg *c)
 {
     struct meta m;
     struct err e = {0};
-    return meta_read(c, &m, &e) == 0 && m.oldest > migrate_version()
-               ? "install the newer version of Postdate on this machine"
-               : "postdate migrate";
+    if (meta_read(c, &m, &e) == 0 && m.oldest > migrate_version())
+        return "install the newer version of Postdate on this machine";
+    return m.other_files ? "install the version that made it; or, if the messages in it may be lost: "
+                           "drop schema postdate cascade, then postdate migrate --rebind"
+                         : "postdate migrate";
 }

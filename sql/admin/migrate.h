@@ -34,11 +34,13 @@ int migrate_check_owner(struct pg *c, struct err *e);
 
 /* The version of the schema that this program needs: that of its last step. */
 int migrate_version(void);
+/* Of the files that make it, 16 hexadecimal digits; static. */
+const char *migrate_fingerprint(void);
 
 /* Brings the schema to migrate_version() and partitions to what max_delay needs. Idempotent; two at once take
- * turns. ERR_CONFIG: the schema is not for this program any more, or it belongs to another broker or vhost;
- * ERR_BUSY: a lock was in the way for two minutes, or gateways run that the step would leave behind;
- * ERR_PERMISSION. */
+ * turns. ERR_CONFIG: the schema is not for this program any more, was made of other files (as all here say),
+ * or it belongs to another broker or vhost; ERR_BUSY: a lock was in the way for two minutes, or gateways run
+ * that the step would leave behind; ERR_PERMISSION. */
 int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_report *out, struct err *e);
 
 /* The identity of this schema, a UUID's text; "" where the schema is missing. */
@@ -48,8 +50,8 @@ int migrate_identity(struct pg *c, char out[MIGRATE_IDENTITY_SIZE], struct err *
 int migrate_record(struct pg *c, const char *broker, const char *vhost, struct err *e);
 
 /* For programs that use the schema: ERR_CONFIG (text says what to do) when it is missing, older, for
- * newer programs; also when broker/vhost (where not "") differ from the
- * recorded ones; records them where none are yet and record is true. */
+ * newer programs, or made of other files than this program has by that version; also when broker/vhost (where
+ * not "") differ from the recorded ones; records them where none are yet and record is true. */
 int migrate_check(struct pg *c, const char *broker, const char *vhost, bool record, struct err *e);
 /* ERR_CONFIG: this database is a copy of the one in which its schema was made: a gateway must not start on it
  * before --rebind. A standby that was promoted is the same database. */

@@ -5,6 +5,8 @@ create table if not exists postdate.meta (
     system_identifier bigint,
     database_oid      bigint,
     version           integer not null,
+    fingerprint       text[],           -- of each version: of the files that made it (tools/embed_sql.sh) …
+    made_by           text[],           -- … and the version of the program that had them
     oldest_gateway    integer not null default 0, -- programs use the schema from their own version on, until this is above it
     last_hop_queue    smallint not null default 0 check (last_hop_queue between 0 and 2), -- from which RabbitMQ delivers by itself (handover.last_hop); 0: it never did
     exit_queues       smallint not null default 1 check (exit_queues between 1 and 16), -- the most that gateways have ever asked for: all are read …

@@ -91,6 +91,7 @@ class Upgrade(LiveTest):
         inbox = p.consumer('q', declare=True, bind='k')
         p.load('publish', '--routing-key', 'k', '--count', 100, '--delay-ms', 9000).result()
         wait_until(lambda: p.claimed() + p.counts().get('handed', 0) == 100, 15, 'all to be claimed or handed over')
+        self.assertEqual(p.cli('migrate', release=NEXT)[0], 0)
         p.psql('update postdate.meta set version = 3, oldest_gateway = 2')
         p.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'postdate %' and datname = '{p.database}'")
         self.assertEqual(g.wait(30), 78, g.log())

@@ -1,5 +1,6 @@
 /* GET /v1/overview: gateways, servers, and what is wrong with a remedy. From what the statistics know, so it
  * costs no query of its own. */
+#include "core/base/version.h"
 #include "gateway/api/api_internal.h"
 #include "gateway/api/executor_internal.h"
 #include "gateway/runtime/locks.h"
@@ -111,7 +112,7 @@ void overview_answer(struct executor *d, struct api_request *r)
     json_t *database = json_pack("{s:s, s:i}", "state", executor_why_not_ready(d) == NULL ? "up" : "away",
                                  "schema_version", f.messages.schema_version);
     json_t *o =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", POSTDATE_VERSION, "now",
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", version_string, "now",
                   json_time_value(counted ? f.messages.now_ms + clock_monotonic_ms() - f.counted_ms : -1),
                   "gateways", make_gateways(&f.messages), "broker", broker, "database", database, "findings",
                   find_problems(d, &f, counted), "settings", settings);

@@ -113,7 +113,8 @@ void doctor_check_schema(struct doctor *d)
             return doctor_fail(
                 d, "database.schema",
                 "%s" REMEDY "if the original is gone or stopped for good: postdate migrate --rebind", e.text);
-        doctor_ok(d, "database.schema", "it is for programs of version %d", migrate_version());
+        doctor_ok(d, "database.schema", "it is for programs of schema version %d (%s)", migrate_version(),
+                  migrate_fingerprint());
         return;
     }
     if (e.kind != ERR_CONFIG && e.kind != ERR_PERMISSION)
