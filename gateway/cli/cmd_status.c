@@ -157,6 +157,21 @@ static void print_back(const struct status_report *s)
                timestamp_format(b->from_ms, from, sizeof from));
 }
 
+/* What somebody, or --overlap skip, keeps back: rightly, so no problem by itself. */
+static void print_held(const struct status_held *h)
+{
+    const char *label = "held back";
+    if (h->behind > 0)
+        printf("%-12s %" PRId64 " schedules left out %" PRId64 " occurrences: postdate recur list\n", label,
+               h->behind, h->left_out);
+    if (h->paused > 0)
+        printf("%-12s %" PRId64 " schedules are paused: postdate recur list\n", h->behind > 0 ? "" : label,
+               h->paused);
+    if (h->rates > 0)
+        printf("%-12s %" PRId64 " messages by %" PRId64 " paused rates: postdate rate list\n",
+               h->behind + h->paused > 0 ? "" : label, h->waiting, h->rates);
+}
+
 static void print_health(const struct status_report *s)
 {
     const char *problems[STATUS_PROBLEMS_MAX];
@@ -204,6 +219,7 @@ static void print_screen(const struct status *status)
     print_instances(s);
     print_locked(&s->locked);
     print_back(s);
+    print_held(&s->held);
     print_health(s);
 }
 

@@ -85,13 +85,14 @@ int status_print_json(const struct status *status, bool indented)
     for (int i = 0, n = status_problems(s, problems); i < n; i++)
         json_array_append_new(troubles, json_string(problems[i]));
     return cli_print_json(
-        json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                  "schema_version", s->schema_version, "broker", s->broker, "vhost", s->vhost, "now",
-                  json_time_value(s->now_ms), "messages", counts, "counted_only_in_part", capped,
-                  "next_due_at", json_time_value(s->next_due_ms), "overdue", (json_int_t)s->overdue,
-                  "oldest_overdue_at", json_time_value(s->oldest_overdue_ms), "retrying",
-                  (json_int_t)s->retrying, "lateness_ms", lateness_value(&s->lateness), "slo",
-                  json_slo(&status->slo), "window", window_value(&status->window), "locked_days", locked,
-                  "gateways", instances_value(s), "went_back", back_value(&s->back), "problems", troubles),
+        json_pack(
+            "{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "schema_version", s->schema_version, "broker", s->broker, "vhost", s->vhost, "now",
+            json_time_value(s->now_ms), "messages", counts, "counted_only_in_part", capped, "next_due_at",
+            json_time_value(s->next_due_ms), "overdue", (json_int_t)s->overdue, "oldest_overdue_at",
+            json_time_value(s->oldest_overdue_ms), "retrying", (json_int_t)s->retrying, "lateness_ms",
+            lateness_value(&s->lateness), "slo", json_slo(&status->slo), "window",
+            window_value(&status->window), "locked_days", locked, "gateways", instances_value(s), "went_back",
+            back_value(&s->back), "held", json_held(&s->held), "problems", troubles),
         indented ? JSON_INDENT(2) : JSON_COMPACT);
 }

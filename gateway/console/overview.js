@@ -4,7 +4,7 @@ import { commandLine } from './act.js';
 import { bars, legend, meter } from './chart.js';
 import { h } from './dom.js';
 import { findings, forecastOf, HORIZONS, overviewOf, sloOf } from './figures.js';
-import { card, chip, exchangeName, facts, notOffered, route, table } from './parts.js';
+import { card, chip, exchangeName, facts, name, notOffered, route, table } from './parts.js';
 import { ago, counted, number, plural, share, span, stamp } from './words.js';
 
 // Nothing is wrong only where everything could be seen.
@@ -78,6 +78,12 @@ function statesCard(stats) {
         h('p', { class: 'faint' }, `Counted ${ago(Date.now() - (stats.counted_ms_ago || 0))}, each up to a million.`));
 }
 
+// What somebody has paused, and what waits behind something that is not done.
+const heldCard = held => held && held.schedules_paused + held.schedules_behind + held.rates_paused > 0 && card('Held back', facts([
+    held.schedules_behind > 0 && ['Schedules that leave out', [h('a', { href: '#/recurring' }, counted(held.schedules_behind)), `, ${plural(held.occurrences_left_out, 'occurrence')}; the first: `, name(held.first_behind)]],
+    held.schedules_paused > 0 && ['Paused schedules', [h('a', { href: '#/recurring' }, number(held.schedules_paused)), ', the first: ', name(held.first_paused)]],
+    held.rates_paused > 0 && ['Paused rates', [h('a', { href: '#/exchanges' }, number(held.rates_paused)), `, for which ${plural(held.messages_waiting, 'message')} wait; the first: `, exchangeName(held.first_rate)]]]));
+
 const serversCard = stats => card('Servers', facts([['PostgreSQL', chip(stats.database)], ['RabbitMQ', chip(stats.broker)],
     stats.gateways !== undefined && ['Gateways', [number(stats.gateways), ' ', h('a', { href: '#/gateways' }, 'show')]], ['Transport', stats.transport],
     ['Window', [span(stats.window.length_ms), stats.window.messages !== null && `, ${number(stats.window.messages)} of ${number(stats.window.max_messages)} messages in RabbitMQ`]]]));
@@ -100,7 +106,7 @@ export const overview = {
                 tile('Failed', stats.messages ? countOf(stats, 'failed') : '–', 'could not be delivered', '#/messages?state=failed')),
             h('div', { class: 'columns wide-first' }, forecastCard(forecast, horizon), sloCard(slo, stats)),
             h('div', { class: 'columns' }, statesCard(stats), serversCard(stats)),
-            card('On the command line', commandLine('postdate', 'status', '--watch'))];
+            heldCard(more?.held), card('On the command line', commandLine('postdate', 'status', '--watch'))];
     },
     after: at => {
         const place = document.getElementById('due-curve');

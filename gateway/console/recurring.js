@@ -4,11 +4,12 @@ import { actButton, commandLine, post } from './act.js';
 import { contentView, members } from './body.js';
 import { h } from './dom.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, notOffered, pager, route, table, time } from './parts.js';
-import { ago, span, stamp, stampIn, zoneName } from './words.js';
+import { ago, plural, span, stamp, stampIn, zoneName } from './words.js';
 
 const one = n => 'v1/recurring/' + encodeURIComponent(n);
-const stateOf = r => r.paused ? 'paused' : r.error ? 'error' : r.next_at ? 'active' : 'over';
-const tone = { paused: 'off', error: 'bad', active: 'good', over: 'off' };
+const stateOf = r => r.paused ? 'paused' : r.error ? 'error' : r.held_by === 'overlap' ? 'left out' : r.next_at ? 'active' : 'over';
+const tone = { paused: 'off', error: 'bad', 'left out': 'bad', active: 'good', over: 'off' };
+const leftOut = r => r.left_out > 0 && h('span', { class: 'note bad-text' }, `${plural(r.left_out, 'occurrence')}${r.left_out >= 100 ? ' or more' : ''} left out since`);
 // A change says so in its body, so that no form of another page can make it.
 const change = (r, verb) => ask('POST', `${one(r.name)}:${verb}`, { body: {} });
 const still = r => async () => {
@@ -45,7 +46,7 @@ const zoned = (r, at) => {
     return !at ? '–' : own ? h('time', { datetime: at, title: `${stamp(at, false)} here` }, own, ' ', h('span', { class: 'faint' }, stamp(at, true)), ' ', h('span', { class: 'faint' }, ago(at))) : utc(at);
 };
 const last = r => !r.last_at ? 'never' : [zoned(r, r.last_at), ' ', r.last_state ? chip(r.last_state) : 'gone',
-    r.last_state === 'delivered' && r.last_lateness_ms !== null ? h('span', { class: 'faint' }, ` ${span(r.last_lateness_ms)} late`) : null];
+    r.last_state === 'delivered' && r.last_lateness_ms !== null ? h('span', { class: 'faint' }, ` ${span(r.last_lateness_ms)} late`) : null, leftOut(r)];
 const times = list => list.length ? table('Next times', [['In its own zone', t => h('span', { class: 'mono' }, t.local)], ['UTC', t => utc(t.at)],
     ['Clock change', t => t.mark ? chip(t.mark, 'busy') : '–']], list) : empty('There is no next time.');
 
@@ -90,6 +91,7 @@ export const recurringOne = {
             ['Exchange', exchangeName(r.exchange)], ['Routing key', name(r.routing_key)], r.next_at && ['Next', zoned(r, r.next_at)],
             r.next_id && ['Next message', h('a', { href: route(['messages', r.next_id]) }, h('code', null, r.next_id))], ['Last', last(r)],
             r.last_id && ['Last message', h('a', { href: route(['messages', r.last_id]) }, h('code', null, r.last_id))], r.error && ['Error', h('span', { class: 'bad-text' }, name(r.error))],
+            r.held_by === 'overlap' && ['Held by', h('span', { class: 'bad-text' }, 'the last message: until it is done, what comes is left out')],
             ['What is missed', r.missed], ['Grace', r.grace], ['Jitter', r.jitter], ['When the clock leaves it out', r.dst], ['While one still waits', r.overlap],
             r.from && ['From', zoned(r, r.from)], r.until && ['Until', zoned(r, r.until)], r.changed_at && ['Changed', [bothTimes(r.changed_at), ' by ', name(r.changed_by)]]]),
         h('div', { class: 'buttons' }, actions(r)), commandLine('postdate', 'recur', 'show', r.name)),

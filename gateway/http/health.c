@@ -27,6 +27,23 @@ static void print_messages(const struct executor_figures *f, struct buf *out)
                    forecast_within_s[i], f->due[i]);
 }
 
+static void print_held(const struct status_held *h, struct buf *out)
+{
+    buf_printf(
+        out,
+        "# HELP postdate_recurring_held Schedules that send nothing: paused, or overlap: what comes is "
+        "left out, for the one before is not done.\n# TYPE postdate_recurring_held gauge\n"
+        "postdate_recurring_held{by=\"pause\"} %" PRId64 "\n"
+        "postdate_recurring_held{by=\"overlap\"} %" PRId64 "\n",
+        h->paused, h->behind);
+    print_gauge(out, "postdate_recurring_left_out",
+                "Occurrences that these left out since their last one, for it is not done.",
+                (double)h->left_out);
+    print_gauge(out, "postdate_rates_paused", "Rates that are paused.", (double)h->rates);
+    print_gauge(out, "postdate_rates_paused_messages",
+                "Messages that wait for a paused rate, counted up to 10,000 for each.", (double)h->waiting);
+}
+
 static void print_figures(struct http *h, struct buf *out)
 {
     struct executor_figures f;
@@ -63,6 +80,7 @@ static void print_figures(struct http *h, struct buf *out)
     print_gauge(out, "postdate_partitions_ahead", "Days from today on that have a partition, without a gap.",
                 (double)f.room.days);
     print_gauge(out, "postdate_database_bytes", "Size of the database.", (double)f.room.bytes);
+    print_held(&s->held, out);
     print_gauge(out, "postdate_dead_letters_kept", "Dead letters that are kept, counted up to 100,000.",
                 (double)f.room.dead);
 }

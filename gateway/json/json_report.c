@@ -48,6 +48,22 @@ json_t *json_slo(const struct slo_report *r)
                      slo_again_value(&r->in[SLO_ALL]), "burn", slo_burn_value(r));
 }
 
+/* The first name of some; null: there are none. */
+static json_t *first_value(int64_t count, const char *name)
+{
+    return count > 0 ? json_string(name) : json_null();
+}
+
+json_t *json_held(const struct status_held *h)
+{
+    return json_pack("{s:I, s:o, s:I, s:o, s:I, s:I, s:o, s:I}", "schedules_paused", (json_int_t)h->paused,
+                     "first_paused", first_value(h->paused, h->first_paused), "schedules_behind",
+                     (json_int_t)h->behind, "first_behind", first_value(h->behind, h->first_behind),
+                     "occurrences_left_out", (json_int_t)h->left_out, "rates_paused", (json_int_t)h->rates,
+                     "first_rate", first_value(h->rates, h->first_rate), "messages_waiting",
+                     (json_int_t)h->waiting);
+}
+
 static json_t *exchanges_value(const struct forecast_report *r)
 {
     json_t *out = json_array();

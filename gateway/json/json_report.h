@@ -4,11 +4,14 @@
 #define POSTDATE_GATEWAY_JSON_JSON_REPORT_H
 
 #include "sql/operate/forecast.h"
+#include "sql/operate/lookup.h"
 #include "sql/operate/slo.h"
 #include <jansson.h>
 
 /* The objective for lateness, and how far it is kept. */
 json_t *json_slo(const struct slo_report *r);
+/* What rightly keeps work back. */
+json_t *json_held(const struct status_held *h);
 /* How much is due when. */
 json_t *json_forecast(const struct forecast_report *r);
 

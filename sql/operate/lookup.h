@@ -91,6 +91,15 @@ struct status_back {
     int64_t from_ms, to_ms; /* what was committed in between is forgotten */
     int64_t look_until_ms;  /* what RabbitMQ held then is due before */
 };
+/* What rightly keeps work back, and so is no problem by itself. Names: the first in their order, cut. */
+struct status_held {
+    int64_t paused, behind,
+        rates;        /* schedules that are paused; that leave out occurrences, for the one before
+                         is not done; rates that are paused. At most 1000 of each are counted */
+    int64_t left_out; /* of those behind: occurrences, up to 100 each */
+    int64_t waiting;  /* messages that wait for a paused rate, up to 10,000 each */
+    char first_paused[128], first_behind[128], first_rate[128];
+};
 struct status_report {
     int schema_version;
     char broker[128], vhost[128], prefix[64]; /* "" until a gateway has recorded them */
@@ -107,6 +116,7 @@ struct status_report {
     struct status_instance instances[16];
     int instance_count;
     struct status_back back;
+    struct status_held held;
     bool disk_full; /* PostgreSQL's; the command line alone looks (health_space) */
 };
 int lookup_status(struct pg *c, struct status_report *out, struct err *e);

@@ -33,6 +33,14 @@ static int read_instances(struct pg *c, struct status_report *s, struct err *e)
     return 0;
 }
 
+static int read_held(struct pg *c, struct status_held *h, struct err *e)
+{
+    return pg_ask(c, sql_query_status_held, NULL,
+                  PG_ROW(PG_TO(h->paused), PG_TO(h->first_paused), PG_TO(h->behind), PG_TO(h->first_behind),
+                         PG_TO(h->left_out), PG_TO(h->rates), PG_TO(h->first_rate), PG_TO(h->waiting)),
+                  e);
+}
+
 static bool is_on(const struct status_instance *n, const char *host)
 {
     size_t len = strlen(host);
@@ -117,7 +125,8 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
     struct due_range *days = NULL;
     struct status_left left;
     status_count_begin(&left);
-    if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0 || locked_days_read(c, &s->locked, e) != 0)
+    if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0 || locked_days_read(c, &s->locked, e) != 0 ||
+        read_held(c, &s->held, e) != 0)
         return -1;
     int n = partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0; i++)

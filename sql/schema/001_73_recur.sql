@@ -39,6 +39,8 @@ create table postdate.recur (
     changed_by   text not null default session_user
 );
 create index recur_look on postdate.recur (look_at) where look_at is not null;
+-- What may keep work back: counted each second (sql/query/status_held.sql).
+create index recur_held on postdate.recur (paused) where paused or overlap = 'skip' and skipped > 0;
 
 -- Jitter is the same whoever computes it, whenever. It is asked for four times for each occurrence.
 create function postdate.recur_due(name text, jitter interval, nominal timestamptz) returns timestamptz language plpgsql immutable as $$

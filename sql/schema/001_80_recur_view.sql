@@ -20,6 +20,8 @@ begin
 end $$;
 
 -- version: another one after each change of what somebody has set, and for each schedule of the same name.
+-- left_out: occurrences since the last one that was let go, 100: or more. held_by, what rightly keeps the next one back: 'pause', or 'overlap': the last one
+-- is not done, so what comes is left out until it is.
 create view postdate.recurring as
 select r.name, r.cron, r.zone, r.exchange, r.routing_key, r.body, r.content -> 'headers' as headers, nullif(r.content -> 'properties', 'null') as properties,
        r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at, r.paused, r.dialect,
@@ -27,7 +29,11 @@ select r.name, r.cron, r.zone, r.exchange, r.routing_key, r.body, r.content -> '
        coalesce(o.state, case when r.kept = r.last then r.kept_state end) as last_state,
        coalesce(o.settled_at, case when r.kept = r.last then r.kept_at end) as last_settled_at,
        coalesce(o.settled_at, case when r.kept = r.last then r.kept_at end) - greatest(coalesce(o.due, postdate.id_due(r.last)), r.last_nominal) as last_lateness,
-       r.error, r.created_at, r.changed_at, r.changed_by, r.id || '-' || to_hex((date_part('epoch', r.changed_at) * 1000000)::bigint) as version
+       r.error, r.created_at, r.changed_at, r.changed_by, r.id || '-' || to_hex((date_part('epoch', r.changed_at) * 1000000)::bigint) as version,
+       r.skipped as left_out,
+       case when r.paused then 'pause'
+            when r.overlap = 'skip' and r.nominal is not null
+                 and (o.state in ('failed', 'dead') or r.skipped > 0 and o.state in ('scheduled', 'claimed', 'handed', 'refused')) then 'overlap' end as held_by
   from postdate.recur r left join lateral postdate.recur_outcome(r.last) o on r.last is not null;
 
 create function postdate.recur_preview(cron text, zone text default 'UTC', n integer default 10, from_at timestamptz default null, dst text default 'run',
@@ -80,7 +86,7 @@ create function postdate.recur_object(r postdate.recurring, with_body boolean) r
                    postdate.recur_duration_shown(r.jitter) as jitter, r.dst, r.overlap, postdate.recur_time_shown(r.from_at) as "from",
                    postdate.recur_time_shown(r.until_at) as "until", r.paused, postdate.recur_time_shown(r.next_at) as next_at, r.next_id,
                    postdate.recur_time_shown(r.last_at) as last_at, r.last_id, r.last_state,
-                   round(extract(epoch from r.last_lateness) * 1000) as last_lateness_ms, r.error,
+                   round(extract(epoch from r.last_lateness) * 1000) as last_lateness_ms, r.left_out, r.held_by, r.error,
                    postdate.recur_time_shown(r.created_at) as created_at, postdate.recur_time_shown(r.changed_at) as changed_at, r.changed_by, r.version,
                    r.headers, r.properties) x
 $$;

@@ -45,6 +45,11 @@ await run({
         same(await page.locator('tbody tr').count(), 3, 'failed messages');
         check((await page.locator('tbody').innerText()).includes('missing'), 'the error does not name the exchange');
     },
+    'the overview has what is held back': async () => {
+        await visit(page, '');
+        await page.getByRole('heading', { name: 'Held back' }).waitFor();
+        check(/Paused schedules\s+1, the first: cleanup/.test(await page.locator('section', { has: page.getByRole('heading', { name: 'Held back' }) }).innerText()), 'the paused schedule');
+    },
     'too few deliveries to judge are neither good nor bad': async () => {
         await visit(page, '');
         const punctuality = page.locator('section', { has: page.getByRole('heading', { name: 'Punctuality', exact: true }) });

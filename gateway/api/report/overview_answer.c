@@ -3,6 +3,7 @@
 #include "core/base/version.h"
 #include "gateway/api/api_internal.h"
 #include "gateway/api/executor_internal.h"
+#include "gateway/json/json_report.h"
 #include "gateway/runtime/locks.h"
 
 #define PARTITIONS_LEAST 2 /* days ahead */
@@ -84,6 +85,9 @@ static json_t *find_problems(struct executor *d, const struct executor_figures *
         {counted && status_is_back(s), "database.history", "warn",
          "the database went back, as after a restore or the promotion of a standby that lagged",
          "`postdate doctor` says from when to when; see Restore in docs/operations.md"},
+        {counted && s->held.behind > 0, "recurring.behind", "warn",
+         "schedules leave out their occurrences, for the one before is not done",
+         "`postdate recur list` names them; `postdate recur show NAME` says what the one before waits for"},
         {counted && count_dead(s) > 0, "gateways", "warn", "a gateway ended without signing off",
          "start it again; others take over its messages"},
     };
@@ -112,10 +116,11 @@ void overview_answer(struct executor *d, struct api_request *r)
     json_t *database = json_pack("{s:s, s:i}", "state", executor_why_not_ready(d) == NULL ? "up" : "away",
                                  "schema_version", f.messages.schema_version);
     json_t *o =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "version", version_string, "now",
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", version_string, "now",
                   json_time_value(counted ? f.messages.now_ms + clock_monotonic_ms() - f.counted_ms : -1),
                   "gateways", make_gateways(&f.messages), "broker", broker, "database", database, "findings",
-                  find_problems(d, &f, counted), "settings", settings);
+                  find_problems(d, &f, counted), "held", counted ? json_held(&f.messages.held) : json_null(),
+                  "settings", settings);
     if (json_memory_end(outer)) {
         api_fail(&r->answer, API_OVERLOADED, "there is no memory for this answer now");
     } else {

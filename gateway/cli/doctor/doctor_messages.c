@@ -73,6 +73,26 @@ static void report_back(struct doctor *d)
         to, from, until);
 }
 
+/* What somebody has paused is as he wants it; a schedule whose last occurrence never ends looks alive. */
+static void report_held(struct doctor *d)
+{
+    const struct status_held *h = &d->status.held;
+    if (h->behind > 0)
+        doctor_warn(d, "recurring.behind",
+                    "%" PRId64 " schedules left out %" PRId64 " occurrences, for the one before is not done; "
+                    "the first: '%s'" REMEDY
+                    "postdate recur show '%s' has it: retry, cancel, requeue or drop what it names as the "
+                    "last, or set the schedule with --overlap allow",
+                    h->behind, h->left_out, h->first_behind, h->first_behind);
+    else
+        doctor_ok(d, "recurring.behind", "no schedule leaves out an occurrence");
+    if (h->paused > 0)
+        doctor_ok(d, "recurring.paused", "%" PRId64 ", the first: '%s'", h->paused, h->first_paused);
+    if (h->rates > 0)
+        doctor_ok(d, "rates.paused", "%" PRId64 ", which keep %" PRId64 " messages; the first: exchange '%s'",
+                  h->rates, h->waiting, h->first_rate);
+}
+
 void doctor_check_messages(struct doctor *d)
 {
     struct err e;
@@ -83,6 +103,7 @@ void doctor_check_messages(struct doctor *d)
     report_overdue(d);
     report_failed(d);
     report_back(d);
+    report_held(d);
 }
 
 /* What the vhost remembers. True: it is this database's. */

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LEFT_OUT_MAX 100 /* counting ends there */
+#define LEFT_OUT_SIZE 60
+
 /* "in 14 min"; "" where the field is null. */
 static const char *when_of(const json_t *o, const char *field, int64_t now_ms, char out[CLI_WHEN_SIZE])
 {
@@ -15,11 +18,13 @@ static const char *when_of(const json_t *o, const char *field, int64_t now_ms, c
     return out;
 }
 
-/* "paused", "in 3 h", "over", or why there is none. */
+/* "paused", "in 3 h", "over", or why there is none, or none will be sent. */
 static const char *next_of(const json_t *o, int64_t now_ms, char out[CLI_WHEN_SIZE])
 {
     if (json_is_true(json_object_get(o, "paused")))
         return "paused";
+    if (strcmp(text_of(o, "held_by"), "overlap") == 0)
+        return "left out";
     if (json_is_string(json_object_get(o, "error")))
         return "error";
     return *when_of(o, "next_at", now_ms, out) != '\0' ? out : "over";
@@ -39,6 +44,16 @@ static const char *last_of(const json_t *o, int64_t now_ms, char *out, size_t si
     return out;
 }
 
+/* ", 12 left out since"; 100 are that many or more. */
+static const char *left_out_of(const json_t *o, char out[LEFT_OUT_SIZE])
+{
+    long long n = json_integer_value(json_object_get(o, "left_out"));
+    out[0] = '\0';
+    if (n > 0)
+        snprintf(out, LEFT_OUT_SIZE, ", %lld%s left out since", n, n >= LEFT_OUT_MAX ? " or more" : "");
+    return out;
+}
+
 void recur_print_heading(void)
 {
     printf("%-24s %-24s %-18s %-14s %s\n", "NAME", "CRON", "ZONE", "NEXT", "LAST");
@@ -46,9 +61,9 @@ void recur_print_heading(void)
 
 void recur_print_row(const json_t *o, int64_t now_ms)
 {
-    char when[CLI_WHEN_SIZE], last[120];
-    printf("%-24s %-24s %-18s %-14s %s\n", text_of(o, "name"), text_of(o, "cron"), text_of(o, "zone"),
-           next_of(o, now_ms, when), last_of(o, now_ms, last, sizeof last));
+    char when[CLI_WHEN_SIZE], last[120], left_out[LEFT_OUT_SIZE];
+    printf("%-24s %-24s %-18s %-14s %s%s\n", text_of(o, "name"), text_of(o, "cron"), text_of(o, "zone"),
+           next_of(o, now_ms, when), last_of(o, now_ms, last, sizeof last), left_out_of(o, left_out));
 }
 
 static void print_line(const char *label, const char *text)
@@ -68,7 +83,7 @@ void recur_print_all(const json_t *o, int64_t now_ms)
     static const char *const fields[] = {"name",   "cron",  "dialect", "zone", "routing_key",
                                          "missed", "grace", "jitter",  "dst",  "overlap",
                                          "from",   "until", "error"};
-    char when[CLI_WHEN_SIZE], last[120];
+    char when[CLI_WHEN_SIZE], last[120], left_out[LEFT_OUT_SIZE];
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         print_line(fields[i], text_of(o, fields[i]));
     text_print_name("exchange", bytes_of_str(text_of(o, "exchange")));
@@ -77,7 +92,10 @@ void recur_print_all(const json_t *o, int64_t now_ms)
     printf("%-12s %s%s%s%s%s%s\n", "next", text_of(o, "next_local"), has_local ? "  " : "",
            text_of(o, "next_at"), has_next ? " (" : "", next, has_next ? ")" : "");
     print_line("next id", text_of(o, "next_id"));
-    printf("%-12s %s\n", "last", last_of(o, now_ms, last, sizeof last));
+    printf("%-12s %s%s\n", "last", last_of(o, now_ms, last, sizeof last), left_out_of(o, left_out));
+    if (strcmp(text_of(o, "held_by"), "overlap") == 0)
+        printf("%-12s the last occurrence, which is %s: until it is done, what comes is left out\n",
+               "held by", text_of(o, "last_state"));
     print_line("last id", text_of(o, "last_id"));
     printf("%-12s %s by %s\n", "changed", when_of(o, "changed_at", now_ms, when), text_of(o, "changed_by"));
     print_object("headers", json_object_get(o, "headers"));
