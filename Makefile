@@ -42,7 +42,7 @@ LIBRARIES := $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
 SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/api gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
 CONFIG_PAGE := $(BUILD)/tools/config_page
 
-.PHONY: all deps stack stack-stop stack-clean run transport-known demo version clean format check tidy chart help libraries-found force
+.PHONY: all deps exchange-type stack stack-stop stack-clean run transport-known demo version clean format check tidy chart help libraries-found force
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -97,6 +97,12 @@ include tools/embedded.mk packaging/install.mk packaging/packages.mk tests/tests
 # --- servers and demo: these install what is missing, then build with a fresh look at the libraries --------------------
 deps:
 	@tools/deps.sh
+
+# RabbitMQ's exchange type, for the Erlang of this system.
+exchange-type:
+	@tools/deps.sh --only erlang-base
+	@tools/exchange_type.sh build/exchange-type
+	@ls build/exchange-type/*.ez
 
 stack: deps
 	@tools/stack.sh start

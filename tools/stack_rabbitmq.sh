@@ -11,7 +11,7 @@ rabbitmq_find() {
 # Why there is no delayed-message plugin; nothing when there is.
 rabbitmq_no_plugin() {
     local reason
-    [[ ! -s $home/rabbitmq/plugins_dir ]] || return 0
+    [[ -s $home/rabbitmq/exchange_type || ! -s $home/rabbitmq/plugins_dir ]] || return 0
     reason=$("$top/tools/plugin_double.sh" --possible 2>&1)
     [[ $? -eq 3 ]] || reason="the servers were started without the delayed-message plugin"
     echo "$reason"
@@ -72,6 +72,7 @@ rabbitmq_wrapper() { # program, file
     server=$(rabbitmq_lean "$(dirname "$rabbitmq_sbin")") || return 1
     plugins=$server/plugins
     [[ $plugins_dir ]] && plugins=$dir/plugins:$plugins
+    [[ $exchange_type ]] && plugins=$dir/exchange-type:$plugins
     cat >"$2.new" <<SCRIPT
 #!/bin/sh
 exec env -i PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 HOME='$dir' \\
@@ -131,6 +132,15 @@ node_configure() {
     node_select "$me"
 }
 
+# Postdate's own exchange type: enabled instead of the plugin of STACK_PLUGINS_DIR, whose files are there then all the same.
+rabbitmq_choose_exchange_type() {
+    exchange_type=$(cat "$rabbit/exchange_type" 2>/dev/null)
+    exchange_type=${STACK_EXCHANGE_TYPE-$exchange_type}
+    printf '%s' "$exchange_type" >"$rabbit/exchange_type"
+    [[ $exchange_type ]] || return 0
+    "$top/tools/exchange_type.sh" && ln -sfn "$top/build/exchange-type" "$rabbit/exchange-type"
+}
+
 rabbitmq_configure() {
     local dir=$rabbit
     mkdir -p -m 700 "$dir" "$dir/mnesia" "$dir/log" "$dir/generated" "$dir/conf.d" || return 1
@@ -153,9 +163,11 @@ rabbitmq_configure() {
         ln -sfn "$plugins_dir" "$dir/plugins" || return 1
     fi
     printf '%s' "$plugins_dir" >"$dir/plugins_dir"
+    rabbitmq_choose_exchange_type || return 1
     # What users are given (plugins-config/), as it is, with what is private to this stack after it: the later file wins.
     # Without its definitions: a broker that starts with them has no guest.
     cp "$top/plugins-config/enabled_plugins${plugins_dir:+.delayed}" "$dir/enabled_plugins" || return 1
+    [[ ! $exchange_type ]] || sed 's/\[/[postdate_exchange, /' "$top/plugins-config/enabled_plugins" >"$dir/enabled_plugins" || return 1
     cp "$top/plugins-config/rabbitmq.conf" "$dir/rabbitmq.conf" || return 1
     # The demo is to run where the disk is nearly full, too.
     cat >"$dir/conf.d/90-private.conf" <<CONF

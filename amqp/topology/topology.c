@@ -13,6 +13,9 @@
  * finds the same arguments again.
  * - The second queue passes on, in the same way, what a policy makes expire there, too, or what is delivered
  * oftener than a policy allows: the rejected queue is the end of the line, and somebody looks at it.
+ * - What expires in the queue that RabbitMQ's exchange type fills (exchange-type/) comes to the second queue
+ * by an internal exchange, to which no client can publish: so it is known to have come by the type, and
+ * x-death says by which exchange.
  * - x-overflow=reject-publish everywhere: under a policy with max-length the default would drop the oldest
  * message. (A policy's own overflow beats the argument: amqp/inspect/policy_probe.h.)
  * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
@@ -45,24 +48,26 @@ const struct shards_way topology_intake_ways[TOPOLOGY_WAYS] = {
 };
 
 struct queue {
-    int64_t limit; /* of deliveries */
-    const char *dead_letter_to;
+    int64_t limit;                    /* of deliveries */
+    const char *dead_letter_to;       /* a queue … */
+    const char *dead_letter_exchange; /* … or an exchange, with the routing key that it came with */
     bool balanced; /* with a leader on another node than others of its kind. Not the first one of a kind: what
                       is there cannot be declared with other arguments */
 };
 
 static int declare_queue(struct broker *b, const char *name, const struct queue *q, struct err *e)
 {
-    struct broker_arg args[8] = {BROKER_TEXT("x-queue-type", "quorum"),
+    struct broker_arg args[9] = {BROKER_TEXT("x-queue-type", "quorum"),
                                  BROKER_NUMBER("x-delivery-limit", q->limit),
                                  BROKER_TEXT("x-overflow", "reject-publish")};
     size_t count = 3;
-    if (q->dead_letter_to) {
-        args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-exchange", "");
+    const char *exchange = q->dead_letter_exchange != NULL ? q->dead_letter_exchange : "";
+    if (q->dead_letter_to != NULL || q->dead_letter_exchange != NULL)
+        args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-exchange", exchange);
+    if (q->dead_letter_to != NULL)
         args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-routing-key", q->dead_letter_to);
-        if (q->limit != DELIVERY_LIMIT_CONTROL)
-            args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-strategy", "at-least-once");
-    }
+    if (count > 3 && q->limit != DELIVERY_LIMIT_CONTROL)
+        args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-strategy", "at-least-once");
     if (q->balanced)
         args[count++] = (struct broker_arg)BROKER_TEXT("x-queue-leader-locator", "balanced");
     return broker_declare_queue(b, name, args, e);
@@ -163,6 +168,8 @@ int topology_declare_queue(struct broker *b, const char *intake_queue, const cha
     if (topology_is_intake_queue(intake_queue, name)) {
         q.dead_letter_to = expired;
         q.balanced = strcmp(name, intake_queue) != 0;
+    } else if (strcmp(name, broker_names.intake_delayed) == 0) {
+        q.dead_letter_exchange = broker_names.expired;
     } else if (strcmp(name, expired) == 0) {
         q.dead_letter_to = broker_names.rejected;
     } else if (strcmp(name, broker_names.control) == 0) {
@@ -246,6 +253,17 @@ size_t topology_sources(const struct broker *b, const struct topology *t, const 
     return count;
 }
 
+/* The queue of RabbitMQ's exchange type (exchange-type/), and the way of what expires there. */
+static int declare_delayed(struct broker *b, const struct topology *t, const char *expired, struct err *e)
+{
+    const struct broker_exchange dead = {.name = broker_names.expired, .type = "fanout", .internal = true};
+    const struct broker_binding all = {.to = expired, .from = broker_names.expired};
+    return broker_declare_exchange_as(b, &dead, e) || broker_bind_queue(b, &all, e) ||
+                   topology_declare_queue(b, t->intake_queue, broker_names.intake_delayed, e)
+               ? -1
+               : 0;
+}
+
 static int declare_queues(struct broker *b, const struct topology *t, struct topology_found *out,
                           struct err *e)
 {
@@ -258,7 +276,8 @@ static int declare_queues(struct broker *b, const struct topology *t, struct top
     /* Targets first: from its first message on a queue has somewhere to put what expires. */
     if (topology_declare_queue(b, t->intake_queue, broker_names.rejected, e) ||
         topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
-        topology_declare_queue(b, t->intake_queue, t->intake_queue, e) || topology_declare_history(b, e))
+        topology_declare_queue(b, t->intake_queue, t->intake_queue, e) ||
+        declare_delayed(b, t, out->expired_queue, e) || topology_declare_history(b, e))
         return -1;
     return declare_shards(b, t, e);
 }

@@ -1,5 +1,6 @@
 /* What Postdate declares in RabbitMQ: exchange `postdate` -> quorum queue `postdate.intake` (expired and
  * over-delivered messages dead-letter to `postdate.intake.expired`, which is consumed too),
+ * `postdate.intake.delayed`, which RabbitMQ's exchange type fills (exchange-type/),
  * `postdate.delivery`, `postdate.rejected`, and the exchanges under [route]. From RabbitMQ 4.4 on also what
  * stands in front of the intake queue, and with intake.queues the queues beside it
  * (topology_shards.h). Idempotent; safe from several gateways at once. */
@@ -62,7 +63,8 @@ size_t topology_sources(const struct broker *b, const struct topology *t, const 
 /* Is it the intake queue, or one of those beside it? */
 bool topology_is_intake_queue(const char *intake_queue, const char *name);
 
-/* Declares one of its queues, by its name: intake_queue, one beside it, broker_names.rejected,
+/* Declares one of its queues, by its name: intake_queue, one beside it, broker_names.intake_delayed,
+ * broker_names.rejected,
  * "<intake_queue>.expired", or broker_names.control, which topology_declare leaves to the thread that reads
  * it: a gateway works without it. */
 int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e);

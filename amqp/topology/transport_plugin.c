@@ -9,7 +9,10 @@
 #define TYPE "x-delayed-message"
 #define MAX_DELAY_MS INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer */
 
-static const struct broker_arg as_headers[] = {BROKER_TEXT("x-delayed-type", "headers"), BROKER_NO_ARG};
+/* The second tells Postdate's own type of that name (exchange-type/) that this is not for it: with that one,
+ * what is handed over would come back to the intake. */
+static const struct broker_arg as_headers[] = {BROKER_TEXT("x-delayed-type", "headers"),
+                                               BROKER_TEXT("x-postdate-transport", "plugin"), BROKER_NO_ARG};
 
 int transport_probe_plugin(const struct broker_options *o, struct err *e)
 {

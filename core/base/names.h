@@ -30,6 +30,8 @@
     X(prefix, "postdate")                                                                                    \
     X(own, "postdate.") /* with which all others begin */                                                    \
     X(intake, "postdate.intake")                                                                             \
+    X(intake_delayed, "postdate.intake.delayed")                                                             \
+    X(expired, "postdate.expired")                                                                           \
     X(sort, "postdate.sort")                                                                                 \
     X(plain, "postdate.plain")                                                                               \
     X(shards_random, "postdate.shards.random")                                                               \

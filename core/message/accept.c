@@ -1,4 +1,5 @@
 #include "core/message/accept.h"
+#include "core/base/names.h"
 #include "core/message/amqp10.h"
 #include "core/message/delay.h"
 #include "core/message/headers.h"
@@ -21,6 +22,7 @@ struct draft {
     struct bytes exchange; /* published to */
     struct bytes routing_key;
     bool by_death; /* as x-death says */
+    bool by_type;  /* it goes back to the exchange that it was published to */
 };
 
 /* --- what it asks for beyond the delay: x-postdate-exchange, -key, -on-conflict and -hold. Those that only
@@ -127,7 +129,7 @@ static int read_requests(struct bytes headers, const struct accept_rules *rules,
                                             NULL};
     static const char *const holds[] = {[HOLD_GATEWAY] = "gateway", [HOLD_BROKER] = "broker", NULL};
     d->on_conflict = ON_CONFLICT_KEEP;
-    if (read_exchange(headers, rules, d, e) != 0 || read_key(headers, &d->key, e) != 0 ||
+    if ((!d->by_type && read_exchange(headers, rules, d, e) != 0) || read_key(headers, &d->key, e) != 0 ||
         find_word(headers, "x-postdate-on-conflict", conflicts, &d->on_conflict, e) < 0)
         return -1;
     int rc = find_word(headers, "x-postdate-hold", holds, &d->hold, e);
@@ -149,11 +151,19 @@ static int check_sizes(const struct accept_rules *rules, const struct accept_inp
     return 0;
 }
 
+/* The exchange is internal: no client can publish to it. */
+static bool expired_by_type(const struct accept_input *in)
+{
+    return bytes_equal_str(in->exchange, broker_names.expired);
+}
+
 /* True for a message that our intake queue sent to its second queue. x-death alone proves nothing: publishers
  * can send it too, and must not choose a [route] that way. */
 static bool came_dead_lettered(const struct accept_rules *rules, const struct accept_input *in)
 {
     struct bytes queue = bytes_of_str(rules->intake_queue);
+    if (expired_by_type(in))
+        return true;
     if (in->exchange.len != 0 || !bytes_start_with_str(in->routing_key, rules->intake_queue))
         return false;
     return bytes_equal_str(bytes_of(in->routing_key.data + queue.len, in->routing_key.len - queue.len),
@@ -166,6 +176,7 @@ static void restore_original(const struct accept_rules *rules, const struct acce
     struct death *death = &d->death.death;
     d->exchange = in->exchange;
     d->routing_key = in->routing_key;
+    d->by_type = in->by_type || expired_by_type(in);
     x_death_read(p->headers, rules->intake_queue, &d->death);
     if (!d->death.found || !came_dead_lettered(rules, in)) {
         death->cc = (struct bytes){0};
@@ -186,6 +197,17 @@ static void restore_original(const struct accept_rules *rules, const struct acce
         death->cc = (struct bytes){0};
 }
 
+/* Its way back is to be known. */
+static int check_type(const struct draft *d, struct err *e)
+{
+    if (!d->by_type || (d->exchange.len > 0 && !bytes_equal_str(d->exchange, broker_names.expired)))
+        return 0;
+    return err_set(e, ERR_REJECT,
+                   "exchange: it came to the queue '%s' by none (allowed: exchanges of the type "
+                   "x-delayed-message, to which it goes back)",
+                   broker_names.intake_delayed);
+}
+
 static int check_routing_key(struct bytes key, struct err *e)
 {
     char shown[120];
@@ -199,7 +221,7 @@ static int check_routing_key(struct bytes key, struct err *e)
 /* The route by which it came; NULL: by none. */
 static const struct accept_route *find_route(const struct accept_rules *rules, const struct draft *d)
 {
-    for (size_t i = 0; i < rules->route_count; i++) {
+    for (size_t i = 0; i < rules->route_count && !d->by_type; i++) {
         if (bytes_equal_str(d->exchange, rules->routes[i].intake_exchange))
             return &rules->routes[i];
     }
@@ -209,6 +231,8 @@ static const struct accept_route *find_route(const struct accept_rules *rules, c
 static struct bytes delivery_exchange(const struct accept_rules *rules, const struct draft *d,
                                       const struct accept_route *route)
 {
+    if (d->by_type)
+        return d->exchange;
     if (d->wanted_exchange.data)
         return d->wanted_exchange;
     return bytes_of_str(route != NULL ? route->delivery_exchange : rules->delivery_exchange);
@@ -220,8 +244,8 @@ static int check_route(const struct accept_rules *rules, const struct draft *d, 
                        struct err *e)
 {
     char shown[120];
-    if (!d->by_death || d->wanted_exchange.data || bytes_equal_str(exchange, rules->delivery_exchange) ||
-        accept_exchange_allowed(rules, exchange))
+    if (!d->by_death || d->by_type || d->wanted_exchange.data ||
+        bytes_equal_str(exchange, rules->delivery_exchange) || accept_exchange_allowed(rules, exchange))
         return 0;
     return err_set(
         e, ERR_REJECT,
@@ -315,8 +339,8 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
     struct bytes headers = d.properties.headers;
     const struct accept_route *route = find_route(rules, &d);
     clock.unasked_ms = route != NULL ? route->delay_ms : 0;
-    if (check_routing_key(d.routing_key, e) != 0 || delay_read(headers, &clock, &d.delay, e) != 0 ||
-        read_requests(headers, rules, &d, e) != 0 ||
+    if (check_type(&d, e) != 0 || check_routing_key(d.routing_key, e) != 0 ||
+        delay_read(headers, &clock, &d.delay, e) != 0 || read_requests(headers, rules, &d, e) != 0 ||
         circle_read(headers, d.delay.later, rules->intake_queue, &d.circle, e) != 0)
         return -1;
 

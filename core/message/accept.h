@@ -42,6 +42,8 @@ struct accept_input {
     struct bytes routing_key;
     struct bytes properties; /* raw */
     struct bytes body;
+    bool
+        by_type; /* from broker_names.intake_delayed, which RabbitMQ's exchange type fills (exchange-type/) */
 };
 
 /* Fills out (its id is not set here; views point into the input or the arena).
@@ -52,7 +54,9 @@ struct accept_input {
  * negated (as the delayed-message plugin does) and kept, everything else is kept byte for byte.
  * x-postdate-deadline becomes deadline_ms (core/message/publish_headers.h puts it back). user_id moves to the
  * header x-postdate-user-id. Dead-letter marks made by intake_queue are removed and the original expiration
- * and exchange restored. hold: as hold_policy_decide says. -1 with ERR_REJECT: the text is meant for the
+ * and exchange restored. hold: as hold_policy_decide says. What came by the exchange type is for the exchange
+ * that it was published to, whatever header names another: who may write to that one may not write to others
+ * by the gateway's rights. -1 with ERR_REJECT: the text is meant for the
  * header x-postdate-error. -1 with ERR_BUG: arena exhausted. */
 int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
                    struct arena *arena, struct message *out, struct err *e);

@@ -35,11 +35,13 @@ bool death_read(const struct wire_field *entry, struct death *out)
     return true;
 }
 
-/* The intake queue, one of those beside it ("<intake queue>.2"), or the one for what has x-opt-delivery-time.
- */
+/* The intake queue, one of those beside it ("<intake queue>.2"), the one for what has x-opt-delivery-time, or
+ * that of the exchange type. */
 static bool is_intake(struct bytes name, const char *queue)
 {
     size_t len = strlen(queue);
+    if (bytes_equal_str(name, broker_names.intake_delayed))
+        return true;
     if (!bytes_start_with_str(name, queue))
         return false;
     struct bytes rest = bytes_of(name.data + len, name.len - len);

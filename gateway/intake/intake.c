@@ -4,7 +4,9 @@
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/startup.h"
 
-#define QUEUES_LEAST 3 /* that share what may be unacknowledged: intake, what expired, what has a time */
+#define QUEUES_LEAST                                                                                         \
+    4 /* that share what may be unacknowledged: intake, by type, what expired, what has a time */
+#define BY_TYPE_TAG "postdate.delayed"
 
 /* On top of the batches: what is deferred stays unacknowledged and must not use up the prefetch. */
 static int64_t most_ahead(const struct config *c)
@@ -28,6 +30,8 @@ static int consume(struct intake *in, struct err *e)
         shards_queue_name("postdate", i + 1, in->tags[i]);
         in->consumers[n++] = (struct broker_consumer){in->queue_names[i], in->tags[i]};
     }
+    in->consumers[n++] = (struct broker_consumer){broker_names.intake_delayed, BY_TYPE_TAG};
+    box->by_type = BY_TYPE_TAG;
     in->consumers[n++] = (struct broker_consumer){in->found.expired_queue, "postdate.expired"};
     if (in->found.timed_queue[0] != '\0')
         in->consumers[n++] = (struct broker_consumer){in->found.timed_queue, "postdate.timed"};

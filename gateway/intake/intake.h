@@ -20,7 +20,7 @@
 #include "sql/pipeline/store.h"
 #include <sys/queue.h>
 
-#define INTAKE_QUEUES (SHARDS_MAX + 2) /* intake.queues of them; what expired; what has a time */
+#define INTAKE_QUEUES (SHARDS_MAX + 3) /* intake.queues of them; by type; what expired; what has a time */
 #define INTAKE_DEFERRED_MAX 2000
 
 /* A delivery that waits, with a copy of its bytes. */

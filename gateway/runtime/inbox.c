@@ -116,11 +116,15 @@ static int collect(struct inbox *in, struct err *e)
             until_ms = now_ms + COMPANY_MS;
         if (until_ms > 0 && in->count < COMPANY_ENOUGH && !in->kind->has_time(in, &ev))
             until_ms = 0;
-        in->deliveries[in->count++] =
-            (struct inbox_delivery){.input = {ev.exchange, ev.routing_key, ev.properties, ev.body},
-                                    .tag = ev.tag,
-                                    .read_ms = now_ms,
-                                    .redelivered = ev.redelivered};
+        in->deliveries[in->count++] = (struct inbox_delivery){
+            .input = {.exchange = ev.exchange,
+                      .routing_key = ev.routing_key,
+                      .properties = ev.properties,
+                      .body = ev.body,
+                      .by_type = in->by_type && bytes_equal_str(ev.text, in->by_type)},
+            .tag = ev.tag,
+            .read_ms = now_ms,
+            .redelivered = ev.redelivered};
         in->bytes += ev.properties.len + (ev.body.data ? ev.body.len : 0);
     }
     return 0;

@@ -60,8 +60,9 @@ struct inbox { /* one thread's */
     const struct broker_consumer *consumers;
     size_t consumer_count;
     uint16_t prefetch;
-    const char *queue; /* the first of them */
-    size_t most;       /* of a batch, up to INBOX_BATCH_MAX */
+    const char *queue;   /* the first of them */
+    const char *by_type; /* the tag of the consumer of what RabbitMQ's exchange type sent; NULL: none */
+    size_t most;         /* of a batch, up to INBOX_BATCH_MAX */
     /* The batch: */
     struct arena arena;
     struct inbox_delivery deliveries[INBOX_BATCH_MAX];

@@ -95,7 +95,7 @@ static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
         if (add_ready(o, name, f, e) != 0)
             return -1;
     }
-    if (add_ready(o, expired, f, e) != 0 ||
+    if (add_ready(o, broker_names.intake_delayed, f, e) != 0 || add_ready(o, expired, f, e) != 0 ||
         (topology_front_needed(o->broker) && add_ready(o, timed, f, e) != 0) ||
         (atomic_load(&o->handover->last_hop_queue) > 0 && add_ready(o, broker_names.receipts, f, e) != 0))
         return -1;

@@ -145,6 +145,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else if (choice & 32) { /* from our own queue */
         in.exchange = bytes_of_str("");
         in.routing_key = bytes_of_str("postdate.intake.expired");
+    } else if (choice & 64) {
+        in.exchange = bytes_of_str("postdate.expired");
+    } else {
+        in.by_type = choice & 128;
     }
     in.properties = rest;
     arena_init(&arena, (size_t)2 << 20);

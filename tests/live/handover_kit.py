@@ -117,10 +117,11 @@ class OwnServers(Checks):
     vhosts = 0
     together = 'own servers'  # those without the plugin have a name of their own
     plugins = None            # the folder; None: as for the shared servers
+    exchange_type = False     # Postdate's own instead of the plugin; those with it have a `together` of their own, too
 
     @classmethod
     def setUpClass(cls):
-        cls.servers = own_servers(cls.plugins)
+        cls.servers = own_servers(cls.plugins, cls.exchange_type)
         cls.servers.start()  # if they do not run
         cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(6)])
 
@@ -133,7 +134,8 @@ class OwnServers(Checks):
 
 
 @functools.cache
-def own_servers(plugins):
-    servers = Stack.own(harness.at_end_of_job, 'own' if plugins is None else 'bare', plugins)
+def own_servers(plugins, exchange_type):
+    name = 'type' if exchange_type else 'own' if plugins is None else 'bare'
+    servers = Stack.own(harness.at_end_of_job, name, plugins, exchange_type)
     harness.at_end_of_job(own_servers.cache_clear)
     return servers

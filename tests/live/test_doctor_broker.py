@@ -82,7 +82,7 @@ class DoctorBroker(Users):
 
     def test_topology(self):
         p = self.place()
-        self.assert_finding(self.doctor(p), 'broker.topology', 'warn', '6 of 6', 'start a gateway')
+        self.assert_finding(self.doctor(p), 'broker.topology', 'warn', '7 of 7', 'start a gateway')
         c = p.client()
         c.channel.queue_declare('postdate.intake', durable=True)
         c.channel.exchange_declare('postdate', 'direct', durable=True)

@@ -122,10 +122,9 @@ static void test_whose_a_name_is(void **state)
     buf_init(&pattern, 1024);
     names_put_pattern(&pattern);
     buf_put_u8(&pattern, '\0');
-    assert_string_equal(
-        (const char *)pattern.data,
-        "^a\\.b\\.(delivery|intake|sort|plain|shards|rejected|control|owner|history|exit|last|receipts|retry|"
-        "return|native|delayed|probe|watch|doctor|ttl)(\\.|$)");
+    assert_string_equal((const char *)pattern.data, "^a\\.b\\.(delivery|intake|expired|sort|plain|shards|"
+                                                    "rejected|control|owner|history|exit|last|receipts|retry|"
+                                                    "return|native|delayed|probe|watch|doctor|ttl)(\\.|$)");
     buf_free(&pattern);
     names_set_prefix(NAMES_PREFIX);
 }

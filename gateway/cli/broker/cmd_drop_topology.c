@@ -52,6 +52,7 @@ static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
     snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, intake);
     const char *const names[] = {intake,
                                  timed,
+                                 broker_names.intake_delayed,
                                  expired,
                                  broker_names.control,
                                  broker_names.history,
@@ -96,9 +97,10 @@ static bool is_ours(const char *exchange)
 
 static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e)
 {
-    static const char *const names[] = {broker_names.last,    broker_names.last_unrouted, broker_names.retry,
-                                        broker_names.returns, broker_names.owner,         broker_names.sort,
-                                        broker_names.plain,   broker_names.exit_shards};
+    static const char *const names[] = {
+        broker_names.last,    broker_names.last_unrouted, broker_names.retry,
+        broker_names.returns, broker_names.owner,         broker_names.sort,
+        broker_names.plain,   broker_names.exit_shards,   broker_names.expired};
     for (size_t i = 0; i < TOPOLOGY_WAYS; i++)
         if (visit(r, topology_intake_ways[i].exchange, e) != 0)
             return -1;

@@ -190,6 +190,8 @@ static void try_all(struct refusals *r)
     for (size_t i = 0; i < c->route_count; i++)
         if (c->routes[i].delivery_exchange[0] != '\0')
             try_right(r, INSPECT_WRITE_EXCHANGE, c->routes[i].delivery_exchange);
+    try_queue(r, broker_names.intake_delayed, false);
+    try_exchange(r, broker_names.expired);
     for (int i = 1; i <= c->exit.queues; i++) {
         topology_exit_queue(i, exit);
         try_queue(r, exit, true);
@@ -278,7 +280,8 @@ void doctor_check_topology(struct doctor *d)
     int count[3] = {0}; /* reported, missing, fits */
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
     count[1 + fit(d, c->intake.exchange, "fanout")]++;
-    const char *const queues[] = {c->intake.queue, expired, broker_names.rejected, broker_names.control};
+    const char *const queues[] = {c->intake.queue, broker_names.intake_delayed, expired,
+                                  broker_names.rejected, broker_names.control};
     for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
         count[1 + fit(d, queues[i], NULL)]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)

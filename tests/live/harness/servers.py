@@ -36,10 +36,12 @@ SELDOM_WATCHED = 'T = application:get_env(kernel, net_ticktime, 60), application
 class Stack:
     """A private Postgres and RabbitMQ that tools/stack.sh runs in a folder."""
 
-    def __init__(self, directory, plugins=None):
-        """plugins: a folder with the delayed-message plugin, '' for none; None leaves it to STACK_PLUGINS_DIR."""
+    def __init__(self, directory, plugins=None, exchange_type=False):
+        """plugins: a folder with the delayed-message plugin, '' for none; None leaves it to STACK_PLUGINS_DIR. exchange_type: instead of
+        that plugin, which is there all the same, Postdate's own is enabled."""
         self.directory = os.path.abspath(directory)
         self.plugins = plugins
+        self.exchange_type = exchange_type
         self.env = {}
         self.vhosts = []
         self.counter = 0
@@ -96,6 +98,8 @@ class Stack:
         env = dict(os.environ, STACK_DIR=self.directory)
         if self.plugins is not None:
             env['STACK_PLUGINS_DIR'] = self.plugins
+        if self.exchange_type:
+            env['STACK_EXCHANGE_TYPE'] = '1'
         done = subprocess.run([os.path.join(ROOT, 'tools', 'stack.sh'), name], env=env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
         if check and done.returncode != 0:
