@@ -266,18 +266,23 @@ static enum framing_event take_head(struct framing *f, struct bytes *in)
 
 /* --- chunks */
 
+/* Of a whole line, with its CR LF. */
+static bool read_chunk_size(struct bytes line, uint64_t *size)
+{
+    size_t n = 0, end = line.len - 2;
+    for (*size = 0; n < end && hex_digit(line.data[n]) >= 0; n++)
+        *size = *size << 4 | (uint64_t)hex_digit(line.data[n]);
+    struct bytes extension = trim_blanks(bytes_of(line.data + n, end - n));
+    return n >= 1 && n <= CHUNK_DIGITS_MAX && (n == end || (extension.len > 0 && extension.data[0] == ';'));
+}
+
 static enum framing_event take_chunk_size(struct framing *f, struct bytes *in)
 {
     enum framing_refusal why;
-    bool whole = take_line(f, in, &why);
-    size_t n = 0, end = whole ? f->line.len - 2 : 0;
     uint64_t size = 0;
-    for (; n < end && hex_digit(f->line.data[n]) >= 0; n++)
-        size = size << 4 | (uint64_t)hex_digit(f->line.data[n]);
-    struct bytes extension = trim_blanks(bytes_of(f->line.data + n, end - n));
+    bool whole = take_line(f, in, &why);
     if (why != FRAMING_FINE || f->line.len > FRAMING_CHUNK_LINE_MAX ||
-        (whole &&
-         (n < 1 || n > CHUNK_DIGITS_MAX || (n < end && (extension.len == 0 || extension.data[0] != ';')))))
+        (whole && !read_chunk_size(buf_bytes(&f->line), &size)))
         return refuse(f, FRAMING_CHUNK_SIZE);
     if (!whole)
         return FRAMING_NOTHING;

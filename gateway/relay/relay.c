@@ -88,7 +88,8 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
     case RELAY_LOOKS_UP:
         if (kind == ENVELOPE_WHOLE && m->body.data && pipeline_is_doubtful(r->pipeline, m->due_ms))
             keep_content(r, m);
-        /* fall through */
+        r->looks_up = true;
+        break;
     case RELAY_KNOWN:
         r->looks_up = true;
         break;
