@@ -101,6 +101,48 @@ int headers_check_names(struct bytes headers, struct err *e)
     return 0;
 }
 
+static bool equals(struct bytes name, const char *word)
+{
+    return name.len == strlen(word) && begins_with(name, word);
+}
+
+/* What HTTP says in a header, a request says elsewhere. */
+static const struct {
+    const char *name, *instead;
+} of_http[] = {{"idempotency-key", "the property message-id"},
+               {"authorization", "the field token of the body"},
+               {"if-match", "the field if_match of the body"},
+               {"if-none-match", "the field if_none_match of the body"}};
+
+static const char *find_instead(const struct wire_field *f)
+{
+    int64_t ms;
+    bool came_out = equals(f->name, HEADER_X_DELAY) && wire_field_int(f, &ms) && ms <= 0;
+    for (size_t i = 0; i < sizeof of_http / sizeof of_http[0]; i++)
+        if (equals(f->name, of_http[i].name))
+            return of_http[i].instead;
+    if (!headers_is_ours(f->name) || came_out)
+        return NULL;
+    if (begins_with(f->name, OURS) &&
+        bytes_is_among(bytes_of(f->name.data + strlen(OURS), f->name.len - strlen(OURS)), WRITTEN))
+        return NULL;
+    return "the fields of the body";
+}
+
+int headers_check_request(struct bytes headers, struct err *e)
+{
+    struct wire_cursor c = wire_table(headers);
+    struct wire_field f;
+    char shown[120];
+    while (wire_next(&c, &f) == 1) {
+        const char *instead = find_instead(&f);
+        if (instead != NULL)
+            return err_set(e, ERR_REJECT, "%s: this header means nothing on a request (allowed instead: %s)",
+                           bytes_printable(f.name, shown, sizeof shown), instead);
+    }
+    return 0;
+}
+
 /* One letter more, less, or another one. */
 static bool is_near(struct bytes name, const char *word)
 {

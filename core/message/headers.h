@@ -30,6 +30,11 @@ int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, 
  * the text has the one that was probably meant. headers: a checked table, in lower case. */
 int headers_check_names(struct bytes headers, struct err *e);
 
+/* The same for a request of the control queue, whose body says all that it asks for: -1 with ERR_REJECT where
+ * a header asks for something, of Postdate or by a name of HTTP. What a message has that was delivered means
+ * nothing, for a request may come out of Postdate. headers: a checked table, in any case. */
+int headers_check_request(struct bytes headers, struct err *e);
+
 /* Whether the name of a header is one letter away from x-delay, and so means nothing: *name is the first. */
 bool headers_near_delay(struct bytes headers, struct bytes *name);
 

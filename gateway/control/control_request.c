@@ -1,6 +1,7 @@
 #include "gateway/control/control_request.h"
 
 #include "core/base/names.h"
+#include "core/message/headers.h"
 #include "core/message/wire.h"
 #include "gateway/api/api_operation.h"
 
@@ -61,6 +62,10 @@ int control_request_read(struct control_request *o, const struct broker_event *e
     o->correlation_id = p.correlation_id;
     if (readable != 0) {
         api_fail(a, API_INVALID_REQUEST, "properties: %s", e.text);
+        return -1;
+    }
+    if (headers_check_request(p.headers, &e) != 0) {
+        api_fail(a, API_INVALID_REQUEST, "%s", e.text);
         return -1;
     }
     o->body = ev->body;

@@ -70,6 +70,17 @@ class Control(SharedTest):
         self.assertEqual(answer['status'], 201, answer)
         return answer
 
+    def test_headers_that_ask_for_something_are_refused_by_name(self):
+        """The body says all; who writes it into a header is told so, and nothing is done. What Postdate writes on what it delivers is no matter."""
+        for header, value, instead in (('x-postdate-kye', 'k', 'fields'), ('x-postdate-key', 'k', 'fields'), ('X-Delay', 5000, 'fields'), ('x-delay', '5s', 'fields'),
+                                       ('x-opt-delivery-time', 1, 'fields'), ('Idempotency-Key', 'a', 'message-id'), ('authorization', 'Bearer x', 'token'), ('If-Match', 'x', 'if_match')):
+            answer = self.r.ask(dict(HOUR, routing_key=self.name()), headers={header: value})
+            self.assertEqual((answer['status'], answer['type'].rsplit(':', 1)[-1]), (400, 'invalid-request'), (header, answer))
+            self.assertRegex(answer['detail'], f'^{header}: .*{instead}')
+        answer = self.r.ask(dict(HOUR, routing_key=self.name()), headers={'x-postdate-id': 'a', 'x-postdate-due': 1, 'x-delay': -5, 'x-delayed': 1, 'team': 'a'})
+        self.assertEqual(answer['status'], 201, answer)
+        self.assertEqual(self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}'"), '1')
+
     def test_every_operation(self):
         inbox, key = self.inbox()
         m = self.schedule(key='c-1', headers={'h': 1}, properties={'priority': 4})
