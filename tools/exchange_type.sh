@@ -1,14 +1,14 @@
 #!/bin/bash
 # exchange_type.sh [DIR]: compiles RabbitMQ's exchange type of Postdate (exchange-type/) into DIR (default
 # build/exchange-type): postdate_exchange-VERSION-otpN.ez, for RabbitMQ's plugins folder. N is the release of Erlang: the file
-# loads in that one and the two after it, and a RabbitMQ that cannot load it does not start. VERSION: default the Makefile's.
+# loads in that one and the two after it, and a RabbitMQ that cannot load it does not start. VERSION: default RELEASE of the Makefile.
 # Needs erlc alone; where RabbitMQ is installed, its callbacks are checked. Silent when DIR is up to date.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 source=$top/exchange-type/src
 dir=${1:-$top/build/exchange-type}
-version=${VERSION:-$(sed -n 's/^VERSION := //p' "$top/Makefile")}
+version=${VERSION:-$(sed -n "s/^RELEASE := //p" "$top/Makefile")}
 name=postdate_exchange-$version
 command -v erlc >/dev/null || { echo "exchange_type: erlc is missing: install erlang-base" >&2; exit 69; }
 otp=$(erl -noshell -eval 'io:put_chars(erlang:system_info(otp_release)), halt().')

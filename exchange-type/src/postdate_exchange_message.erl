@@ -36,18 +36,18 @@ header(Name, M) -> mc:x_header(Name, M).
 %% The milliseconds of x-delay. As the plugin reads it: numbers, and texts of digits; what is neither is no delay. What
 %% made the plugin fail is not_a_number: other texts, and decimals, for which 4.x has no words.
 delay(M) ->
-    try header(<<"x-delay">>, M) of
-        {timestamp, _} -> 0;
-        {binary, _} -> not_a_number;
-        {_, Number} when is_integer(Number) -> Number;
-        {_, Number} when is_float(Number) -> trunc(Number);
-        {_, Text} when is_binary(Text), byte_size(Text) =< ?DIGITS_MAX -> binary_to_integer(Text);
-        {_, Text} when is_binary(Text) -> not_a_number;
-        {decimal, _} -> not_a_number;
-        _ -> 0
-    catch
-        error:_ -> not_a_number
+    try number(header(<<"x-delay">>, M))
+    catch error:_ -> not_a_number
     end.
+
+number({timestamp, _}) -> 0;
+number({binary, _}) -> not_a_number;
+number({decimal, _}) -> not_a_number;
+number({_, Number}) when is_integer(Number) -> Number;
+number({_, Number}) when is_float(Number) -> trunc(Number);
+number({_, Text}) when is_binary(Text), byte_size(Text) =< ?DIGITS_MAX -> binary_to_integer(Text);
+number({_, Text}) when is_binary(Text) -> not_a_number;
+number(_) -> 0.
 
 %% Why a message that is to wait cannot; false: it can.
 unfit(M, Intake) ->

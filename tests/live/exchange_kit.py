@@ -43,6 +43,9 @@ class Application:
             self.c.channel.confirm_delivery()
             return e.reply_code, e.reply_text
 
+    def depth(self, queue):
+        return self.c.depth(queue)
+
     def inbox(self, queue):
         return self.p.consumer(queue)
 
@@ -51,9 +54,9 @@ class TypeServers(OwnServers, LiveTest):
     together = 'exchange type'
     exchange_type = True
 
-    def served(self, **env):
+    def served(self, max_delay='3d', **env):
         """An application, and a gateway that serves its vhost."""
-        self.p = self.place(transport='timer')
+        self.p = self.place(transport='timer', max_delay=max_delay)
         self.g = self.p.gateway(**env)
         return Application(self.p)
 
