@@ -38,6 +38,7 @@ struct transport_options {
 
 struct transport_wait {
     int64_t now_ms, until_ms; /* by the database's clock */
+    int64_t slack_ms;         /* it may end so much sooner, if that is cheaper; 0: not before until_ms */
 };
 
 struct transport {

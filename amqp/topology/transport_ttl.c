@@ -84,7 +84,7 @@ int transport_ttl_count(struct broker *b, int64_t window_ms, int64_t *waiting, s
 static const char *ttl_steer(const struct transport_wait *w, struct buf *headers)
 {
     int digits[TTL_LADDER_LEVELS_MAX];
-    int used = ttl_ladder_digits(w->until_ms - w->now_ms, digits);
+    int used = ttl_ladder_digits(ttl_ladder_shorten(w->until_ms - w->now_ms, w->slack_ms), digits);
     for (int level = 0; level < used; level++)
         wire_put_int64(headers, bytes_of_str(ttl_ladder_header(level)), digits[level]);
     return ttl_ladder_exchange(used - 1);

@@ -8,6 +8,10 @@
 #include "gateway/runtime/runtime.h"
 #include <stdatomic.h>
 
+/* What RabbitMQ waits with may come out so much before the lead, where that costs it less; the gateway waits
+ * for the rest. */
+#define HANDOVER_SLACK_MS 1600
+
 /* Does a policy of the broker's change its waiting (prober.c)? */
 enum policy_state { POLICY_UNKNOWN, POLICY_NONE, POLICY_IN_THE_WAY };
 

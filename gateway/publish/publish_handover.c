@@ -142,7 +142,8 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
     buf_init(&extra, TRANSPORT_HEADERS_MAX);
     struct transport_wait wait = {.now_ms = now_ms,
                                   .until_ms = h->message.due_ms -
-                                              (by_broker ? 0 : p->runtime->config->delivery.lead_ms)};
+                                              (by_broker ? 0 : p->runtime->config->delivery.lead_ms),
+                                  .slack_ms = by_broker ? 0 : HANDOVER_SLACK_MS};
     int rc = transport_address(p->runtime->transport, &o, &wait, &to->exchange, &extra, e);
     if (rc == 0)
         rc = by_broker ? last_hop_write(&h->message, buf_bytes(&extra), &p->properties, e)

@@ -17,8 +17,8 @@
 #define EVENTS_MAX 500 /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)
 #define REFUSED_RETRY_MS 5000
-#define FULL_MS 3000  /* so long reading stops for want of memory */
-#define EARLY_MS 2000 /* before lead: something has shortened the wait */
+#define FULL_MS 3000                       /* so long reading stops for want of memory */
+#define EARLY_MS (HANDOVER_SLACK_MS + 400) /* before lead: something has shortened the wait */
 /* The gateway that had what came back may be alive, and know nothing of it: when RabbitMQ loses sight of a
  * node, it gives what a consumer there has to others. It publishes that when it is due, and has so long to
  * write that down before anybody asks. */

@@ -2,9 +2,9 @@
  *
  * How much RabbitMQ sends ahead is the sum of their prefetches. That of the first round is small, for
  * RabbitMQ holds in its memory what it has sent and nobody has read: of large messages that is enough. When
- * small ones come, a second round joins. While the database is away, what was delivered and what is to be
- * looked up stays unacknowledged, and further ones join when most of what one queue may send is used by that;
- * it may all have come by that one. The queues share what one alone would get. */
+ * many small ones come, a second round joins, and a third. While the database is away, what was delivered and
+ * what is to be looked up stays unacknowledged, and further ones join when most of what one queue may send is
+ * used by that; it may all have come by that one. The queues share what one alone would get. */
 #include "amqp/topology/topology.h"
 #include "amqp/topology/transport.h"
 #include "core/base/names.h"
@@ -15,7 +15,8 @@
 
 #define ROUNDS_MAX 6
 #define SMALL_BYTES 8192
-#define TAG "exit/" /* of a consumer: then the number of its queue, and that of its round */
+#define ROUNDS_SMALL 3 /* some thousand a second, HANDOVER_SLACK_MS ahead */
+#define TAG "exit/"    /* of a consumer: then the number of its queue, and that of its round */
 #define TAG_SIZE 32
 
 static const uint16_t prefetches[ROUNDS_MAX] = {500, 4000, 16000, 32000, 64000, 64000};
@@ -91,7 +92,8 @@ int relay_adapt_consumers(struct reader *r, struct err *e)
     size_t bytes = atomic_load(&r->pipeline->relayed.bytes), held = atomic_load(&r->pipeline->relayed.count);
     if (r->draining)
         return 0;
-    bool small = r->rounds == 1 && count > (size_t)r->prefetch_sum / 4 && bytes < held * SMALL_BYTES;
+    bool small =
+        r->rounds < ROUNDS_SMALL && count > (size_t)r->prefetch_sum / 4 && bytes < held * SMALL_BYTES;
     waiting += r->foreign_count;
     if (r->rounds < ROUNDS_MAX && (small || waiting > (size_t)r->prefetch_sum / 2))
         r->rounds++;

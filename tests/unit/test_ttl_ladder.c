@@ -77,6 +77,27 @@ static void test_digits(void **state)
     }
 }
 
+static void test_a_wait_that_may_be_shorter_has_a_hop_less(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t delay_ms, slack_ms, wanted_ms;
+    } table[] = {{2500, 1600, 1600}, {2500, 899, 2500},
+                 {2500, 900, 1600},  {1600, 1600, 1600},
+                 {1599, 1600, 1599}, {-5, 1600, -5},
+                 {3199, 1600, 1600}, {3200, 1600, 3200},
+                 {2500, 0, 2500},    {26 * HOUR_MS, 1600, 26 * HOUR_MS}};
+    for (size_t i = 0; i < COUNT_OF(table); i++)
+        assert_int_equal(ttl_ladder_shorten(table[i].delay_ms, table[i].slack_ms), table[i].wanted_ms);
+    for (int64_t ms = 1601; ms < 30 * HOUR_MS; ms = ms * 3 + 1) {
+        int digits[TTL_LADDER_LEVELS_MAX];
+        int64_t less_ms = ms - ttl_ladder_shorten(ms, 1600);
+        assert_in_range(less_ms, 0, 1599);
+        assert_true(ttl_ladder_digits(ms - less_ms, digits) > 0);
+        assert_int_equal(digits[0], 0);
+    }
+}
+
 static void test_out_of_range(void **state)
 {
     (void)state;
@@ -125,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rungs_add_up_to_the_delay_rounded_up),
         cmocka_unit_test(test_digits),
+        cmocka_unit_test(test_a_wait_that_may_be_shorter_has_a_hop_less),
         cmocka_unit_test(test_out_of_range),
         cmocka_unit_test(test_levels_follow_the_window),
         cmocka_unit_test(test_names),
