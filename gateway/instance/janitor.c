@@ -122,7 +122,8 @@ static int look_at_zones(struct janitor *j, struct err *e)
 
 static int look_at_clock(struct janitor *j, struct err *e)
 {
-    return recur_look_clock(j->pg, 2 * j->runtime->config->retry.max_ms, &j->clock_back_ms, say_recur, e);
+    int rc = recur_look_clock(j->pg, 2 * j->runtime->config->retry.max_ms, &j->clock_back_ms, say_recur, e);
+    return rc > 0 ? carry_on_schedules(j, e) : rc;
 }
 
 struct duty {

@@ -97,16 +97,21 @@ int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct e
 int recur_look_clock(struct pg *c, int64_t retry_most_ms, int64_t *seen_ms, void (*say)(const char *text),
                      struct err *e)
 {
-    int lines = 2;
     int64_t back_ms;
+    bool busy;
+    char said[600];
     if (pg_ask(c, sql_query_recur_clock_back, NULL, PG_ROW(PG_TIME(back_ms)), e) != 0)
         return -1;
     if (back_ms == *seen_ms)
         return 0;
-    if (say_rows(pg_query(c, sql_query_recur_clock, PG_WITH(as_int8(retry_most_ms)), e), say, &lines) < 0)
+    if (pg_ask(c, sql_query_recur_clock, PG_WITH(as_int8(retry_most_ms)), PG_ROW(PG_TO(said), PG_TO(busy)),
+               e) != 0)
         return -1;
-    *seen_ms = back_ms;
-    return 0;
+    if (said[0] != '\0')
+        say(said);
+    if (!busy)
+        *seen_ms = back_ms;
+    return 1;
 }
 
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e)

@@ -73,7 +73,7 @@ int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e)
 /* After the database's clock was set back, and when a janitor begins after that: no message waits longer than
  * retry_most_ms for its next attempt, and what else it left in the future is mended. Nothing is done where
  * it never was. *seen_ms: when it was set back (ms since 1970), as this function saw it the last time; 0 at
- * first. */
+ * first. Returns 1 if something was done: what recur_look sees to may be more by now. 0: nothing; -1. */
 int recur_look_clock(struct pg *c, int64_t retry_most_ms, int64_t *seen_ms, void (*say)(const char *text),
                      struct err *e);
 

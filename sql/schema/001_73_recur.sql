@@ -24,6 +24,8 @@ create table postdate.recur (
     paused       boolean not null default false,
     nominal      timestamptz,                  -- of the next occurrence; null: there is none any more
     passed       timestamptz,                  -- up to this nominal time all is decided: let go, missed, left out, cancelled, or before it was set
+    run_from     timestamptz not null default clock_timestamp(), -- from this nominal time up to `passed` none was left out because it was late
+    runs         tstzmultirange,               -- the last ones of what was so before something was left out, or while the clock was wrong (recur_run)
     earliest     timestamptz,                  -- with jitter: when the one before is due. None comes sooner than that
     skipped      integer not null default 0,   -- occurrences that were left out before it
     message      uuid,                         -- the row that carries it; null: paused, ended, or too far ahead for a row
@@ -58,11 +60,42 @@ begin
     return greatest(postdate.recur_due(r.name, r.jitter, nominal), r.earliest);
 end $$;
 
+-- The next nominal time that is not decided.
 create function postdate.recur_after(r postdate.recur, after timestamptz) returns timestamptz language plpgsql stable as $$
 declare
     n timestamptz := postdate.cron_next(r.plan, r.zone, case when r.from_at > after then r.from_at - interval '1 microsecond' else after end, r.anchor, r.dst = 'run');
 begin
+    while r.runs @> n loop
+        n := postdate.cron_next(r.plan, r.zone, (select upper(x) from unnest(r.runs) x where x @> n), r.anchor, r.dst = 'run');
+    end loop;
     return case when n > r.until_at then null else n end;
+end $$;
+
+-- What was decided without a gap is a run. Here one ends, and the next one begins after the gap.
+create function postdate.recur_run_on(r postdate.recur, from_at timestamptz) returns postdate.recur language plpgsql stable as $$
+begin
+    if r.run_from <= r.passed then
+        select range_agg(x.run) into r.runs
+          from (select u.run from unnest(coalesce(r.runs, '{}') + tstzmultirange(tstzrange(r.run_from, r.passed, '[]'))) u (run) order by u.run desc limit 4) x;
+    end if;
+    r.run_from := recur_run_on.from_at;
+    return r;
+end $$;
+
+-- The schedule goes on with the last run that began before now: what a clock that was wrong left out comes in its time, and what came by that
+-- clock does not come again. With a clock that was always right it is the one that it has.
+create function postdate.recur_run(r postdate.recur, now_at timestamptz) returns postdate.recur language plpgsql stable as $$
+declare
+    right_one tstzrange;
+begin
+    if r.run_from <= now_at and r.runs is null then return r; end if;
+    select x into right_one from unnest(r.runs) x where lower(x) <= now_at order by x desc limit 1;
+    if right_one is null or r.run_from between lower(right_one) and now_at then return r; end if;
+    r := postdate.recur_run_on(r, lower(right_one));
+    r.passed := upper(right_one);
+    r.runs := r.runs - tstzmultirange(right_one);
+    r.earliest := null;
+    return r;
 end $$;
 
 -- Not for claims: who inserts the same key waits for the other.
@@ -164,25 +197,28 @@ declare
     closed boolean;
 begin
     p := postdate.recur_pass(r, pending, now_at, grace);
-    if p.count > 0 then r.passed := p.missed[cardinality(p.missed)]; end if;
     if p.count > 0 and r.missed <> 'none' and not (r.overlap = 'skip' and r.last is not null and postdate.recur_waits(r.last)) then
         first_ := case when r.missed = 'all' and r.overlap = 'allow' then 1 else cardinality(p.missed) end;
         made := cardinality(p.missed) - first_ + 1;
+        if made < p.count then r := postdate.recur_run_on(r, p.missed[first_]); end if;
         for i in first_..cardinality(p.missed) loop
             r.last := postdate.recur_insert(r, p.missed[i], now_at, case when i = first_ then least(case when p.count > 100 then 100 else left_out + p.count - made end, 100) else 0 end, false);
         end loop;
         r.last_nominal := p.missed[cardinality(p.missed)];
         left_out := 0;
-    else
+    elsif p.count > 0 then
         left_out := least(left_out + p.count, 100);
+        r := postdate.recur_run_on(r, p.missed[cardinality(p.missed)] + interval '1 microsecond');
     end if;
+    if p.count > 0 then r.passed := p.missed[cardinality(p.missed)]; end if;
     due_at := postdate.recur_at(r, p.next);
     select x.max_delay_ms, x.wake_ms into s from postdate.settings x;
     too_far := due_at > now_at + s.max_delay_ms * interval '1 millisecond';
     closed := not too_far and not postdate.recur_day_open(postdate.due_round(due_at, now_at));
     if p.next is not null and not too_far and not closed then row_id := postdate.recur_insert(r, p.next, now_at, left_out, true); end if;
     update postdate.recur x
-       set nominal = p.next, skipped = left_out, message = row_id, last = r.last, last_nominal = r.last_nominal, passed = r.passed, earliest = r.earliest, error = null,
+       set nominal = p.next, skipped = left_out, message = row_id, last = r.last, last_nominal = r.last_nominal, passed = r.passed, run_from = r.run_from,
+           runs = r.runs, earliest = r.earliest, error = null,
            look_at = case when p.next is null then null when too_far then due_at - s.max_delay_ms * interval '0.5 millisecond'
                           when closed then now_at + interval '5 s'
                           else least(due_at + r.grace, greatest(due_at, now_at) + interval '30 s') end

@@ -27,7 +27,7 @@ begin
 end $$;
 
 -- Next occurrences are made by the hundred. What is simple, one statement does for all of them: the next one is neither late already nor
--- beyond max_delay, its day is open, and nobody has to be asked whether the one before is done. All others go on one by one
+-- beyond max_delay, nor did it come before (recur_run), its day is open, and nobody has to be asked whether the one before is done. All others go on one by one
 -- (postdate.recur_claim_each). Returns the rows that it carried on. Joins by index only: how many schedules there are changes while the
 -- plan is kept.
 create function postdate.recur_claim_simple(schedules bigint[], ids uuid[]) returns uuid[] language plpgsql
@@ -39,7 +39,7 @@ declare
 begin
     select x.max_delay_ms * interval '1 millisecond' into most from postdate.settings x;
     with mine as materialized (
-        select x.id, u.carrier, x.nominal as last_nominal, x.name, x.jitter, x.grace, x.exchange, x.until_at,
+        select x.id, u.carrier, x.nominal as last_nominal, x.name, x.jitter, x.grace, x.exchange, x.until_at, x.runs,
                case when x.jitter <> '0' then postdate.id_due(u.carrier) end as earliest,
                postdate.cron_next(x.plan, x.zone, case when x.from_at > x.nominal then x.from_at - interval '1 microsecond' else x.nominal end,
                                   x.anchor, x.dst = 'run') as nominal
@@ -47,7 +47,8 @@ begin
                -- with its own lock it is looked up for each: a join would read all schedules where statistics say that there are few
                lateral (select * from postdate.recur x where x.id = u.schedule and x.message = u.carrier and x.overlap = 'allow' for update skip locked) x),
     wanted as materialized (
-        select m.*, greatest(postdate.recur_due(m.name, m.jitter, m.nominal), m.earliest) as want from mine m where m.nominal <= coalesce(m.until_at, 'infinity')),
+        select m.*, greatest(postdate.recur_due(m.name, m.jitter, m.nominal), m.earliest) as want from mine m
+         where m.nominal <= coalesce(m.until_at, 'infinity') and (m.runs is null or not m.runs @> m.nominal)),
     timed as materialized (
         select w.*, postdate.due_round(w.want, now_at) as at from wanted w where w.want + w.grace >= now_at and w.want <= now_at + most),
     day as materialized (

@@ -52,24 +52,32 @@ end $$;
 create function postdate.recur_look_at(r postdate.recur, now_at timestamptz) returns text language plpgsql as $$
 declare
     m record := postdate.recur_carrier(r.message, r.id);
+    gone boolean := m.standing = 'gone' and r.message is not null;
+    was_from timestamptz := r.run_from;
+    upcoming timestamptz := r.nominal;
 begin
     if m.standing = 'locked' then
         update postdate.recur x set look_at = now_at + interval '10 s' where x.id = r.id; -- somebody is about to take it
         return null;
-    elsif m.standing = 'waits' and m.late_at >= now_at then
+    end if;
+    if gone then
+        r := postdate.recur_pass_by(r, true);
+        r.skipped := 0;
+        upcoming := postdate.recur_after(r, r.nominal);
+    end if;
+    r := postdate.recur_run(r, now_at);
+    if r.run_from <> was_from then upcoming := postdate.recur_after(r, r.passed); end if;
+    if r.paused then
+        update postdate.recur x set nominal = upcoming, passed = r.passed, run_from = r.run_from, runs = r.runs, earliest = r.earliest, look_at = null where x.id = r.id;
+        return null;
+    elsif m.standing = 'waits' and m.late_at >= now_at and upcoming = r.nominal then
         update postdate.recur x set look_at = greatest(m.late_at, now_at + interval '1 s') where x.id = r.id;
         return null;
     end if;
     perform postdate.recur_key(r);
-    if m.standing = 'waits' then
-        perform postdate.recur_let_go(r, '-infinity');
-        return postdate.recur_step(r, r.nominal, now_at, r.grace, r.skipped);
-    elsif r.message is null then
-        return postdate.recur_step(r, r.nominal, now_at, r.grace, r.skipped);
-    end if;
-    r := postdate.recur_pass_by(r, true);
-    return coalesce(postdate.recur_step(r, postdate.recur_after(r, r.nominal), now_at, r.grace, 0),
-        'recur ' || r.name || ': nothing carried it on, made its next occurrence');
+    if m.standing = 'waits' then perform postdate.recur_let_go(r, '-infinity'); end if;
+    return coalesce(postdate.recur_step(r, upcoming, now_at, r.grace, case when r.run_from = was_from then r.skipped else 0 end),
+        case when gone then 'recur ' || r.name || ': nothing carried it on, made its next occurrence' end);
 end $$;
 
 -- The safety net, for the janitors: schedules whose occurrence was missed, or that nothing carries on. A row for each that it saw to, with

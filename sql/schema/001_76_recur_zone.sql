@@ -8,7 +8,7 @@ create table postdate.recur_zone (
 
 -- The next nominal time by the rules as they are now. A fixed time is looked for from some hours before: it may have moved to earlier.
 create function postdate.recur_again(r postdate.recur, now_at timestamptz) returns timestamptz language sql stable as $$
-    select postdate.recur_after(r, greatest(r.passed, r.last_nominal, case when (r.plan).wild then now_at else r.nominal - interval '3 hours' end))
+    select postdate.recur_after(r, greatest(r.passed, case when (r.plan).wild then now_at else r.nominal - interval '3 hours' end))
 $$;
 
 -- A schedule, which is locked, gets that time. False: it has it already, or its occurrence is on its way.

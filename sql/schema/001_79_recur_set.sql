@@ -76,7 +76,14 @@ begin
            last = old.last, last_nominal = old.last_nominal, earliest = old.earliest, passed = old.passed, changed_at = now_at, changed_by = session_user, message = null
      where x.id = old.id
     returning x.* into r;
-    r.passed := greatest(now_at, r.last_nominal, case when same_times then r.passed end);
+    if not same_times then
+        r.run_from := now_at;
+        r.runs := null;
+    elsif postdate.recur_after(r, r.passed) <= now_at then
+        r := postdate.recur_run_on(r, now_at);
+    end if;
+    -- The last one may have been let go a little ahead. Far ahead, it was by a clock that was wrong.
+    r.passed := greatest(now_at, least(r.last_nominal, r.passed), case when same_times then r.passed end);
     -- the one that was decided on may be one of the new times, too
     if not same_times and old.passed > now_at and postdate.recur_after(r, r.passed) = old.passed then r.passed := old.passed; end if;
     return r;

@@ -245,8 +245,26 @@ class RecurDatabaseClock(Faults):
     def setUpClass(cls):
         cls.clocks, cls.servers = postgres_with_clock(cls, 'recur')
 
+    def go_on(self, inbox, names, after_ms, before_ms, what):
+        """Each has come three times since, by the clock as it is."""
+        wait_until(lambda: all(sum(after_ms < nominal < before_ms for nominal in self.occurrences(inbox).get(n, {})) >= 3 for n in names), 60, what)
+
+    def judge_two_runs(self, name, at, ahead_ms, moments_s):
+        """Those of the clock that is right, and those of an hour later: in each no second is left out, but for what was missed while the clock was wrong for longer
+        than grace, and none comes twice."""
+        came = sorted(at)
+        gaps = [(a, b) for a, b in zip(came, came[1:]) if b - a > 1000]
+        hour = [(a, b) for a, b in gaps if b > ahead_ms + self.HOUR * 1000 // 2]
+        self.assertEqual(len(hour), 1, f'{name}: {gaps}')
+        self.assertTrue(ahead_ms + (self.HOUR - 90) * 1000 < hour[0][1] < ahead_ms + (self.HOUR + 5) * 1000, f'{name}: {gaps}, set at {ahead_ms}')
+        self.assertLessEqual(len(gaps) - 1, sum(s > 50 for s in moments_s), f'{name}: {gaps}, {moments_s}')
+        said = [m.headers['x-postdate-missed'] for ms in at.values() for m in ms[:1] if m.headers.get('x-postdate-missed')]
+        self.assertEqual((said.count(100), len(said) <= len(gaps)), (1, True), f'{name}: {said}, {gaps}')
+        early = [n for n, ms in at.items() for m in ms if m.at_ms + (self.HOUR * 1000 if n >= hour[0][1] else 0) + 1 < n]
+        self.assertEqual(early, [], name)
+
     def test_it_is_set_an_hour_ahead_and_back(self):
-        """Ahead: an hour was missed. Back: each nominal time that came has come, so the next one is an hour away."""
+        """Ahead: an hour was missed. Back: that hour comes in its time, and what came by that clock does not come again."""
         p = self.place(stack=self.servers, transport='timer')
         p.gateway()
         p.gateway()
@@ -263,25 +281,49 @@ class RecurDatabaseClock(Faults):
         wait_until(lambda: all(max(self.occurrences(inbox).get(n, [0])) > now_ms() + self.HOUR * 1000 - 2000 for n in names), 40, 'those of an hour later')
         self.clocks.set_time(0)
         back_ms = now_ms()
-        time.sleep(3)  # what was in flight arrives
-        waiting = {n: set(x) for n, x in self.occurrences(inbox).items()}
-        time.sleep(4)
-        self.assertEqual({n: set(x) for n, x in self.occurrences(inbox).items()}, waiting)
-        self.clocks.set_time(self.HOUR)  # what was next is late by less than grace
-        wait_until(lambda: all(len(self.occurrences(inbox)[n]) >= len(waiting[n]) + 5 for n in names), 40, 'those that follow')
+        hour_ms = ahead_ms + self.HOUR * 1000 // 2
+        self.go_on(inbox, names, back_ms, hour_ms, 'those of now')
+        again_ms = now_ms()
+        self.clocks.set_time(self.HOUR)
+        self.go_on(inbox, names, again_ms + self.HOUR * 1000, again_ms * 2, 'those of an hour later, again')
         self.settled(p, 'what a gateway held when the clock was set')
         self.clocks.set_time(0)
+        right_ms = now_ms()
+        self.go_on(inbox, names, right_ms, hour_ms, 'those of now, again')
+        self.settled(p, 'the last ones')
+        self.end(p)
         for name, at in self.occurrences(inbox).items():
-            came = sorted(at)
-            self.assertEqual([n for n in came if len(at[n]) > 1], [], f'{name}: once each')
+            self.assertEqual([n for n, ms in at.items() if len(ms) > 1], [], f'{name}: once each')
+            self.judge_two_runs(name, at, ahead_ms, [(back_ms - ahead_ms) / 1000, (right_ms - again_ms) / 1000])
+
+    def test_the_time_comes_that_the_clock_was_ahead(self):
+        """By three quarters of a minute, for a moment: each second comes once, those that were left out and those that came then alike."""
+        ahead_s = 45
+        p = self.place(stack=self.servers, transport='timer')
+        p.gateway()
+        inbox = p.consumer('r', declare=True, bind='tick')
+        names = {n: f"select postdate.recur_set('{n}', '* * * * * *', 'tick', 'x'::text, grace => '20 s', {more})" for n, more in (
+            ('one', "missed => 'one'"), ('all', "missed => 'all'"), ('none', "missed => 'none'"), ('jitter', "jitter => '1500 ms'"))}
+        for sql in names.values():
+            p.psql(sql)
+        self.go_on(inbox, names, 0, now_ms() * 2, 'the first ones')
+        self.clocks.set_time(ahead_s)
+        self.addCleanup(self.clocks.set_time, 0)
+        ahead_ms = now_ms()
+        self.go_on(inbox, names, ahead_ms + (ahead_s - 1) * 1000, now_ms() * 2, 'those of then')
+        p.psql(names['one'].replace("'x'::text", "'y'::text"))  # another body: no other times
+        self.settled(p, 'those of then')
+        self.clocks.set_time(0)
+        moment_s = (now_ms() - ahead_ms) / 1000
+        wait_until(lambda: all(max(self.occurrences(inbox)[n]) > ahead_ms + (ahead_s + moment_s + 5) * 1000 for n in names), 120, 'those of after that')
+        self.end(p)
+        seen = self.occurrences(inbox)
+        missed = int(moment_s > 15)  # a busy machine
+        for name in names:
+            came = sorted(seen[name])
+            self.assertEqual([n for n in came if len(seen[name][n]) > 1], [], f'{name}: once each')
             gaps = [(a, b) for a, b in zip(came, came[1:]) if b - a > 1000]
-            self.assertEqual(len(gaps), 1, f'{name}: {gaps}')
-            self.assertTrue(gaps[0][0] < ahead_ms + 1000 and gaps[0][1] > ahead_ms + (self.HOUR - 70) * 1000, f'{name}: {gaps}, set at {ahead_ms}')
-            made_up = [m for ms in at.values() for m in ms if m.headers.get('x-postdate-missed')]
-            self.assertEqual([m.headers['x-postdate-missed'] for m in made_up], [100], name)
-            for nominal, (m,) in at.items():
-                shift = self.HOUR * 1000 if ahead_ms <= m.at_ms <= back_ms + 2000 or nominal > back_ms else 0
-                self.assertGreaterEqual(m.at_ms + shift + 1, nominal, f'{name} {nominal}: early')
+            self.assertLessEqual(len(gaps), 2 * missed, f'{name}: {gaps}, set at {ahead_ms} for {moment_s} s')
 
     def test_gateways_die_when_it_is_set(self):
         """Just before it is set an hour ahead, and an hour back, one of two dies with what it has published and not settled; between, the other one.
@@ -309,20 +351,15 @@ class RecurDatabaseClock(Faults):
         back_ms = die_and_set('settle.before', 0)
         alive.kill9()
         alive = p.gateway()
-        before = count()
-        self.clocks.set_time(self.HOUR)  # what was next is late by less than grace
-        wait_until(lambda: count() >= before + 5, 60, 'those that follow')
+        self.go_on(inbox, NAMES, back_ms, ahead_ms + self.HOUR * 1000 // 2, 'those of now')
+        again_ms = now_ms()
+        self.clocks.set_time(self.HOUR)
+        self.go_on(inbox, NAMES, again_ms + self.HOUR * 1000, again_ms * 2, 'those that follow')
         self.settled(p, 'what those that died left')
         self.end(p)
         for name, at in self.occurrences(inbox).items():
-            came = sorted(at)
-            gaps = [(a, b) for a, b in zip(came, came[1:]) if b - a > 1000]
-            self.assertEqual(len(gaps), 1, f'{name}: {gaps}')
-            self.assertTrue(gaps[0][0] < ahead_ms + 1000 and gaps[0][1] > ahead_ms + (self.HOUR - 90) * 1000, f'{name}: {gaps}, set at {ahead_ms}')
             self.assertEqual([n for n, ms in at.items() if len({m.id for m in ms}) > 1 or len(ms) > 2], [], f'{name}: once, or once more under the same id')
-            self.assertEqual([m.headers['x-postdate-missed'] for ms in at.values() for m in ms[:1] if m.headers.get('x-postdate-missed')], [100], name)
-            early = [n for n, ms in at.items() for m in ms if m.at_ms + (self.HOUR * 1000 if m.at_ms >= ahead_ms - 1000 else 0) + 1 < n]
-            self.assertEqual(early, [], name)
+            self.judge_two_runs(name, at, ahead_ms, [(back_ms - ahead_ms) / 1000])
         self.assertLessEqual(self.twice(inbox), 3 * len(NAMES), 'only what was in flight')
         minutes = self.occurrences(each)['minute']
         self.assertEqual(sorted(minutes), list(range(min(minutes), max(minutes) + 1, 60_000)), 'each minute')
