@@ -236,7 +236,7 @@ class RecurClocks(Faults):
 class RecurDatabaseClock(Faults):
     """Its own Postgres, whose clock says what is due."""
     weight = 10
-    vhosts = 3
+    vhosts = 4
     together = True
     time_limit_s = 240
     HOUR = 3600
@@ -254,10 +254,12 @@ class RecurDatabaseClock(Faults):
         than grace, and none comes twice."""
         came = sorted(at)
         gaps = [(a, b) for a, b in zip(came, came[1:]) if b - a > 1000]
-        hour = [(a, b) for a, b in gaps if b > ahead_ms + self.HOUR * 1000 // 2]
+        hour = [(a, b) for a, b in gaps if b - a > self.HOUR * 1000 // 2]
         self.assertEqual(len(hour), 1, f'{name}: {gaps}')
         self.assertTrue(ahead_ms + (self.HOUR - 90) * 1000 < hour[0][1] < ahead_ms + (self.HOUR + 5) * 1000, f'{name}: {gaps}, set at {ahead_ms}')
-        self.assertLessEqual(len(gaps) - 1, sum(s > 50 for s in moments_s), f'{name}: {gaps}, {moments_s}')
+        # What is late by grace, all but nothing, when an hour is found missed, may be missed itself until it is claimed.
+        more = [(a, b) for a, b in gaps if b > hour[0][1] + 45_000 or b < hour[0][0]]
+        self.assertLessEqual(len(more), sum(s > 50 for s in moments_s), f'{name}: {gaps}, {moments_s}')
         said = [m.headers['x-postdate-missed'] for ms in at.values() for m in ms[:1] if m.headers.get('x-postdate-missed')]
         self.assertEqual((said.count(100), len(said) <= len(gaps)), (1, True), f'{name}: {said}, {gaps}')
         early = [n for n, ms in at.items() for m in ms if m.at_ms + (self.HOUR * 1000 if n >= hour[0][1] else 0) + 1 < n]
