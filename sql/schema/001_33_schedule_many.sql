@@ -77,11 +77,14 @@ language sql as $$
       from (select v, o, plain,
                    case when not plain then null
                         when v ? 'delay_ms' then now_ms + (v ->> 'delay_ms')::bigint * interval '1 ms'
+                        when v ? 'delay' then now_ms + (v ->> 'delay')::interval
                         else greatest(now_ms, date_bin('1 ms', (v ->> 'due_at')::timestamptz + interval '999 us', timestamptz '1970-01-01 00:00:00+00')) end as due
-              from (select v, o, jsonb_typeof(v) = 'object' and v - '{routing_key,delay_ms,due_at,body,exchange,key}'::text[] = '{}'
+              from (select v, o, jsonb_typeof(v) = 'object' and v - '{routing_key,delay_ms,delay,due_at,body,exchange,key}'::text[] = '{}'
                             and jsonb_typeof(v -> 'routing_key') = 'string' and octet_length(v ->> 'routing_key') <= 255
                             and jsonb_typeof(v -> 'body') = 'string' and octet_length(v ->> 'body') <= s.max_body
-                            and case when v ? 'delay_ms' then not v ? 'due_at' and jsonb_typeof(v -> 'delay_ms') = 'number'
+                            and case when v ? 'delay' then not v ? 'due_at' and not v ? 'delay_ms' and jsonb_typeof(v -> 'delay') = 'string'
+                                          and v ->> 'delay' ~ '^[0-9]{1,6} ?(ms|s|min|h|d)$' and (v ->> 'delay')::interval <= s.max_delay_ms * interval '1 ms'
+                                     when v ? 'delay_ms' then not v ? 'due_at' and jsonb_typeof(v -> 'delay_ms') = 'number'
                                           and v ->> 'delay_ms' ~ '^[0-9]{1,13}$' and (v ->> 'delay_ms')::bigint <= s.max_delay_ms
                                      else jsonb_typeof(v -> 'due_at') = 'string'
                                           and v ->> 'due_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$'

@@ -1,4 +1,5 @@
 """SQL as a way in: inside the caller's transaction, as a person types it."""
+import json
 import threading
 import uuid
 
@@ -265,6 +266,17 @@ class Sql(SharedTest):
         self.assertEqual(inbox.wait(1)[0].id, one)
         wait_until(lambda: self.state(one) == 'delivered', 5, 'the settlement')
         self.assertEqual(self.sql(f"select postdate.retry('{one}')"), 'not_failed')
+
+    def test_schedule_many_reads_every_item_alike(self):
+        """Plain ones by expressions, others one by one: the same due time, or the same error."""
+        when = ['250ms', '0s', '90 s', '5min', '1h', '2 d', '5 m', '1.5h', 'PT5M', '-1h', '1 mon', '999999d', 'soon', '', 7, None]
+        for value in when:
+            item = {'routing_key': 'k', 'body': 'x', 'delay': value}
+            pair = json.dumps([item, {**item, 'on_conflict': 'keep'}]).replace("'", "''")
+            with self.subTest(delay=value):
+                ids = self.p.psql(f"select left(id::text, 13), error from postdate.schedule_many('{pair}') order by ordinal")
+                self.assertEqual(len(ids), 2)
+                self.assertEqual(ids[0], ids[1])
 
     def test_schedule_many_answers_for_each_item(self):
         inbox, key = self.inbox()
