@@ -52,13 +52,17 @@ end $claim$""")
 
 class Result:
     """What was stored, cancelled and claimed, as each session heard it. claims: id, owner, whether it was said to be in doubt; in the
-    order of the claims. delivered: by owners that died then."""
+    order of the claims, with an owner None where one was put back. delivered: by owners that died then."""
 
     def __init__(self, stored=()):
         self.stored, self.cancelled, self.claims, self.errors, self.dead, self.delivered = list(stored), set(), [], [], set(), set()
 
     def store(self, ids, end):
         self.stored += ids if end == 'commit' else []
+
+    def put_back(self, ids):
+        """Before the statement that does it: from its commit on others may claim them."""
+        self.claims += [(one, None, False) for one in ids]
 
     def faults(self):
         claims = {one: [] for one in self.stored}
@@ -70,9 +74,9 @@ class Result:
         yield from self.errors
         for one, owners in claims.items():
             if one in self.cancelled:
-                if owners:
+                if owners and owners[-1][0] is not None:
                     yield 'claimed, though cancelled'
-            elif not owners or owners[-1][0] in self.dead and one not in self.delivered:
+            elif not owners or owners[-1][0] is None or owners[-1][0] in self.dead and one not in self.delivered:
                 yield 'never claimed'
             else:
                 yield from self.faults_of(owners)
@@ -80,8 +84,13 @@ class Result:
     def faults_of(self, owners):
         if owners[0][1]:
             yield 'in doubt, though nobody had it'
-        for (before, _), (_, doubt) in zip(owners, owners[1:]):
-            if before not in self.dead:
+        for (before, _), (owner, doubt) in zip(owners, owners[1:]):
+            if before is None:
+                if doubt:
+                    yield 'in doubt, though it was put back'
+            elif owner is None:
+                continue
+            elif before not in self.dead:
                 yield 'claimed twice'
             elif not doubt:
                 yield 'claimed as new, though it was in doubt'

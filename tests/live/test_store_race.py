@@ -1,4 +1,4 @@
-"""Everybody at once stores, cancels, claims, settles, dies and is taken over: what the orders of test_store_races have too few sessions for.
+"""Everybody at once stores, cancels, claims, settles, puts back, dies and is taken over: what the orders of test_store_races have too few sessions for.
 
 POSTDATE_STORE_RACE_S says for how long messages are stored.
 """
@@ -16,8 +16,16 @@ from steps_kit import Stepped
 from store_kit import COMMITTED, LOOK, RELEASE, REPEATABLE, Result, insert, make_claim, prepare
 
 SECONDS = float(os.environ.get('POSTDATE_STORE_RACE_S', '6'))
+GOES_ON, DONE, BACK, WAITS = range(4)  # as enum batch_end
 NIL, LAST = str(uuid.UUID(int=0)), 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 REAP = 'update postdate.message m set owner = null where m.owner is not null and not exists (select from postdate.instance i where i.id = m.owner)'
+# As if what was put back for a target that stands still had been so for a minute, and what was scattered then had waited for its time.
+SCATTER = """
+update postdate.batch set back_since = back_since - interval '61 s', again_at = clock_timestamp()
+ where id in (select id from postdate.batch where back_since is not null and again_at is not null for update skip locked);
+select postdate.batch_scatter('{}', '{}', 3);
+update postdate.message set next_at = due
+ where id = any (array(select id from postdate.message where state = 'scheduled' and next_at > now() + interval '30 s' for update skip locked))"""
 UNSETTLED = "select count(*) from postdate.message_now where state in ('scheduled', 'claimed')"
 
 
@@ -93,10 +101,15 @@ class StoreRace(LiveTest):
 
         def claims(run, rng):
             horizon = f'to_timestamp({now_ms() + 100} / 1000.0)'
-            rows = run(f'select {owner}, id, batch, claimed_at from test.claim({horizon}, 20, 1000000, {owner})')
+            rows, upto = self.takes_again(run, owner) if rng.random() < 0.3 else ([], None)
+            if not rows:
+                rows = run(f'select {owner}, id, batch, claimed_at from test.claim({horizon}, 20, 1000000, {owner})')
+                upto = run(f'select from_id from postdate.batch where id = {rows[0][2]}')[0][0] if rows else None
             self.result.claims += [(row[1], owner, False) for row in rows]
             dies = now_ms() > lives_until and not self.stored.is_set() and rng.random() < 0.2
-            self.settles(run, rng, owner, rows[:rng.randrange(len(rows) + 1)] if dies else rows, not dies)
+            some = rows[:rng.randrange(len(rows) + 1)]
+            end = GOES_ON if dies else rng.choice([BACK, WAITS]) if len(some) < len(rows) and rng.random() < 0.3 else DONE
+            self.settles(run, rng, owner, rows, rows if end == DONE else some, upto, end)
             alone = run(f"execute claim ({horizon}, 'epoch', '{NIL}', 20, 1000000, {owner}, '{LAST}', 'epoch')")
             self.result.claims += [(row[1], owner, row[3] == 't') for row in alone]
             if dies:
@@ -107,29 +120,44 @@ class StoreRace(LiveTest):
             if not rows and not alone:
                 self.over.wait(0.01)
             return None
-        self.member(claims, self.over, 'claim', 'batch_settle', 'settle_delivered')
+        self.member(claims, self.over, 'claim', 'batch_again', 'batch_read', 'batch_settle', 'settle_delivered')
 
-    def settles(self, run, rng, owner, rows, all_of_it):
-        """In the order of the ids; what takes long is pending for a while."""
-        pending = []
+    def takes_again(self, run, owner):
+        """What is left of a range that was put back, and up to where only what is pending is."""
+        found = run(f"begin; execute batch_again ({owner}, '{{}}', '{{}}', 0)")
+        rows = run(f"execute batch_read ('{found[0][2]}', '{found[0][3]}', {found[0][0]}, '{found[0][4]}')") if found else []
+        run('commit')
+        if found and not rows:
+            self.errors.append('nothing was left of what was put back')
+        return [(owner, row[1], *found[0][:2]) for row in rows], found[0][4] if found else None
 
-        def settle(row, done=0):
+    def settles(self, run, rng, owner, rows, some, upto, end):
+        """Some of its rows in the order of their ids; what takes long is pending for a while, and so is all up to upto that is not settled yet. The others
+        are put back, unless they are left to whoever takes over."""
+        waits, pending = [row[1] for row in rows if row[1] <= upto], []
+
+        def settle(row, then=GOES_ON):
             _, one, batch, claimed_at = row
-            numbers = ','.join([batch] * len(pending))
-            run(f"execute batch_settle ('{{{batch}}}', '{{{one}}}', '{{{done}}}', {owner}, '{{{numbers}}}', '{{{','.join(pending)}}}', "
+            open_ = pending + [i for i in waits if i > one]
+            numbers = ','.join([batch] * len(open_))
+            run(f"execute batch_settle ('{{{batch}}}', '{{{max(one, upto)}}}', '{{{then}}}', {owner}, '{{{numbers}}}', '{{{','.join(open_)}}}', "
                 f"array['{claimed_at}'::timestamptz])")
-        for i, row in enumerate(rows):
+        for i, row in enumerate(some):
             if rng.random() < 0.2:
                 pending.append(row[1])
             elif i % 5 == 4:
                 if pending and rng.random() < 0.5:
                     pending.pop(rng.randrange(len(pending)))
                 settle(row)
-                self.result.delivered.update(row[1] for row in rows[:i + 1] if row[1] not in pending)
-        if all_of_it and rows:
+                self.result.delivered.update(row[1] for row in some[:i + 1] if row[1] not in pending)
+        if end == DONE and rows:
             pending.clear()
-            settle(rows[-1], 1)
+            settle(rows[-1], DONE)
             self.result.delivered.update(row[1] for row in rows)
+        elif end in (BACK, WAITS):
+            self.result.put_back(pending + [row[1] for row in rows[len(some):]])
+            settle(some[-1] if some else (owner, NIL, *rows[0][2:]), end)
+            self.result.delivered.update(row[1] for row in some if row[1] not in pending)
 
     def dies(self, run, owner):
         self.deaths.put(owner)
@@ -140,6 +168,8 @@ class StoreRace(LiveTest):
     def looks(self, run, rng):
         run(LOOK)
         run(f'{RELEASE}; {REAP}')
+        if rng.random() < 0.3:
+            run(SCATTER)
         self.over.wait(rng.random() * 0.06)
 
     def is_unrelated(self, run, rng):
@@ -184,4 +214,5 @@ class StoreRace(LiveTest):
         self.assertEqual(self.errors, [])
         self.assertEqual(dict(collections.Counter(self.result.faults())), {})
         self.assertEqual(self.p.value(UNSETTLED), '0')
-        self.assertTrue(self.result.dead and self.result.cancelled, 'the race was no race')
+        put_back = {one for one, owner, _ in self.result.claims if owner is None}
+        self.assertTrue(self.result.dead and self.result.cancelled and put_back, 'the race was no race')
