@@ -21,6 +21,7 @@
 #include "sql/pipeline/store.h"
 
 #define CLAIM_BYTES (8 * 1024 * 1024)
+#define ALONE_ROWS 250 /* with a next_at: one that carries a schedule costs 0.2 ms, and plain ones wait meanwhile */
 #define FLOOR_BELOW_MS 2000
 #define SWEEP_EVERY_MS 1000
 #define SWEEP_EVERY_MOST_MS 5000
@@ -70,7 +71,10 @@ static bool set_limits(struct pipeline *p, struct claim_request *q)
 static enum looked claim_within_limits(struct claim_loop *l, struct claim_request *q, struct err *e)
 {
     l->next_at_ms = 0;
-    return set_limits(l->pipeline, q) ? claim_loop_claim(l, q, e) : LOOKED_FULL;
+    if (!set_limits(l->pipeline, q))
+        return LOOKED_FULL;
+    q->rows_max = q->rows_max < ALONE_ROWS ? q->rows_max : ALONE_ROWS;
+    return claim_loop_claim(l, q, e);
 }
 
 /* From the beginning of a sweep that took so long to that of the next. */

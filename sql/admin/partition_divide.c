@@ -115,8 +115,10 @@ static int divide(struct pg *c, const struct partition *p, int64_t today_ms, str
     if (partition_begin_alone(c, "500ms", e) != 0)
         return -1;
     int rc = partition_load(c, p->name, &now, e);
+    if (rc > 0 && now.attachment != ATTACHED)
+        rc = 0;
     if (rc > 0)
-        rc = now.attachment == ATTACHED ? divide_alone(c, &now, today_ms, out, e) : 0;
+        rc = pg_go_by_index(c, e) == 0 ? divide_alone(c, &now, today_ms, out, e) : -1;
     return partition_end_alone(c, rc < 0 ? -1 : 0, e) == 0 ? rc : -1;
 }
 

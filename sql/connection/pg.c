@@ -127,13 +127,19 @@ int pg_begin(struct pg *c, struct err *e)
     return pg_exec(c, "begin", e);
 }
 
+#define BY_INDEX                                                                                             \
+    "set local enable_seqscan = off; set local enable_bitmapscan = off;"                                     \
+    "set local enable_hashjoin = off; set local enable_mergejoin = off;"                                     \
+    "set local enable_sort = off; set local enable_incremental_sort = off"
+
 int pg_begin_by_index(struct pg *c, struct err *e)
 {
-    return pg_exec(c,
-                   "begin; set local enable_seqscan = off; set local enable_bitmapscan = off;"
-                   "set local enable_hashjoin = off; set local enable_mergejoin = off;"
-                   "set local enable_sort = off; set local enable_incremental_sort = off",
-                   e);
+    return pg_exec(c, "begin;" BY_INDEX, e);
+}
+
+int pg_go_by_index(struct pg *c, struct err *e)
+{
+    return pg_exec(c, BY_INDEX, e);
 }
 
 int pg_begin_patient(struct pg *c, struct err *e)

@@ -187,6 +187,7 @@ int pg_begin(struct pg *c, struct err *e);
  * that it names. A day that has no statistics yet, just filled or restored, looks to the planner as if they
  * were anywhere in it. */
 int pg_begin_by_index(struct pg *c, struct err *e);
+int pg_go_by_index(struct pg *c, struct err *e); /* the rest of a transaction */
 /* For a transaction in which RabbitMQ is asked, some hundred times, each of which may take half a minute
  * where a node stands still: nobody else may begin before this one has given up. Where it lost its lock all
  * the same, what it writes down at the end fails. */

@@ -78,6 +78,19 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
         e);
 }
 
+/* The next rows that match, of the next chunk. *last as find_bound. */
+static PGresult *read_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct message_id *bound,
+                           const struct message_id **last, struct err *e)
+{
+    PGresult *r = NULL;
+    if (pg_begin_by_index(w->c, e) == 0 && find_bound(w, from_ms, to_ms, bound, last, e) == 0)
+        r = page_query(w, from_ms, to_ms, *last, e);
+    if (pg_finish(w->c, r ? 0 : -1, e) == 0)
+        return r;
+    PQclear(r);
+    return NULL;
+}
+
 /* Ids sort like due times: the index leads to the first of the range, not through all before it. */
 static void skip_to(struct walk *w, int64_t due_ms)
 {
@@ -109,9 +122,7 @@ static int walk_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct err 
     int rows = w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS;
     struct message_id bound;
     const struct message_id *last = NULL;
-    if (find_bound(w, from_ms, to_ms, &bound, &last, e) != 0)
-        return -1;
-    PGresult *r = page_query(w, from_ms, to_ms, last, e);
+    PGresult *r = read_page(w, from_ms, to_ms, &bound, &last, e);
     if (!r)
         return -1;
     int n = PQntuples(r), rc = n == rows;

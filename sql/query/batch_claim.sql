@@ -1,8 +1,17 @@
 -- $1, $2 the range that claim_next gave this transaction, $3 instance. Its plain rows but those that somebody has or had locked and those that have a rate, in the order of their ids, written down as a batch.
 -- One statement, so one snapshot. Whether a row is locked is looked at once: who locks it after that finds the fence moved. Of an instance that was buried nothing is claimed.
 -- Columns as claim.sql, the batch, and when it was claimed. (`not in` is hashed, `<> all` is not.)
-with seen as materialized (
-    select coalesce(array_agg(m.id) filter (where m.xmax::text <> '0' or case when (select exists (select from postdate.rate where not removed)) then postdate.rate_of(m.exchange, m.routing_key) is not null end), '{}') as held, count(*) as n
+-- Whether it has a rate is asked once for each exchange, and routing key where a rate names one.
+with rated as materialized (
+    select p.exchange, p.key
+      from (select distinct m.exchange, case when (select exists (select from postdate.rate where not removed and routing_key <> '*')) then m.routing_key else '' end as key
+              from postdate.message m
+             where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null and (select exists (select from postdate.rate where not removed)) offset 0) p
+     where postdate.rate_of(p.exchange, p.key) is not null),
+seen as materialized (
+    select coalesce(array_agg(m.id) filter (where m.xmax::text <> '0'
+               or (m.exchange, case when (select exists (select from postdate.rate where not removed and routing_key <> '*')) then m.routing_key else '' end) in (select r.exchange, r.key from rated r)), '{}') as held,
+           count(*) as n
       from postdate.message m
      where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null),
 claimed as materialized (

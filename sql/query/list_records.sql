@@ -1,3 +1,4 @@
+-- In a transaction of pg_begin_by_index.
 -- One page of one partition: [$1, $2), after id $3 and up to $10 (ids sort like due times); filters are null for any; $11, not null: only what is live and had an attempt that failed. Without bodies.
 select due, id, next_at, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, null::bytea, properties_json::text, deadline
   from postdate.message_now

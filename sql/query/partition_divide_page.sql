@@ -1,3 +1,4 @@
+-- In a transaction of pg_go_by_index.
 -- The rows of the next page: behind the id $1 and before $2, $3 at most, and no more than $4 bytes but for the first.
 with page as materialized (
     select id, octet_length(body) + octet_length(properties) + coalesce(pg_column_size(properties_json), 0) as size

@@ -181,11 +181,22 @@ declare
 begin
     if wanted = '{}' then return wanted; end if;
     locked := array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null order by m.id for update skip locked);
-    update postdate.message m
-       set (next_at, rate) = (
-               select case when x.rate is null then m.due else postdate.rate_until(m.deadline) end, x.rate
-                 from (select case when coalesce(m.deadline >= clock_timestamp(), true) and (select exists (select from postdate.rate r where not r.removed)) then postdate.rate_of(m.exchange, m.routing_key) end as rate offset 0) x)
-     where m.id = any (locked) and m.next_at is null;
+    if not exists (select from postdate.rate r where not r.removed) then
+        update postdate.message m set next_at = m.due where m.id = any (locked) and m.next_at is null;
+    else -- each exchange is asked for its rate once, with each routing key where a rate names one
+        with one as materialized (
+            select m.id, m.deadline, m.exchange,
+                   case when (select exists (select from postdate.rate r where not r.removed and r.routing_key <> '*')) then m.routing_key else '' end as key
+              from postdate.message m where m.id = any (locked) and m.next_at is null),
+        rated as materialized (
+            select p.exchange, p.key, postdate.rate_of(p.exchange, p.key) as rate
+              from (select distinct o.exchange, o.key from one o where coalesce(o.deadline >= clock_timestamp(), true)) p)
+        update postdate.message m
+           set next_at = case when x.rate is null then m.due else postdate.rate_until(m.deadline) end, rate = x.rate
+          from (select o.id, case when coalesce(o.deadline >= clock_timestamp(), true) then r.rate end as rate
+                  from one o left join rated r on r.exchange = o.exchange and r.key = o.key) x
+         where m.id = x.id and m.id = any (locked) and m.next_at is null;
+    end if;
     return array(select m.id from postdate.message m where m.id = any (wanted) and m.next_at is null);
 end $$;
 

@@ -60,7 +60,8 @@ end $$;
 
 -- Does it hold a row that is live, or younger than its retention? Looks at indexes and at no more than one row of the table, however large it is: what is not in
 -- message_kept was delivered within an hour of its due time.
-create function postdate.partition_needed(partition text, delivered interval, failed interval, cancelled interval) returns boolean language plpgsql as $$
+create function postdate.partition_needed(partition text, delivered interval, failed interval, cancelled interval) returns boolean language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off as $$ -- the first of a million looks near to a planner that believes that many wait
 declare
     p postdate.partition := (select x from postdate.partition x where x.name = partition);
     needed boolean;

@@ -17,7 +17,8 @@ select f.at as hour, f.at + (m.i - 1) * interval '1 minute' as at, f.exchange, m
 create table postdate.forecast_round (
     name       text primary key,
     span       interval,                -- from now on; null: as far as messages may be delayed
-    counted_at timestamptz,             -- when the last one that is through began
+    counted_at timestamptz,             -- when the last one that is through began …
+    through_at timestamptz,             -- … and when it was through
     began_at   timestamptz,             -- this one; null: none
     minute     timestamptz,             -- up to here counts are of this round …
     id         uuid,                    -- … and of the minute that begins there, messages up to this one are in the next two
@@ -40,6 +41,12 @@ begin
     return minutes;
 end $$;
 
+-- When a round of all may begin; null: at once, for the last one was through soon. Else later by three times as long as that took, an hour at most: millions that
+-- wait would be counted all the time.
+create function postdate.forecast_begins(r postdate.forecast_round) returns timestamptz language sql immutable as $$
+    select case when r.span is null and r.through_at > r.counted_at + interval '20 s' then r.through_at + least(3 * (r.through_at - r.counted_at), interval '1 h') end
+$$;
+
 -- The next `most` messages of a round, and of so many days at most (each of them costs, though nothing is due). False: it is through, or
 -- another gateway is at it.
 create function postdate.forecast_count(round text, days integer, most bigint) returns boolean
@@ -54,6 +61,8 @@ declare
 begin
     select * into r from postdate.forecast_round x where x.name = round for update skip locked;
     if not found then return false; end if;
+    -- A clock that was set back keeps nobody waiting.
+    if r.began_at is null and r.through_at <= now() and postdate.forecast_begins(r) > now() then return false; end if;
     select now() + coalesce(r.span, s.max_delay_ms * interval '1 ms') into last_due from postdate.settings s;
     r.began_at := coalesce(r.began_at, now());
     if r.minute is null or r.minute < soonest then
@@ -93,7 +102,7 @@ begin
     select b.id, b.at, o.exchanges, o.n into last_id, ends, r.exchanges, r.n from border b cross join lateral (
         select coalesce(array_agg(c.exchange), '{}') as exchanges, coalesce(array_agg(c.n), '{}') as n from counted c where c.at >= b.at) o;
     if last_id is null and ends > last_due then
-        update postdate.forecast_round x set counted_at = r.began_at, began_at = null, minute = null where x.name = round;
+        update postdate.forecast_round x set counted_at = r.began_at, through_at = now(), began_at = null, minute = null where x.name = round;
         delete from postdate.forecast where at < now() - interval '2 days';
         return false;
     end if;

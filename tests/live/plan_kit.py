@@ -68,6 +68,22 @@ def fill(p, share):
             p.psql(statement)
 
 
+# All messages are in one partition, at whichever time of the day this runs: a plan hangs on how large one is. It has the name of yesterday's month.
+ONE_PARTITION = """
+do $$
+declare
+    begins timestamptz := date_trunc('day', now(), 'UTC') - interval '1 day';
+    name text := to_char(begins at time zone 'UTC', '"message_"YYYYMM');
+    part regclass;
+begin
+    for part in select i.inhrelid::regclass from pg_inherits i where i.inhparent = 'postdate.message'::regclass loop
+        execute format('drop table %s', part);
+    end loop;
+    execute format('create table postdate.%I (like postdate.message including all)', name);
+    execute format('alter table postdate.message attach partition postdate.%I for values from (%L) to (%L)', name, postdate.id_floor(begins), postdate.id_floor(begins + interval '4 days'));
+end $$"""
+
+
 def set_rates(p):
     p.psql("insert into postdate.rate (exchange, routing_key, per_second, burst) select 'e' || i, '*', 10, 1 from generate_series(1, 100) i")
     p.psql("insert into postdate.instance (running_since, backend_pid, version, name) values (now(), 1, 1, 'g')")
@@ -79,7 +95,8 @@ def begin_now(p):
 
 
 def set_schedules(p, count):
-    p.psql("select count(postdate.recur_set('r' || i, '* * * * *', 'k', 'x'::text, exchange => 'e')) from generate_series(1, %d) i" % count)
+    """Due in about 12 hours, and each day: as long as this runs, none of them comes."""
+    p.psql("select count(postdate.recur_set('r' || i, to_char(now() at time zone 'UTC' + interval '12 hours', 'MI HH24 \"* * *\"'), 'k', 'x'::text, exchange => 'e')) from generate_series(1, %d) i" % count)
 
 
 def session_settings():

@@ -1,7 +1,8 @@
 """What the statements of sql/query are asked with over the database of plan_kit.py, as expressions of SQL, and what they may read."""
 NOW = "now() + interval '500 ms'"
 LONG_AGO = "timestamptz '1970-01-01 00:00+00'"
-DAY, DAY_END = ("postdate.id_floor(date_trunc('day', now(), 'UTC'))", "postdate.id_floor(date_trunc('day', now(), 'UTC') + interval '1 day')")
+DAY, DAY_END = ("postdate.id_floor(date_trunc('day', now(), 'UTC') - interval '1 day')", "postdate.id_floor(date_trunc('day', now(), 'UTC') + interval '3 days')")  # plan_kit.ONE_PARTITION
+PARTITION = "to_char(now() at time zone 'UTC' - interval '1 day', '\"message_\"YYYYMM')"
 BEGIN, END = "postdate.id_floor(postdate.partition_oldest())", "postdate.id_floor(now() + interval '2 days')"
 NO_DAYS = "'{}'::timestamptz[]"
 WORDS, TOP = "null", '100000'
@@ -105,10 +106,10 @@ VALUES = {
     'partition_has': ["'message'"],
     'partition_list': ['null'],
     'partition_make': ['3', '1'],
-    'partition_needed': ["to_char(now() at time zone 'UTC', '\"message_\"YYYYMMDD')", '1000', '1000', '1000'],
-    'partition_parent': ["to_char(now() at time zone 'UTC', '\"message_\"YYYYMMDD')"],
-    'partition_size': ["to_char(now() at time zone 'UTC', '\"message_\"YYYYMMDD')"],
-    'prune_keys': ["date_trunc('day', now(), 'UTC')", "date_trunc('day', now(), 'UTC') + interval '1 day'", '3600000', '1000', DAY, DAY_END],
+    'partition_needed': [PARTITION, '1000', '1000', '1000'],
+    'partition_parent': [PARTITION],
+    'partition_size': [PARTITION],
+    'prune_keys': ["now()", "now() + interval '4000 s'", '3600000', '1000', DAY, DAY_END],
     'rate_read': ['null', 'null', 'false'],
     'rate_set': ["'e'", "'*'", '10', 'null'],
     'recur_apply': ["'{\"schedules\": {}}'", 'true', "'none'", 'null'],

@@ -98,6 +98,25 @@ class Forecast(LiveTest):
         locker.close()
         wait_until(lambda: p.value(counted) == 'day 1,day 2,day 3', 60, 'all of them')
 
+    def test_what_took_long_to_count_rests_before_it_is_counted_again(self):
+        """Ten million were counted all the time, at 4.5 % of a core."""
+        p = self.place()
+        last = "update postdate.forecast_round set counted_at = now() - interval '{} min', through_at = now() - interval '{} min'"
+        p.psql("select postdate.schedule('k', 'x'::text, delay => '5 hours')")
+        self.agree(p, 'one')
+        counted = p.psql(COUNTED)
+        p.psql(last.format(9, 1))  # it took 8 minutes
+        p.psql("select postdate.schedule('k', 'x'::text, delay => d) from (values (interval '1 hour'), ('6 hours')) v (d)")
+        p.psql(ROUND)
+        self.assertEqual(p.psql(COUNTED), counted)
+        p.psql(ROUND.replace("'all'", "'soon'"))
+        self.assertEqual(len(p.psql(COUNTED)), len(counted) + 1, 'what is due soon')
+        p.psql(last.format(34, 26))
+        self.agree(p, 'all after three times as long')
+        p.psql(last.format(9, -1))
+        p.psql("select postdate.schedule('k', 'x'::text, delay => '7 hours')")
+        self.agree(p, 'the clock was set back')
+
     def test_what_the_api_says(self):
         p = self.place()
         gw = p.gateway(POSTDATE_HTTP_TOKENS='on')
