@@ -156,6 +156,7 @@ int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err
  * forgotten its consumers, looks like an empty one. -1: one does not answer, and the text names it. */
 int broker_check_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
                            uint16_t prefetch, struct err *e);
+/* Gathered, as publishes are (broker_flush). multiple: with all before it. */
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
 
@@ -167,9 +168,9 @@ int broker_reopen(struct broker *b, struct err *e);
 
 /* --- publishing */
 int broker_confirm_select(struct broker *b, struct err *e);
-/* Publishes are gathered and sent with few system calls: by the 32 KiB, and at the latest by the next call of
- * any other function on b (also broker_has_pending, broker_next_event). Call this one when none of them
- * follows soon. */
+/* Publishes and acknowledgements are gathered and sent with few system calls: by the 32 KiB, and at the
+ * latest by the next call of any other function on b (also broker_has_pending, broker_next_event). Call this
+ * one when none of them follows soon. */
 int broker_flush(struct broker *b, struct err *e);
 
 /* Asks for a BROKER_EVENT_PONG without waiting for it. The server's channel answers after all that was sent

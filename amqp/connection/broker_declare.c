@@ -325,7 +325,12 @@ static int tell(struct broker *b, amqp_method_number_t number, void *decoded, co
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e)
 {
     amqp_basic_ack_t m = {.delivery_tag = delivery_tag, .multiple = multiple};
-    return tell(b, AMQP_BASIC_ACK_METHOD, &m, "acknowledge", e);
+    const struct broker_call c = call_of(AMQP_BASIC_ACK_METHOD, &m, 0, "acknowledge");
+    if (b->dead)
+        return broker_begin(b, e);
+    if (broker_put_method(b, &c, e))
+        return -1;
+    return b->out.len >= BROKER_GATHERED_BYTES ? broker_send(b, e) : 0;
 }
 
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e)

@@ -34,6 +34,7 @@
 #define BROKER_HEADER_MAX (512u * 1024)
 #define BROKER_HEADER_CUT 64
 #define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
+#define BROKER_GATHERED_BYTES 32768               /* publishes and acknowledgements are sent at this size */
 #define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
 #define BROKER_IN_SIZE (2 * BROKER_FRAME_MAX)
 #define BROKER_KEPT_MAX (256u * 1024 * 1024) /* what may come while a request waits for its answer */

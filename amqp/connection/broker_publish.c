@@ -7,8 +7,7 @@
 #include "amqp/connection/broker_internal.h"
 #include "core/message/wire.h"
 
-#define HEADER_FIXED 12   /* class, weight, body size */
-#define FLUSH_BYTES 32768 /* gathered publishes are sent at this size */
+#define HEADER_FIXED 12 /* class, weight, body size */
 
 int broker_flush(struct broker *b, struct err *e)
 {
@@ -79,12 +78,12 @@ static int put_message(struct broker *b, const struct broker_message *m, struct 
         buf_put(&b->out, m->body.data + done, chunk);
         buf_put_u8(&b->out, AMQP_FRAME_END);
         done += chunk;
-        if (b->out.len >= FLUSH_BYTES && !b->out.failed && broker_send(b, e))
+        if (b->out.len >= BROKER_GATHERED_BYTES && !b->out.failed && broker_send(b, e))
             return -1;
     }
     if (b->out.failed)
         return broker_fail_status(b, AMQP_STATUS_NO_MEMORY, "publish", e);
-    return b->out.len >= FLUSH_BYTES ? broker_send(b, e) : 0;
+    return b->out.len >= BROKER_GATHERED_BYTES ? broker_send(b, e) : 0;
 }
 
 int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *seq, struct err *e)

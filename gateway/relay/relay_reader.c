@@ -44,7 +44,8 @@ int relay_acknowledge_singles(struct reader *r, struct err *e)
             return -1;
         r->tags[tag % RELAY_WINDOW] = TAG_ACKED;
     }
-    return 0;
+    return broker_flush(r->broker,
+                        e); /* while there is no room for more, nothing is asked of the connection */
 }
 
 int relay_acknowledge(struct reader *r, struct err *e)
@@ -72,7 +73,7 @@ int relay_acknowledge(struct reader *r, struct err *e)
         if (r->tags[tag % RELAY_WINDOW] == TAG_TAKEN)
             r->tags[tag % RELAY_WINDOW] = TAG_DONE;
     if (now_ms - r->low_ms < SINGLES_MS)
-        return 0;
+        return broker_flush(r->broker, e);
     r->low_ms = now_ms;
     return relay_acknowledge_singles(r, e);
 }

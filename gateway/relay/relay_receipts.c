@@ -133,6 +133,8 @@ static int settle_receipts(struct receipts *r, struct err *e)
     }
     r->again = r->again || kept > 0;
     r->count = kept;
+    if (r->broker)
+        broker_flush(r->broker, NULL); /* as broker_ack */
     return rc;
 }
 

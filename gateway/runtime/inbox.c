@@ -164,12 +164,14 @@ int inbox_acknowledge(struct inbox *in, bool nothing_older, struct err *e)
         done += in->deliveries[i].verdict == INBOX_DONE;
     in->progress = in->progress || done > 0;
     if (done == in->count && nothing_older)
-        return broker_ack(in->broker, in->deliveries[in->count - 1].tag, true, e);
+        return broker_ack(in->broker, in->deliveries[in->count - 1].tag, true, e) != 0
+                   ? -1
+                   : broker_flush(in->broker, e);
     for (size_t i = 0; i < in->count; i++)
         if (in->deliveries[i].verdict == INBOX_DONE &&
             broker_ack(in->broker, in->deliveries[i].tag, false, e) != 0)
             return -1;
-    return 0;
+    return broker_flush(in->broker, e);
 }
 
 /* Is that message gone? RabbitMQ puts what came back with it in front of it, and all else behind. */
