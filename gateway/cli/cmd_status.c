@@ -10,6 +10,7 @@
 #include "sql/operate/lookup.h"
 #include "sql/operate/slo.h"
 #include "sql/pipeline/claim.h"
+#include "sql/pipeline/history.h"
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -149,12 +150,12 @@ static void print_locked(const struct locked_days *l)
 static void print_back(const struct status_report *s)
 {
     const struct status_back *b = &s->back;
-    char from[40], when[CLI_WHEN_SIZE], span[40];
+    char from[40], when[CLI_WHEN_SIZE], span[40], due[HISTORY_DUE_SIZE];
     if (b->found_ms >= 0)
-        printf("went back    %s: %s from %s on are forgotten\n",
+        printf("went back    %s: %s from %s on are forgotten\n             %s\n",
                cli_format_when(b->found_ms, s->now_ms, when),
                duration_format_human(b->to_ms - b->from_ms, span, sizeof span),
-               timestamp_format(b->from_ms, from, sizeof from));
+               timestamp_format(b->from_ms, from, sizeof from), history_due_text(b->due, due));
 }
 
 /* What somebody, or --overlap skip, keeps back: rightly, so no problem by itself. */

@@ -54,9 +54,10 @@ static json_t *back_value(const struct status_back *b)
 {
     if (b->found_ms < 0)
         return json_null();
-    return json_pack("{s:o, s:o, s:o, s:o}", "found_at", json_time_value(b->found_ms), "forgotten_from",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "found_at", json_time_value(b->found_ms), "forgotten_from",
                      json_time_value(b->from_ms), "forgotten_to", json_time_value(b->to_ms), "look_until",
-                     json_time_value(b->look_until_ms));
+                     json_time_value(b->look_until_ms), "due",
+                     b->due < 0 ? json_null() : json_integer(b->due));
 }
 
 /* The names of /v1/stats. */

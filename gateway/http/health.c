@@ -77,6 +77,10 @@ static void print_figures(struct http *h, struct buf *out)
     print_gauge(out, "postdate_database_forgotten_seconds",
                 "How much of its history the database had forgotten then.",
                 s->back.found_ms < 0 ? 0 : (double)(s->back.to_ms - s->back.from_ms) / 1000);
+    print_gauge(out, "postdate_database_forgotten_due",
+                "How many messages were due in that time, up to 100,000: what was delivered of them may come "
+                "again.",
+                s->back.found_ms < 0 || s->back.due < 0 ? 0 : (double)s->back.due);
     print_gauge(out, "postdate_partitions_ahead", "Days from today on that have a partition, without a gap.",
                 (double)f.room.days);
     print_gauge(out, "postdate_database_bytes", "Size of the database.", (double)f.room.bytes);

@@ -45,17 +45,18 @@ static bool note_report(struct history *h, const struct history_point *known, co
 
 static void say_back(const struct history_report *r)
 {
-    char from[TIME_SIZE], to[TIME_SIZE], until[TIME_SIZE], span[TIME_SIZE];
-    log_warning("the database went back: what was committed between %s and %s (%s) is forgotten, as after a "
-                "restore or "
-                "the promotion of a standby that lagged. What was accepted then is lost, but for what "
-                "RabbitMQ holds; "
-                "what was cancelled then is not; what was delivered then may come again. What comes out of "
-                "RabbitMQ is "
-                "looked up first until %s (docs/operations.md, Restore)",
-                timestamp_format(r->from_ms, from, sizeof from), timestamp_format(r->to_ms, to, sizeof to),
-                duration_format_human(r->to_ms - r->from_ms, span, sizeof span),
-                timestamp_format(r->look_until_ms, until, sizeof until));
+    char from[TIME_SIZE], to[TIME_SIZE], until[TIME_SIZE], span[TIME_SIZE], due[HISTORY_DUE_SIZE];
+    log_warning(
+        "the database went back: what was committed between %s and %s (%s) is forgotten, as after a "
+        "restore or "
+        "the promotion of a standby that lagged. What was accepted then is lost, but for what "
+        "RabbitMQ holds; "
+        "what was cancelled then is not; what was delivered then may come again (%s). What comes out of "
+        "RabbitMQ is "
+        "looked up first until %s (docs/operations.md, Restore)",
+        timestamp_format(r->from_ms, from, sizeof from), timestamp_format(r->to_ms, to, sizeof to),
+        duration_format_human(r->to_ms - r->from_ms, span, sizeof span), history_due_text(r->due, due),
+        timestamp_format(r->look_until_ms, until, sizeof until));
 }
 
 int history_look(struct history *h, struct pg *pg, int64_t window_ms, struct history_report *out,

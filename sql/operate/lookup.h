@@ -90,6 +90,8 @@ struct status_back {
     int64_t found_ms;
     int64_t from_ms, to_ms; /* what was committed in between is forgotten */
     int64_t look_until_ms;  /* what RabbitMQ held then is due before */
+    int64_t due;            /* messages that were due then and were not delivered, as the database knew; as of
+                               struct history_report */
 };
 /* What rightly keeps work back, and so is no problem by itself. Names: the first in their order, cut. */
 struct status_held {

@@ -13,7 +13,7 @@ static int read_meta(struct pg *c, struct status_report *s, struct err *e)
     return pg_ask(c, sql_query_status_meta, NULL,
                   PG_ROW(PG_TO(s->schema_version), PG_TO(s->broker), PG_TO(s->vhost), PG_TIME(s->now_ms),
                          PG_TO(s->prefix), PG_TIME(s->back.found_ms), PG_TIME(s->back.from_ms),
-                         PG_TIME(s->back.to_ms), PG_TIME(s->back.look_until_ms)),
+                         PG_TIME(s->back.to_ms), PG_TIME(s->back.look_until_ms), PG_TO(s->back.due)),
                   e);
 }
 

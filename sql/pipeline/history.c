@@ -8,7 +8,19 @@
 #include "sql/pipeline/settle_internal.h"
 #include "sql_embedded.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+const char *history_due_text(int64_t due, char out[HISTORY_DUE_SIZE])
+{
+    if (due < 0)
+        snprintf(out, HISTORY_DUE_SIZE, "how many messages were due then could not be counted");
+    else
+        snprintf(out, HISTORY_DUE_SIZE, "%s%" PRId64 " messages were due then",
+                 due >= HISTORY_DUE_MAX ? "at least " : "", due);
+    return out;
+}
 
 int history_note(struct pg *c, const struct history_point *known, int64_t window_ms,
                  struct history_report *out, struct err *e)
@@ -22,7 +34,7 @@ int history_note(struct pg *c, const struct history_point *known, int64_t window
                   PG_ROW(PG_TO(out->point.lineage), PG_TO(out->point.number), PG_TIME(out->point.at_ms),
                          PG_TIME(out->point.held_until_ms), PG_TO(out->lost_number), PG_TIME(out->found_ms),
                          PG_TIME(out->from_ms), PG_TIME(out->to_ms), PG_TIME(out->look_until_ms),
-                         PG_TIME(out->now_ms)),
+                         PG_TIME(out->now_ms), PG_TO(out->due)),
                   e);
 }
 

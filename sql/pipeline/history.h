@@ -7,6 +7,7 @@
 #include "core/message/message.h"
 #include "sql/connection/pg.h"
 
+#define HISTORY_DUE_MAX 100000
 /* Times in ms since 1970; -1: there is none. */
 struct history_report {
     struct history_point point;
@@ -15,7 +16,13 @@ struct history_report {
     int64_t from_ms, to_ms; /* what was committed in between, and up to a second later, is forgotten */
     int64_t look_until_ms;  /* what RabbitMQ held then is due before */
     int64_t now_ms;
+    int64_t due; /* messages that were due then and are not delivered, as it knows: HISTORY_DUE_MAX at most;
+                    -1: could not be counted */
 };
+
+#define HISTORY_DUE_SIZE 80
+/* For people: what `due` of the report says, as half a sentence. Returns out. */
+const char *history_due_text(int64_t due, char out[HISTORY_DUE_SIZE]);
 
 /* Compares the database with the latest point that is known of it (no lineage: none), and raises its number,
  * once a second at the most. window_ms: so far ahead messages are handed over. Commits synchronously: what is

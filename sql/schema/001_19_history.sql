@@ -13,9 +13,22 @@ create table postdate.history (
     lost_from   timestamptz,                             -- what was committed after this …
     lost_to     timestamptz,                             -- … and up to this, and a second more, is forgotten
     look_until  timestamptz,                             -- what RabbitMQ held then is due before this
+    lost_due    bigint,                                  -- how many were due then and are not delivered, as it knows; null: could not be counted
     back_at     timestamptz                              -- when its clock was found set back last; null: never
 ) with (fillfactor = 50);
 insert into postdate.history default values;
+
+-- How many were due in that time and are not settled, up to 100,000: what was delivered of them, by a gateway of which nothing is left, comes again. Null: somebody
+-- has such a day locked, and nobody waits for that.
+create function postdate.history_due(from_ timestamptz, to_ timestamptz) returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set lock_timeout = '100ms' as $$
+begin
+    return (select count(*) from (select from postdate.message_now m
+                                   where m.id >= postdate.id_floor(from_) and m.id < postdate.id_floor(to_) and m.settled_at is null
+                                     and m.state in ('scheduled', 'claimed', 'handed') limit 100000) x);
+exception when others then
+    return null;
+end $$;
 
 -- Compares the database with what a gateway knows of it: the number `known`, that time, and up to when RabbitMQ held messages then (nulls: nothing); of another
 -- lineage it says nothing. Nobody waits for who raises the number meanwhile. held_ms: so far ahead messages are handed over.
@@ -32,7 +45,7 @@ begin
         if known > h.number then
             update postdate.history x
                set number = known + 1, at = at_, held_until = greatest(x.held_until, until_), lost_number = known + 1, lost_found = at_, lost_from = x.at,
-                   lost_to = greatest(known_at, x.at), look_until = greatest(x.held_until, until_, known_until)
+                   lost_to = greatest(known_at, x.at), lost_due = postdate.history_due(x.at - interval '5 s', greatest(known_at, x.at) + interval '2 s'), look_until = greatest(x.held_until, until_, known_until)
             returning * into h;
         end if;
     elsif h.at <= at_ - interval '1 s' or h.at > at_ then -- in the future: the clock was set back

@@ -95,6 +95,29 @@ class RestoredPlugin(Restored, LiveTest):
     who_waits = transport = 'plugin'
 
 
+class Counted(LiveTest):
+    """What was due in the forgotten time is counted by whoever finds it, and nobody waits for that."""
+
+    def find(self, p, number):
+        return p.value(f"select coalesce(h.lost_due, -1) from postdate.history x, postdate.history_note(x.lineage, {number}, now(), now(), 1000) h")
+
+    def test_what_is_not_settled_is_counted_unless_its_day_is_locked(self):
+        p = self.place()
+        p.psql("select postdate.schedule('k', 'x', delay => '0 s') from generate_series(1, 5)")
+        p.psql("select postdate.schedule('k', 'later', delay => '1 h')")
+        first = p.value('select min(id::text) from postdate.message')
+        p.psql(f"update postdate.message set state = 'cancelled', settled_at = now(), next_at = due where id = '{first}'")
+        self.assertEqual(self.find(p, 1000), '4')
+        session = p.session()
+        session.run('begin')
+        session.run(f"lock table postdate.{p.day(p.value('select (now() at time zone $$UTC$$)::date'))}")
+        self.assertEqual(self.find(p, 2000), '-1')
+        self.assertEqual(p.value('select lost_number from postdate.history'), '2001', 'it is found all the same')
+        session.run('rollback')
+        self.assertEqual(self.find(p, 3000), '4')
+        session.close()
+
+
 @harness.not_san  # the tmpfs of each server is large
 class Promoted(StandbyTest):
     """An asynchronous standby that lacks some seconds takes over, while gateways live."""
@@ -127,6 +150,46 @@ class Promoted(StandbyTest):
         for g in gateways:
             self.assertTrue(g.lines_with('the database went back'), g.log())
         self.assertEqual(twice, 0, '\n'.join(g.log() for g in gateways))
+
+    def run_end_of_all(self, transport):
+        """The gateways die with the primary: what they knew is gone, but for what RabbitMQ was told of how far the database had come."""
+        pg = self.pair()
+        p = self.place_on(pg, transport=transport)
+        env = handover(transport, grace='4s', window='6m') if transport != 'timer' else {}
+        gateways = [p.gateway(**env) for _ in range(2)]
+        inbox = p.consumer('q', bind='k')
+        c = p.client()
+        for i in range(600):
+            c.publish('k', f'{i}', {'x-delay': 9000 + i * 20})
+        wait_until(lambda: sum(p.counts().values()) == 600, 20, 'all to be stored')
+        pg.add_standby(synchronous=False)
+        inbox.wait(60, 60)
+        pg.cut_off()
+        before = len(inbox.all())
+        wait_until(lambda: len(inbox.all()) >= before + 150, 60, 'deliveries in the lag')
+        for g in gateways:
+            g.kill9()
+        pg.fail_over()
+        g = p.gateway(**env)
+        said = g.lines_with('the database went back')
+        wait_until(lambda: len({m.body for m in inbox.all()}) == 600, 90, 'all to come')
+        wait_until(lambda: p.counts() == {'delivered': 600}, 60, 'all to be settled')
+        time.sleep(6)  # what is rescued comes after the grace
+        twice = len(inbox.all()) - 600
+        counted = json.loads(p.cli('status', '--json')[1])['went_back']['due']
+        print(f'note went back: {transport}: all gateways died: {twice} twice, {counted} were due then', flush=True)
+        self.assertGreater(twice, 100)
+        self.assertLessEqual(twice, counted)
+        self.assertLess(counted, twice + 250, 'and what was due just before and after that')
+        self.assertIn(f'{counted} messages were due then', said[0])
+        self.assertIn(f'{counted} messages were due then', doctor(p, 'database.history')['detail'])
+        wait_until(lambda: metric(g, 'postdate_database_forgotten_due') == counted, 60, 'the figures to be read again')
+
+    def test_what_comes_twice_where_all_gateways_died_is_counted_timer(self):
+        self.run_end_of_all('timer')
+
+    def test_what_comes_twice_where_all_gateways_died_is_counted_ttl(self):
+        self.run_end_of_all('ttl')
 
     def test_what_was_delivered_in_the_lag_comes_once_timer(self):
         self.run_failover('timer')

@@ -8,6 +8,7 @@
 #include "gateway/cli/doctor/doctor.h"
 #include "sql/admin/migrate.h"
 #include "sql/pipeline/claim.h"
+#include "sql/pipeline/history.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -56,7 +57,7 @@ static void report_failed(struct doctor *d)
 static void report_back(struct doctor *d)
 {
     const struct status_back *b = &d->status.back;
-    char from[40], to[40], until[40];
+    char from[40], to[40], until[40], due[HISTORY_DUE_SIZE];
     if (b->found_ms < 0)
         return doctor_ok(d, "database.history", "the database never went back");
     timestamp_format(b->from_ms, from, sizeof from);
@@ -68,9 +69,9 @@ static void report_back(struct doctor *d)
         d, "database.history",
         "the database went back from %s to %s, as after a restore or the promotion of a standby that "
         "lagged: what was accepted in between is lost, but for what RabbitMQ holds, what was cancelled is "
-        "not, and what was delivered may come again; what RabbitMQ holds is looked up until %s" REMEDY
+        "not, and what was delivered may come again (%s); what RabbitMQ holds is looked up until %s" REMEDY
         "docs/operations.md, Restore, says what can be done about it",
-        to, from, until);
+        to, from, history_due_text(b->due, due), until);
 }
 
 /* What somebody has paused is as he wants it; a schedule whose last occurrence never ends looks alive. */
