@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define DIGITS "0123456789"
-#define DIGITS_MAX 30
 
 /* The first name of a unit is the one that is printed. "m" is what `postdate dead requeue --rate` calls it.
  */
@@ -30,9 +29,8 @@ static int fail(struct bytes text, const char *what, struct err *e)
 /* Digits, and perhaps more behind a point. The length; 0: it is no number. */
 static size_t take_number(struct bytes text, double *out)
 {
-    char copy[DIGITS_MAX + 1];
-    snprintf(copy, sizeof copy, "%.*s", (int)(text.len < DIGITS_MAX ? text.len : DIGITS_MAX),
-             (const char *)text.data);
+    char copy[RATE_LENGTH_MAX + 1];
+    snprintf(copy, sizeof copy, "%.*s", (int)text.len, (const char *)text.data);
     size_t whole = strspn(copy, DIGITS), n = whole;
     if (copy[n] == '.')
         n += 1 + strspn(copy + n + 1, DIGITS);
@@ -54,6 +52,8 @@ static double find_unit(struct bytes name)
 int rate_parse(struct bytes text, double *out_per_second, struct err *e)
 {
     double number = 0, seconds;
+    if (text.len > RATE_LENGTH_MAX)
+        return fail(text, "is too long", e);
     size_t n = take_number(text, &number);
     if (n == 0)
         return fail(text, "does not begin with a number", e);

@@ -12,6 +12,8 @@
  * to RATE_MAX a second. ERR_REJECT names the text and what is allowed. */
 int rate_parse(struct bytes text, double *out_per_second, struct err *e);
 
+#define RATE_LENGTH_MAX 40 /* bytes of one that is read */
+
 /* The shortest of the units in which it is at least one and has two decimals at most: "200/s", "30/min",
  * "100/h", "0"; where there is none, as exactly as nine digits can say. */
 #define RATE_TEXT_SIZE 40

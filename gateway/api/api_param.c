@@ -38,7 +38,7 @@ int api_params_check(const struct api_params *p, const char *names, struct err *
             return err_set(e, ERR_REJECT, "unknown parameter \"%s\": %s%s", shown,
                            *allowed != '\0' ? "allowed are " : "none is allowed here", allowed);
         if (!bytes_is_text(one->value))
-            return err_set(e, ERR_REJECT, "parameter %s is not UTF-8 text", shown);
+            return err_set(e, ERR_REJECT, "parameter %s is not UTF-8 text without NUL", shown);
         for (size_t k = 0; k < i; k++)
             if (bytes_equal(p->list[k].name, one->name))
                 return err_set(e, ERR_REJECT, "parameter %s is given twice", shown);

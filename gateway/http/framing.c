@@ -13,6 +13,7 @@ const char *const framing_header_names[FRAMING_HEADERS] = {
     [FRAMING_TRANSFER_ENCODING] = "Transfer-Encoding",
     [FRAMING_AUTHORIZATION] = "Authorization",
     [FRAMING_CONTENT_TYPE] = "Content-Type",
+    [FRAMING_CONTENT_ENCODING] = "Content-Encoding",
     [FRAMING_IDEMPOTENCY_KEY] = "Idempotency-Key",
     [FRAMING_EXPECT] = "Expect",
     [FRAMING_IF_MATCH] = "If-Match",

@@ -53,7 +53,7 @@ struct http_request {
     struct http_request *other, **previous; /* in http->requests */
     struct tokens_grant grant;              /* where api.scope comes from */
     struct http_link *link;                 /* NULL: it is gone, or has the answer that it took too long */
-    char *target;                           /* as sent; cut up in place; NULL: no memory, or none */
+    char *target;                           /* its path; cut up in place; NULL: no memory, or none */
     char key[HTTP_KEY_MAX + 1];
     char conditions[2][HTTP_CONDITION_MAX + 1];
     char peer[HTTP_PEER_SIZE]; /* outlives its connection */
@@ -113,8 +113,11 @@ const struct api_operation *http_route_find(const char *method, const char *path
 /* It is HTTP's own, and not one of the table of operations. */
 bool http_route_is_own(const struct api_operation *op);
 
-/* request_target.c: cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why.
- */
+/* request_target.c: of a target in absolute form, as proxies get it (RFC 9112 3.2.2: any server takes it, and
+ * its host counts, not the header), *host is the host with the port, and *target what follows. False: without
+ * a host, or with a user. */
+bool http_target_split(struct bytes *target, struct bytes *host);
+/* Cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why. */
 int http_target_parse(char *target, struct api_request *r, struct err *e);
 /* Undoes percent-encoding in a part of the path, in place. False: malformed, or a NUL. */
 bool http_target_decode(struct bytes *part);

@@ -160,14 +160,29 @@ static int check_host(struct http_request *r, struct bytes value)
     return -1;
 }
 
+/* Of a body that is JSON as it comes. */
+static int check_content(struct http_request *r, const struct framing_head *head)
+{
+    struct bytes coding = head->value[FRAMING_CONTENT_ENCODING];
+    char shown[80];
+    if (!is_json(head->value[FRAMING_CONTENT_TYPE])) {
+        api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE, "write Content-Type: application/json");
+        return -1;
+    }
+    if (coding.len == 0 || framing_is_word(coding, "identity"))
+        return 0;
+    api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE,
+             "Content-Encoding: \"%s\" is not read: send the body as it is, without this header",
+             bytes_printable(coding, shown, sizeof shown));
+    return -1;
+}
+
 static int check_headers(struct http_request *r, const struct framing_head *head)
 {
     bool wants_body = api_operation_has_body(r->api.op);
     struct bytes key = head->value[FRAMING_IDEMPOTENCY_KEY];
-    if (wants_body && !is_json(head->value[FRAMING_CONTENT_TYPE])) {
-        api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE, "write Content-Type: application/json");
+    if (wants_body && check_content(r, head) != 0)
         return -1;
-    }
     if (!wants_body && (head->chunked || head->length > 0)) {
         api_fail(&r->api.answer, API_INVALID_REQUEST, "%.*s takes no body", (int)head->method.len,
                  (const char *)head->method.data);
@@ -240,13 +255,20 @@ static int check_request(struct http_request *r, const struct framing_head *head
 {
     char method[FRAMING_METHOD_MAX + 1];
     snprintf(method, sizeof method, "%.*s", (int)head->method.len, (const char *)head->method.data);
-    r->target = strndup((const char *)head->target.data, head->target.len);
-    if (r->target == NULL) {
+    struct bytes target = head->target, host = head->value[FRAMING_HOST];
+    if (!http_target_split(&target, &host)) {
+        api_fail(&r->api.answer, API_INVALID_REQUEST,
+                 "the request target begins with http:// or https://, and no host follows (a name of a user "
+                 "is not allowed there)");
+        return -1;
+    }
+    bool no_path = target.len == 0 || target.data[0] == '?'; /* behind a host */
+    if (asprintf(&r->target, "%s%.*s", no_path ? "/" : "", (int)target.len, (const char *)target.data) < 0) {
+        r->target = NULL;
         api_fail(&r->api.answer, API_OVERLOADED, "out of memory");
         return -1;
     }
-    if (find_route(r, method) != 0 || check_headers(r, head) != 0 ||
-        check_host(r, head->value[FRAMING_HOST]) != 0)
+    if (find_route(r, method) != 0 || check_headers(r, head) != 0 || check_host(r, host) != 0)
         return -1;
     if (http_route_is_own(r->api.op))
         return 0;

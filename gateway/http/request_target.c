@@ -26,6 +26,22 @@ static bool decode_percent(char *text, size_t len, bool plus_is_blank, struct by
     return true;
 }
 
+bool http_target_split(struct bytes *target, struct bytes *host)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < 2; i++) {
+        size_t start = strlen(schemes[i]), end = start;
+        if (target->len < start || !framing_is_word(bytes_of(target->data, start), schemes[i]))
+            continue;
+        while (end < target->len && strchr("/?#", target->data[end]) == NULL)
+            end++;
+        *host = bytes_of(target->data + start, end - start);
+        *target = bytes_of(target->data + end, target->len - end);
+        return host->len > 0 && host->data[0] != ':' && memchr(host->data, '@', host->len) == NULL;
+    }
+    return true;
+}
+
 bool http_target_decode(struct bytes *part)
 {
     return decode_percent((char *)(uintptr_t)part->data, part->len, false, part);

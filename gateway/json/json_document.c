@@ -90,6 +90,14 @@ bool json_raw_next(struct bytes *rest, struct bytes *name, struct bytes *value)
     return next_value(rest, value);
 }
 
+bool json_raw_holds_nul(struct bytes value)
+{
+    for (size_t i = 0; i + 6 <= value.len; i++)
+        if (value.data[i] == '\\' && memcmp(value.data + ++i, "u0000", 5) == 0)
+            return true;
+    return false;
+}
+
 bool json_raw_is(struct bytes name, const char *word)
 {
     size_t at = 1, end = name.len > 0 ? name.len - 1 : 0;
@@ -216,21 +224,64 @@ static int check_limits(struct bytes text, struct err *e)
 static void set_error(struct err *e, int64_t position, const json_error_t *why)
 {
     char shown[200];
-    err_set(e, ERR_REJECT, "not valid JSON at byte %" PRId64 ": %s", position,
-            bytes_printable(bytes_of_str(why->text), shown, sizeof shown));
+    bytes_printable(bytes_of_str(why->text), shown, sizeof shown);
+    if (json_error_code(why) == json_error_numeric_overflow)
+        err_set(e, ERR_REJECT,
+                "the number that ends at byte %" PRId64 " is too large (%s): allowed are integers of 64 bits "
+                "and doubles, and any in \"json\"",
+                position, shown);
+    else
+        err_set(e, ERR_REJECT, "not valid JSON at byte %" PRId64 ": %s", position, shown);
 }
 
-/* What is cut out must be one JSON value. Integers of any length are; jansson may take them for reals. */
+/* The same JSON with numbers that fit into a double: without digits from the 16th on, and with exponents of
+ * 0. */
+static void shorten_numbers(struct bytes text, struct buf *out)
+{
+    size_t digits = 0;
+    bool exponent = false;
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t c = text.data[i];
+        if (c == '"') {
+            size_t n = string_len(text_from(text, i));
+            buf_put_bytes(out, bytes_of(text.data + i, n));
+            i += n - 1;
+            exponent = false;
+        } else if (c < '0' || c > '9') {
+            exponent = c == 'e' || c == 'E' || (exponent && digits == 0 && (c == '+' || c == '-'));
+            digits = 0;
+            buf_put_u8(out, c);
+        } else if (++digits <= 15) {
+            buf_put_u8(out, exponent ? '0' : c);
+        }
+    }
+}
+
+/* As what is only carried: a number may be as large as it likes, jansson has no room for it. */
+static bool is_value(struct bytes text, bool *no_memory, json_error_t *why)
+{
+    const size_t flags = JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL;
+    json_t *value = json_memory_load(text, flags, no_memory, why);
+    if (value == NULL && !*no_memory && json_error_code(why) == json_error_numeric_overflow) {
+        struct buf shorter;
+        buf_init(&shorter, text.len);
+        shorten_numbers(text, &shorter);
+        *no_memory = shorter.failed;
+        if (!shorter.failed)
+            value = json_memory_load(buf_bytes(&shorter), flags, no_memory, why);
+        buf_free(&shorter);
+    }
+    json_decref(value);
+    return value != NULL;
+}
+
+/* What is cut out must be one JSON value. */
 static int check_holes(const struct holes *h, enum json_fault *fault, struct err *e)
 {
     json_error_t why;
     for (size_t i = 0; i < h->count; i++) {
         bool no_memory;
-        json_t *value =
-            json_memory_load(h->list[i].value, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &no_memory, &why);
-        bool fine = value != NULL;
-        json_decref(value);
-        if (fine)
+        if (is_value(h->list[i].value, &no_memory, &why))
             continue;
         *fault = no_memory ? JSON_FAULT_MEMORY : JSON_FAULT_SYNTAX;
         if (!no_memory)
@@ -256,7 +307,7 @@ static json_t *load_document(struct holes *h, enum json_fault *fault, struct err
                                                     JSON_DECODE_ANY, &no_memory, &why);
     buf_free(&given);
     if (!no_memory && value == NULL) {
-        *fault = JSON_FAULT_SYNTAX;
+        *fault = json_error_code(&why) == json_error_numeric_overflow ? JSON_FAULT_LIMIT : JSON_FAULT_SYNTAX;
         set_error(e, position_in_text(h, why.position), &why);
     }
     if (value != NULL && check_holes(h, fault, e) == 0)

@@ -18,7 +18,7 @@
 
 enum json_fault {
     JSON_FAULT_SYNTAX, /* it is not JSON */
-    JSON_FAULT_LIMIT,  /* too deep, or too many values */
+    JSON_FAULT_LIMIT,  /* too deep, too many values, or a number too large */
     JSON_FAULT_MEMORY, /* of ours */
 };
 
@@ -33,6 +33,8 @@ struct bytes json_document_raw(struct bytes text, const json_t *place);
 struct bytes json_raw_object(struct bytes text);
 bool json_raw_next(struct bytes *rest, struct bytes *name, struct bytes *value);
 /* Is this name, in quotes and perhaps with escapes, that word of ASCII letters? */
+/* A string in it has a NUL character, for which PostgreSQL's text has no room. Of what json_raw_next gave. */
+bool json_raw_holds_nul(struct bytes value);
 bool json_raw_is(struct bytes name, const char *word);
 
 #endif

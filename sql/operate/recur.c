@@ -12,8 +12,11 @@ static const char *const operations[] = {"set",    "show", "list",    "pause",  
 static const struct {
     const char *name;
     enum recur_outcome outcome;
-} outcomes[] = {
-    {"done", RECUR_DONE}, {"made", RECUR_MADE}, {"unmet", RECUR_UNMET}, {"exchange", RECUR_EXCHANGE}};
+} outcomes[] = {{"done", RECUR_DONE},
+                {"made", RECUR_MADE},
+                {"unmet", RECUR_UNMET},
+                {"exists", RECUR_EXISTS},
+                {"exchange", RECUR_EXCHANGE}};
 
 static int copy_text(struct bytes text, struct arena *a, struct bytes *out, struct err *e)
 {

@@ -37,7 +37,8 @@ struct recur_request {
 enum recur_outcome {
     RECUR_DONE,
     RECUR_MADE,     /* set: it is new */
-    RECUR_UNMET,    /* versions or fresh: nothing was done */
+    RECUR_UNMET,    /* versions: nothing was done */
+    RECUR_EXISTS,   /* fresh: nothing was done */
     RECUR_EXCHANGE, /* it is of, or is to be for, an exchange beyond the scope: nothing was done */
 };
 

@@ -105,18 +105,20 @@ begin
     if operation not in ('show', 'preview') and place = any (coalesce(scope, array[place])) then
         select r.exchange into place from postdate.recur r where r.name = recur_do.name for update; -- it may be elsewhere by now
     end if;
-    if operation not in ('show', 'preview') and fresh and place is not null then
-        outcome := 'unmet';
-        return;
-    end if;
     if place is null or place <> all (coalesce(scope, array[place])) then
-        if operation <> 'set' then
-            outcome := case when versions is null then 'not_found' else 'unmet' end;
+        if versions is not null then
+            outcome := 'unmet';
+            return;
+        elsif operation <> 'set' then
+            outcome := 'not_found';
             return;
         elsif place is not null then
             outcome := 'exchange';
             return;
         end if;
+    elsif operation not in ('show', 'preview') and fresh then
+        outcome := 'exists';
+        return;
     end if;
     if versions is not null then
         select r.version into tag from postdate.recurring r where r.name = recur_do.name;
@@ -136,10 +138,8 @@ begin
         perform postdate.recur_store(postdate.recur_parse(name, arg), false);
         if current_setting('postdate.recur_made') = name then
             outcome := 'made';
-        elsif fresh then
-            raise sqlstate 'PD412'; -- somebody else made it just now
-        elsif absent and scope is not null then
-            raise sqlstate 'PD409'; -- likewise, and it may be beyond the scope
+        elsif fresh or (absent and scope is not null) then
+            raise sqlstate 'PD409'; -- somebody else made it just now, perhaps beyond the scope
         end if;
     elsif operation = 'pause' then perform postdate.recur_pause(name);
     elsif operation = 'resume' then perform postdate.recur_resume(name);
@@ -182,9 +182,7 @@ begin
     answer := d.answer;
     outcome := d.outcome;
     tag := d.tag;
-exception when sqlstate 'PD412' then
-    outcome := 'unmet';
-when data_exception then
+exception when data_exception then
     get stacked diagnostics detail = pg_exception_detail, hint = pg_exception_hint;
     outcome := 'refused';
     refusal := concat_ws(' ', sqlerrm || '.', nullif(detail, ''), nullif(hint, ''));

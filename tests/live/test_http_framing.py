@@ -167,6 +167,34 @@ class Framing(HttpTest):
             for host in ('localhost', 'LOCALHOST:8480', '127.0.0.1', '127.0.0.1:1', '[::1]:8480', '[fe80::1]', '10.1.2.3:80'):
                 self.assertEqual(self.web.ask('GET', path, headers={'Host': host}).status, 200, (path, host))
 
+    def test_targets_in_absolute_form(self):
+        """As a client writes them that takes this for a proxy (RFC 9112 3.2.2). The host in them counts, and the header does not."""
+        def ask(target, host=b'localhost'):
+            r = self.raw().send(b'GET ' + target + b' HTTP/1.1\r\nHost: ' + host + b'\r\n\r\n')
+            answer = r.answer()
+            r.close()
+            return answer
+        for host in (b'localhost', b'127.0.0.1:8480', b'[::1]:80', b'LOCALHOST'):
+            self.assertEqual(ask(b'http://' + host + b'/livez', b'evil.example').json, {'status': 'alive'}, host)
+        self.assertEqual(ask(b'HTTPS://localhost/v1/messages?key=%6eobody').json['messages'], [])
+        self.assertEqual(ask(b'http://localhost/v1/messages/' + self.victim.encode()).json['id'], self.victim)
+        self.assertEqual([ask(b'http://localhost' + rest).status for rest in (b'', b'?x=y', b'/')], [ask(b'/' + rest).status for rest in (b'', b'?x=y', b'')])
+        for target in (b'http://evil.example/livez', b'http:///livez', b'http://user@localhost/livez', b'http://:80/livez', b'http://', b'http://localhost:x/livez'):
+            answer = ask(target)
+            self.assertEqual((answer.status, answer.problem), (400, 'invalid-request'), target)
+        for target in (b'ftp://localhost/livez', b'localhost/livez', b'*'):
+            self.assertEqual(ask(target).problem, 'no-such-route', target)
+
+    def test_content_codings_are_refused_by_name(self):
+        body = json.dumps(dict(DUE, routing_key='coded'))
+        for coding in ('gzip', 'br', 'gzip, identity', 'x' * 200):
+            answer = self.web.ask('POST', '/v1/messages', body, {'Content-Encoding': coding})
+            self.assertEqual((answer.status, answer.problem), (415, 'unsupported-media-type'), answer)
+            self.assertIn('Content-Encoding: "' + coding[:60], answer.json['detail'])
+        for coding in ('identity', 'Identity', ''):
+            self.assertEqual(self.web.ask('POST', '/v1/messages', body, {'Content-Encoding': coding}).status, 201, coding)
+        self.assertEqual(self.web.ask('GET', '/v1/messages', headers={'Content-Encoding': 'gzip'}).status, 200, 'there is no body')
+
     def test_a_reader_that_does_not_read_is_left(self):
         r = self.raw()
         r.send((b'GET /openapi.json HTTP/1.1\r\n' + HOST + b'\r\n') * 300)

@@ -130,6 +130,40 @@ class RecurHttp(LiveTest):
         self.assertEqual(sorted(answers), [201] + [412] * 7)
         self.assertEqual(len(self.ask(web, 'GET', '/race:history').json['changes']), 1)
 
+    def test_conditions_tell_nothing_of_others(self):
+        """A name that another token has is answered as one that is not there, wherever that can be."""
+        web = described(self, self.open(POSTDATE_HTTP_TOKENS='on'))
+        a, b = (Caller(web.address, make_token(self.p, e, name='team ' + e)) for e in ('a', 'b'))
+        wait_until(lambda: all(x.get('/v1/recurring').status == 200 for x in (a, b)), 10, 'the tokens')
+        self.assertEqual(a.ask('PUT', '/v1/recurring/mine', dict(DAILY, exchange='a')).status, 201)
+        for conditions in ({'If_None_Match': '*'}, {'If_Match': '*'}, {'If_Match': '"1-0"'}, {'If_Match': '"1-0"', 'If_None_Match': '*'}):
+            for method, suffix, body in (('PUT', '', dict(DAILY, exchange='b')), ('DELETE', '', None), ('POST', ':pause', {}), ('POST', ':resume', {}), ('POST', ':run', {})):
+                theirs, nobody = (b.ask(method, f'/v1/recurring/{name}{suffix}', body, **conditions) for name in ('mine', f'nobody{len(conditions)}'))
+                if method == 'PUT' and 'If_Match' not in conditions:
+                    self.assertEqual((theirs.status, nobody.status), (403, 201), 'one name is one schedule')
+                    b.ask('DELETE', '/v1/recurring/nobody1')
+                else:
+                    self.assertEqual((theirs.status, theirs.body.replace(b'mine', b'')), (nobody.status, re.sub(rb'nobody\d', b'', nobody.body)), (method, suffix, conditions))
+                    self.assertNotIn('already', nobody.json['detail'], (method, suffix, conditions))
+                    self.assertEqual(nobody.status, 412 if 'If_Match' in conditions else 404)
+        for method, suffix, body in (('PUT', '', dict(DAILY, exchange='a')), ('DELETE', '', None), ('POST', ':run', {})):
+            self.assertIn('already', a.ask(method, '/v1/recurring/mine' + suffix, body, If_None_Match='*').json['detail'])
+
+    def test_a_nul_is_refused_by_the_name_of_its_field(self):
+        web = described(self, self.open())
+        for field, value in (('body', 'a\0b'), ('cron', '@daily\0'), ('zone', '\0'), ('json', {'a': ['\0']}), ('headers', {'a': {'b': 'x\0'}}),
+                             ('properties', {'app_id': '\0'}), ('exchange', '\0'), ('routing_key', '\0'), ('grace', '1m\0')):
+            definition = {k: v for k, v in DAILY.items() if not (field == 'json' and k == 'body')} | {field: value}
+            answer = self.ask(web, 'PUT', '/nul', definition, 422)
+            self.assertIn(field, answer.json['detail'])
+            self.assertIn('NUL', answer.json['detail'])
+        plain = {k: v for k, v in DAILY.items() if k != 'body'}
+        self.assertEqual(self.ask(web, 'PUT', '/nul', dict(DAILY, body='a\\u0000b'), 201).json['body'], 'a\\u0000b', 'a backslash and letters')
+        self.ask(web, 'PUT', '/nul', dict(plain, body_base64='AA=='))
+        large = '{"n":[1e999,-' + '9' * 400 + ']}'
+        text = json.dumps(plain)[:-1] + ',"json":' + large + '}'
+        self.assertEqual(self.ask(web, 'PUT', '/nul', text).json['body'], large, 'what is only carried')
+
     def test_what_a_token_sees(self):
         address = self.open(POSTDATE_HTTP_TOKENS='on')
         a, b, default = (Caller(address, make_token(self.p, e, name='team ' + e)) for e in ('a', 'b', ''))

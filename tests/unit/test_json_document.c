@@ -23,6 +23,10 @@ static void refused(struct bytes text, enum json_fault expected, const char *why
         fail_msg("\"%s\" does not say \"%s\"", e.text, why);
 }
 
+#define TEN "1234567890"
+#define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+#define LONG_INTEGER HUNDRED HUNDRED HUNDRED HUNDRED /* beyond any double */
+
 /* "json" of a message by itself, in a batch, and with its name written with escapes. */
 static void test_json_is_what_was_written(void **state)
 {
@@ -41,13 +45,17 @@ static void test_json_is_what_was_written(void **state)
                                          "[1, 2 ,3]",
                                          "{ \"b\" : [ { \"json\" : 1.10 } , \"]\" ] ,\t\"a\":{} }",
                                          "[\n]",
+                                         "1e999",
+                                         "[-1E+400 , 1.5e-999,\"1e999\"]",
+                                         LONG_INTEGER,
+                                         "{\"n\":-" LONG_INTEGER ".5e5}",
                                          "{}"};
     static const char *const forms[][2] = {{"{\"json\":", "}"},
                                            {" {\"a\":[{\"json\":1}], \"json\" : ", " , \"z\":\"json\"}"},
                                            {"{\"\\u006as\\u006Fn\":", "}"}};
     for (size_t i = 0; i < COUNT_OF(values); i++) {
         for (size_t k = 0; k < COUNT_OF(forms); k++) {
-            char text[400];
+            char text[600];
             snprintf(text, sizeof text, "%s%s%s", forms[k][0], values[i], forms[k][1]);
             json_t *doc = loaded(text);
             assert_true(bytes_equal_str(json_document_raw(bytes_of_str(text), json_object_get(doc, "json")),
@@ -101,7 +109,14 @@ static void test_what_is_not_json_is_refused(void **state)
                                         "{,\"json\":1}",
                                         "{\"json\":,1}",
                                         "{\"json\":{}1e5}",
-                                        "{\"json\":\"a\".5}"};
+                                        "{\"json\":\"a\".5}",
+                                        "{\"json\":[1e999,]}",
+                                        "{\"json\":[1e999 1]}",
+                                        "{\"json\":[1e999,01]}",
+                                        "{\"json\":[1e999,1e]}",
+                                        "{\"json\":[1e999,1e5.5]}",
+                                        "{\"json\":[1e999,-]}",
+                                        "{\"json\":0" LONG_INTEGER "}"};
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         refused(bytes_of_str(texts[i]), JSON_FAULT_SYNTAX, "not valid JSON at byte ");
 }
@@ -124,6 +139,8 @@ static void test_positions_are_those_of_the_text(void **state)
 static void test_limits_are_not_called_bad_json(void **state)
 {
     (void)state;
+    refused(bytes_of_str("{\"headers\":{\"n\":" LONG_INTEGER "}}"), JSON_FAULT_LIMIT, "too large");
+    refused(bytes_of_str("{\"json\":1,\"factor\":1e999}"), JSON_FAULT_LIMIT, "too large");
     char text[2 * JSON_DOCUMENT_DEPTH_MAX + 8];
     memset(text, '[', JSON_DOCUMENT_DEPTH_MAX + 1);
     memset(text + JSON_DOCUMENT_DEPTH_MAX + 1, ']', JSON_DOCUMENT_DEPTH_MAX + 1);

@@ -36,6 +36,8 @@ static void test_parse(void **state)
         {"0/d", 0},
         {"1000000/s", 1000000},
         {"0.0001/s", 0.0001},
+        {"00000000000000000000000000000000000001/s", 1}, /* 40 bytes */
+        {"0000000000000000000000000000000000000000", 0},
         {"60000000/min", 1000000},
         {"007/s", 7},
         {"0.25/s", 0.25},
@@ -74,10 +76,11 @@ static void test_refused(void **state)
         {"0x10/s", "unit that is unknown"},
         {"200s", "unit that is unknown"},
         {"1000001/s", "is out of range"},
+        {"000000000000000000000000000000000000001/s", "is too long"},
         {"0.00009/s", "is out of range"},
         {"8/d", "is out of range"},
         {"99999999999999999999999999999/s", "is out of range"},
-        {"1000000000000000000000000000000/s", "unit that is unknown"}, /* 31 digits */
+        {"1000000000000000000000000000000/s", "is out of range"}, /* 31 digits */
     };
     for (size_t i = 0; i < COUNT_OF(table); i++) {
         double out = -1;

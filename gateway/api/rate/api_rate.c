@@ -42,7 +42,9 @@ static int take_names(const struct api_context *c, const struct api_request *r, 
         return -1;
     if (out->routing_key.data == NULL && c->body == NULL)
         out->routing_key = bytes_of_str(RATE_ANY_KEY);
-    return bytes_is_text(out->exchange) ? 0 : err_set(e, ERR_REJECT, "the exchange is not UTF-8 text");
+    return bytes_is_text(out->exchange)
+               ? 0
+               : err_set(e, ERR_REJECT, "the exchange is not UTF-8 text without NUL");
 }
 
 /* As it is now. */

@@ -4,6 +4,7 @@
 #include "gateway/api/api_internal.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/api/recur/recur_request.h"
+#include "gateway/json/json_document.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,9 +34,25 @@ static bool token_admits(struct api_context *c, struct api_request *r)
     return false;
 }
 
+/* PostgreSQL reads the definition as JSON. False: answered. */
+static bool has_no_nul(struct api_request *r)
+{
+    struct bytes rest = json_raw_object(r->body), name, value;
+    char shown[80];
+    while (rest.len > 0 && json_raw_next(&rest, &name, &value)) {
+        if (!json_raw_holds_nul(value))
+            continue;
+        bytes_printable(bytes_of(name.data + 1, name.len - 2), shown, sizeof shown);
+        api_fail(&r->answer, API_INVALID_MESSAGE,
+                 "%s: holds a NUL character, which is not allowed (a body with one: body_base64)", shown);
+        return false;
+    }
+    return true;
+}
+
 int api_recur_set(struct api_context *c, struct api_request *r, struct err *e)
 {
-    return token_admits(c, r) ? recur_request_change(c, r, r->body, e) : 0;
+    return has_no_nul(r) && token_admits(c, r) ? recur_request_change(c, r, r->body, e) : 0;
 }
 
 int api_recur_change(struct api_context *c, struct api_request *r, struct err *e)

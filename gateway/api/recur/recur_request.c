@@ -99,11 +99,11 @@ int recur_request_change(struct api_context *c, struct api_request *r, struct by
         return -1;
     c->wake = true;
     bytes_printable(r->id, shown, sizeof shown);
-    if (answer.outcome == RECUR_UNMET)
+    if (answer.outcome == RECUR_EXISTS)
+        api_fail(&r->answer, API_PRECONDITION_FAILED, "there is a schedule \"%s\" already", shown);
+    else if (answer.outcome == RECUR_UNMET)
         api_fail(&r->answer, API_PRECONDITION_FAILED,
-                 q.fresh ? "there is a schedule \"%s\" already"
-                         : "schedule \"%s\" is not as it was: show it, and decide anew",
-                 shown);
+                 "schedule \"%s\" is not as it was, or is not there: show it, and decide anew", shown);
     else if (answer.outcome == RECUR_EXCHANGE)
         api_fail(&r->answer, API_EXCHANGE_NOT_ALLOWED,
                  "schedule \"%s\" is of, or is to be for, an exchange that the token does not list", shown);

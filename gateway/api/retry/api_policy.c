@@ -35,7 +35,7 @@ int api_policy_match(struct api_context *c, struct api_request *r, struct err *e
 
 static int check_pattern(const struct api_request *r, struct err *e)
 {
-    return bytes_is_text(r->id) ? 0 : err_set(e, ERR_NOT_FOUND, "the pattern is not UTF-8 text");
+    return bytes_is_text(r->id) ? 0 : err_set(e, ERR_NOT_FOUND, "the pattern is not UTF-8 text without NUL");
 }
 
 int api_policy_show(struct api_context *c, struct api_request *r, struct err *e)

@@ -1,0 +1,135 @@
+"""Each bound in the description, beside the place in the code that has it: one that nobody has compared is a failure, too."""
+import glob
+import json
+import os
+import re
+
+import harness
+from harness import LiveTest
+
+BOUNDS = ('minimum', 'maximum', 'minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties')
+# What lies in the nature of the thing: a count, a list that is not empty. Each has its cases in test_openapi.
+NATURAL = {('minimum', 0), ('minimum', 1), ('minLength', 1), ('minItems', 1), ('minProperties', 1), ('maxProperties', 0), ('maxProperties', 1)}
+HTTP = [('minimum', 400), ('maximum', 599)]  # of a problem: the classes of status that are errors
+NAME, BATCH, PAGE = '#MESSAGE_NAME_MAX', '#API_BATCH_MAX', ('gateway/api/api_page.c', r'PAGE_MAX (\d+)')
+# Where it stands: of C a constant; else a file and the number in it.
+CODE = {
+    'parameters/Idempotency-Key': {'maxLength': '#HTTP_KEY_MAX'},
+    'parameters/If-Match': {'maxLength': '#HTTP_CONDITION_MAX'},
+    'parameters/page_size': {'maximum': PAGE},
+    'parameters/cron': {'maxLength': ('sql/schema/001_77_recur_text.sql', r'Allowed are up to (\d+)')},
+    'parameters/n': {'maximum': '#TIMES_MAX'},
+    'parameters/{pattern}': {'maxLength': NAME},
+    'parameters/{exchange}': {'maxLength': NAME},
+    'schemas/Message/former_ids': {'maxItems': ('sql/query/operate_former_ids.sql', r'limit (\d+)')},
+    'schemas/Batch/messages!': {'maxItems': BATCH},
+    'schemas/BatchResult/results!': {'maxItems': BATCH},
+    'schemas/Page/messages!': {'maxItems': PAGE},
+    'schemas/DeadPage/dead_letters!': {'maxItems': PAGE},
+    'schemas/SchedulePage/recurring!': {'maxItems': PAGE},
+    'schemas/ScheduleTimes/times!': {'maxItems': '#TIMES_MAX'},
+    'schemas/DeadGroups/groups!': {'maxItems': '#DEAD_GROUPS_MAX'},
+    'schemas/DeadRequeue/ids': {'maxItems': BATCH},
+    'schemas/DeadDrop/ids': {'maxItems': BATCH},
+    'schemas/BulkShift/shift_ms!': {'maximum': '#SHIFT_MAX_MS', 'minimum': '-#SHIFT_MAX_MS'},
+    'schemas/Name': {'maxLength': NAME},
+    'schemas/Key': {'maxLength': NAME},
+    'schemas/Headers': {'maxLength': NAME},
+    'schemas/Properties/delivery_mode': {'maximum': ('gateway/json/json_message_properties.c', r'v, 1, (\d+), &w->delivery_mode')},
+    'schemas/Properties/priority': {'maximum': ('gateway/json/json_message_properties.c', r'v, 0, (\d+), &w->priority')},
+    'schemas/Properties/expiration': {'maximum': '#EXPIRATION_MAX_MS'},
+    'schemas/NewRetryPolicy/attempts': {'maximum': '#RETRY_ATTEMPTS_MAX'},
+    'schemas/NewRetryPolicy/factor': {'maximum': '#RETRY_FACTOR_MAX'},
+    'schemas/NewRetryPolicy/jitter': {'maximum': ('core/message/retry_policy.c', r'"jitter", p->jitter, 0, (\d+)')},
+    'schemas/NewRate/rate!': {'maxLength': '#RATE_LENGTH_MAX'},
+    'schemas/DeadRequeue/rate': {'maxLength': '#RATE_LENGTH_MAX'},
+    'schemas/Held/schedules_paused!': {'maximum': ('sql/query/status_held.sql', r'where r\.paused limit (\d+)')},
+    'schemas/Held/schedules_behind!': {'maximum': ('sql/query/status_held.sql', r'not r\.paused limit (\d+)')},
+    'schemas/NewRate/burst': {'maximum': '#RATE_BURST_MAX'},
+    'schemas/NewSchedule/cron!': {'maxLength': ('sql/schema/001_77_recur_text.sql', r'Allowed are up to (\d+)')},
+    'schemas/Schedule/left_out!': {'maximum': ('sql/schema/001_73_recur.sql', r'least\(left_out \+ p\.count, (\d+)\)')},
+}
+# Compared below.
+OTHERS = ('parameters/page_token', 'schemas/Problem/status!', 'schemas/ScheduleHistory/changes!')
+for where in ('NewRate', 'RateName'):
+    CODE[f'schemas/{where}/exchange'] = CODE[f'schemas/{where}/routing_key'] = {'maxLength': NAME}
+
+
+def read(path):
+    with open(os.path.join(harness.ROOT, path), encoding='utf-8') as f:
+        return f.read()
+
+
+def constants():
+    """Of all C that has a name for a number: every value that it has, for some names stand in two files."""
+    found = {}
+    for folder in ('core', 'sql', 'gateway', 'amqp'):
+        for path in glob.glob(os.path.join(harness.ROOT, folder, '**', '*.[ch]'), recursive=True):
+            for name, value in re.findall(r'(?m)^#define (\w+) +(?:INT64_C\()?\(?(?:\(size_t\))?(\d+)', read(path)):
+                found.setdefault(name, set()).add(int(value))
+    return found
+
+
+def bounds(node, where):
+    """(place, bound, value) of the short forms of gateway/http/openapi.json."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name in BOUNDS and not isinstance(value, (dict, list)):
+                yield where, name, value
+            else:
+                yield from bounds(value, where)
+    elif isinstance(node, list):
+        for value in node:
+            yield from bounds(value, where)
+
+
+def all_bounds(root):
+    for name, value in root['parameters'].items():
+        yield from bounds(value, 'parameters/' + name)
+    for name, schema in root['schemas'].items():
+        fields = schema[0] if isinstance(schema, list) and isinstance(schema[0], dict) else schema
+        if not isinstance(fields, dict):
+            yield from bounds(schema, 'schemas/' + name)
+            continue
+        for field, value in fields.items():
+            yield from bounds(value, f'schemas/{name}/{field}')
+        if fields is not schema:
+            yield from bounds(schema[1:], 'schemas/' + name)
+    yield from bounds(root['calls'], 'calls')
+
+
+class OpenApiBounds(LiveTest):
+    vhosts = 0
+
+    def value(self, source, known):
+        if isinstance(source, tuple):
+            found = set(re.findall(source[1], read(source[0])))
+            self.assertEqual(len(found), 1, source)
+            return int(found.pop())
+        values = known.get(source.lstrip('-#'))
+        self.assertTrue(values, source + ' is not in the code')
+        self.assertEqual(len(values), 1, (source, values))
+        return -min(values) if source.startswith('-') else min(values)
+
+    def test_each_is_that_of_the_code(self):
+        known, compared, wrong = constants(), set(), []
+        for where, bound, value in all_bounds(json.loads(read('gateway/http/openapi.json'))):
+            source = CODE.get(where, {}).get(bound)
+            if source is not None:
+                compared.add((where, bound))
+                if value != self.value(source, known):
+                    wrong.append(f'{where}: {bound} is {value}, in the code {self.value(source, known)}')
+            elif (bound, value) not in NATURAL and where not in OTHERS:
+                wrong.append(f'{where}: {bound} {value} is compared with nothing')
+        self.assertEqual(wrong, [])
+        self.assertEqual({(w, b) for w, of in CODE.items() for b in of} - compared, set(), 'it is gone')
+
+    def test_those_that_are_computed(self):
+        root = json.loads(read('gateway/http/openapi.json'))
+        page = read('gateway/api/api_page.c')
+        least, name, signature = (int(re.search(x, page)[1]) for x in (r'POSITION_LEAST[\s\\]+(\d+)', r'POSITION_LEAST \+ (\d+)', r'SIGNATURE_BYTES (\d+)'))
+        encoded = [-(-(1 + n + signature) * 4 // 3) for n in (least, least + name)]
+        self.assertEqual([root['parameters']['page_token'][2][x] for x in ('minLength', 'maxLength')], encoded)
+        self.assertEqual([(x, root['schemas']['Problem']['status!'][2][x]) for x in ('minimum', 'maximum')], HTTP)
+        kept = int(re.search(r'order by x\.id desc offset (\d+) limit 1', read('sql/schema/001_78_recur_change.sql'))[1])
+        self.assertEqual(root['schemas']['ScheduleHistory']['changes!'][2]['maxItems'], 2 * kept, 'changes, and runs')
