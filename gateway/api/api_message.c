@@ -97,7 +97,7 @@ static int answer_operated(struct api_context *c, struct api_request *r, const s
     case OPERATE_NOT_FOUND:
         return fail_missing(r, e);
     case OPERATE_NOT_FAILED:
-        api_fail(&r->answer, API_TOO_LATE, "message %s has not failed", id);
+        api_fail(&r->answer, API_TOO_LATE, "message %s has not failed, and waits for no other attempt", id);
         return 0;
     case OPERATE_KEY_TAKEN:
         api_fail(&r->answer, API_KEY_TAKEN, "the key of message %s names another message by now", id);

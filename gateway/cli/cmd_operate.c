@@ -40,8 +40,10 @@ const struct command command_cancel = {
 const struct command command_retry = {
     OPERATION,
     .name = "retry",
-    .summary = "Try failed messages again, at once and with all attempts afresh",
-    .notes = "Filters are for all failed messages that match.",
+    .summary = "Try messages again, at once: failed ones with all attempts afresh",
+    .notes =
+        "Filters are for all failed messages that match; with --state retrying, for those that wait for\n"
+        "another attempt.",
     .cells = CLI_CELLS_FIND,
     .operation =
         &(const struct cli_operation){

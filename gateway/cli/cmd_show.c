@@ -11,12 +11,6 @@
 
 #define RECORD_MAX ((size_t)64 * 1024 * 1024) /* one message, its printed form */
 
-/* Whoever held it before: once it was refused, the gateway does. */
-static bool is_retrying(const struct message_record *r)
-{
-    return r->error.len > 0 && r->state != MESSAGE_HANDED && r->settled_ms < 0;
-}
-
 static void print_rate(const struct message_rate *r)
 {
     char name[1100], rate[RATE_TEXT_SIZE], at[40];
@@ -50,7 +44,7 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     text_print("routing key", m->routing_key);
     if (m->key.len > 0)
         text_print("key", m->key);
-    bool gateway = m->hold == HOLD_GATEWAY || is_retrying(r);
+    bool gateway = m->hold == HOLD_GATEWAY || lookup_is_retrying(r);
     printf("%-12s %s\n", "held by", gateway ? "gateway" : "broker");
     /* A reschedule or a replacement stores it anew. */
     text_print_time(r->former_ids.len > 0 ? "changed" : "created", r->created_ms, now_ms);

@@ -2,14 +2,19 @@
 #include "core/base/bytes.h"
 
 #include <stdio.h>
+#include <string.h>
 
-#define STATES "scheduled claimed handed delivered cancelled superseded failed expired"
+#define STATES "scheduled claimed handed delivered cancelled superseded failed expired " LOOKUP_RETRYING
 
 static int take_state(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
     struct cli_filter *f = at;
     char near[40];
     (void)o;
+    if (strcmp(text, LOOKUP_RETRYING) == 0) {
+        f->filter.retrying = true;
+        return 0;
+    }
     f->filter.has_state = true;
     if (message_state_parse(text, &f->filter.state) == 0)
         return 0;
@@ -18,7 +23,7 @@ static int take_state(struct cli *cli, const struct cli_option *o, void *at, con
     return cli_usage(
         cli,
         "--state: \"%s\" is not a state: write scheduled, claimed, handed, delivered, cancelled, superseded, "
-        "failed or expired",
+        "failed, expired or " LOOKUP_RETRYING,
         text);
 }
 
@@ -31,7 +36,8 @@ static int take_routing_key(struct cli *cli, const struct cli_option *o, void *a
 
 const struct cli_option cli_filter_options[] = {
     {"state", "S",
-     "scheduled, claimed, handed, delivered, cancelled, superseded, failed," CLI_HELP_LINE "expired",
+     "scheduled, claimed, handed, delivered, cancelled, superseded, failed," CLI_HELP_LINE
+     "expired; retrying: an attempt failed, and another follows",
      .take = take_state},
     {"due-after", "T", "due at or after this time (2026-11-22T08:00:00Z, -1d, 'today 09:00')",
      CLI_TAKE(time, cli_filter, filter.due_after_ms)},

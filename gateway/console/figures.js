@@ -8,10 +8,10 @@ const SHOWN_BY_FIGURES = ['database', 'broker', 'broker.blocked', 'messages.over
 
 const howMany = n => n >= CAP ? `${counted(n)} messages` : plural(n, 'message');
 
-// {id, bad, text, remedy, line}
+// {id, bad, text, remedy, line, see: the messages that it is about}
 export function findings(stats, more) {
     const list = [];
-    const add = (id, bad, text, remedy, line) => list.push({ id, bad, text, remedy, line });
+    const add = (id, bad, text, remedy, line, see) => list.push({ id, bad, text, remedy, line, see });
     if (stats.database === 'away')
         add('database', true, 'The database does not answer, or does not accept writes.', 'Nothing new is accepted. What RabbitMQ already holds goes on being delivered. Look at PostgreSQL and at postgres.url.', ['postdate', 'doctor']);
     if (stats.broker === 'away')
@@ -26,15 +26,15 @@ export function findings(stats, more) {
     for (const day of stats.locked_days || [])
         add('locked ' + day, true, `Another session has locked ${day === 'message' ? 'the whole message table' : `the messages due on ${day}`}.`, 'They wait until it ends its transaction. pg_stat_activity shows which session it is.', null);
     if (stats.messages?.failed > 0)
-        add('failed', false, `${howMany(stats.messages.failed)} could not be delivered.`, 'Their errors say why. When the cause is gone, retry them.', ['postdate', 'list', '--state', 'failed']);
+        add('failed', false, `${howMany(stats.messages.failed)} could not be delivered.`, 'Their errors say why. When the cause is gone, retry them.', ['postdate', 'list', '--state', 'failed'], { text: 'Show them', state: 'failed' });
     if (stats.window?.messages !== null && stats.window?.messages >= stats.window?.max_messages)
         add('window', false, `RabbitMQ holds as many messages as it may (${number(stats.window.max_messages)}).`, 'The others wait in the database and are delivered all the same. handover.max_messages raises the limit.', null);
     if (stats.stalled > 0)
         add('destinations', false, `RabbitMQ confirms nothing for ${plural(stats.stalled, 'exchange and routing key', 'exchanges and routing keys')}.`, 'Does a queue behind them have no majority of its nodes? Those messages wait; all others are published.', null);
     if (stats.refusing > 0)
-        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} are refused and tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--retrying']);
+        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} are refused and tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
     else if (stats.retrying > 0)
-        add('messages.retrying', false, `${howMany(stats.retrying)} refused or in doubt, and tried again.`, 'Their errors say why.', ['postdate', 'list', '--retrying']);
+        add('messages.retrying', false, `${howMany(stats.retrying)} refused or in doubt, and tried again.`, 'Their errors say why.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
     for (const f of more?.findings || [])
         if (!SHOWN_BY_FIGURES.includes(f.name))
             add(f.name, f.severity === 'error', `${f.text[0].toUpperCase()}${f.text.slice(1)}.`, f.remedy, null);

@@ -7,6 +7,7 @@ import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pa
 import { ago, counted, number, parseSpan, plural, span, stamp } from './words.js';
 
 const STATES = ['scheduled', 'claimed', 'handed', 'delivered', 'cancelled', 'superseded', 'failed', 'expired'];
+const RETRYING = 'retrying';
 const MEANING = {
     scheduled: 'waits in PostgreSQL', claimed: 'a gateway is delivering it, or its delivery is in doubt', handed: 'waits in RabbitMQ',
     delivered: 'RabbitMQ has confirmed it', cancelled: 'will never be delivered', superseded: 'replaced by another message',
@@ -18,7 +19,7 @@ const PAGE = 50;
 const toLocal = iso => iso ? stamp(iso, false).replace(' ', 'T') : '';
 const fromLocal = text => new Date(text).toISOString();
 const FIELDS = [
-    { name: 'state', label: 'State', choices: [['', 'any'], ...STATES.map(s => [s, s])] },
+    { name: 'state', label: 'State', choices: [['', 'any'], ...STATES.map(s => [s, s]), [RETRYING, 'retrying: refused, and tried again']] },
     { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is the default one' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is the empty one' }, { name: 'key', label: 'Key' },
     { name: 'due_after', label: 'Due after (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
     { name: 'due_before', label: 'Due before (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
@@ -91,7 +92,8 @@ const bulks = f => [
     actButton('Reschedule them …', bulk('reschedule', f, 'rescheduled', { title: 'Reschedule messages', confirm: 'Reschedule them',
         intro: 'Those that wait or have failed.', fields: [{ name: 'shift', label: 'Later by', value: '1h', help: 'Such as 15m, 1h30m; -1h is earlier.', check: checkShift }],
         body: v => ({ shift_ms: shiftMs(v.shift) }), words: v => [`--shift=${v.shift.replaceAll(' ', '')}`] })),
-    actButton('Retry them …', bulk('retry', f, 'to be tried again', { title: 'Retry failed messages', confirm: 'Retry them', intro: 'Those that have failed get all their attempts again.' })),
+    f.state === RETRYING ? actButton('Try them now …', bulk('retry', f, 'are tried now', { title: 'Try messages now', confirm: 'Try them now', intro: 'They wait for another attempt, and have it at once.' }))
+        : actButton('Retry them …', bulk('retry', f, 'to be tried again', { title: 'Retry failed messages', confirm: 'Retry them', intro: 'Those that have failed get all their attempts again.' })),
 ];
 
 // Where few messages match, the gateway ends a page before it is full. It is asked on for a while; then whoever reads this decides.
@@ -117,9 +119,10 @@ export const messages = {
         return [lookUpForm(), filterForm(['messages'], FIELDS, f),
             h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Found messages' },
                 data.messages.length ? table('Messages in due order', [
-                    ['Due', m => h('a', { href: route(['messages', m.id]) }, time(m.due_at)), 'nowrap'], ['State', m => [chip(m.state), m.attempts > 1 && h('span', { class: 'note faint' }, plural(m.attempts, 'attempt'))]],
+                    ['Due', m => h('a', { href: route(['messages', m.id]) }, time(m.due_at)), 'nowrap'], ['State', m => [chip(m.state), (m.attempts > 1 || m.next_attempt_at) && h('span', { class: 'note faint' }, plural(m.attempts, 'attempt')),
+                        m.next_attempt_at && h('span', { class: 'note' }, 'next ', time(m.next_attempt_at))]],
                     ['Exchange', m => exchangeName(m.exchange)], ['Routing key', m => [name(m.routing_key), m.error && h('span', { class: 'note bad-text' }, name(m.error))], 'wide'],
-                    ['Key', m => name(m.key)]], data.messages, m => m.id)
+                    ['Key', m => name(m.key)], at.params.state === RETRYING && ['Actions', m => m.next_attempt_at && actButton('Try now …', tryNow(m))]].filter(Boolean), data.messages, m => m.id)
                     : data.searched_until ? null : some ? empty('No message matches.', 'Finished messages are kept for a while only: see Settings.')
                         : empty('There are no messages yet.', ['Try one: ', h('code', null, 'postdate schedule -k test --delay 1m --body hello')]),
                 searchedNote(data, at.params) || pager(['messages'], at.params, data.messages.length, data.next_page_token)),
@@ -173,6 +176,12 @@ const retryOne = m => ({
     run: async () => ({ text: (await ask('POST', `v1/messages/${m.id}:retry`, { body: {} })).state === 'failed' ? 'It failed again.' : 'It is tried again.' }),
 });
 
+const tryNow = m => ({
+    title: 'Try it now', intro: 'It was refused, or its delivery is in doubt. Its next attempt comes at once instead of later; it has as many left as before.', confirm: 'Try it now',
+    dry: dryOne(m.id, x => x.next_attempt_at ? null : `It is ${x.state}, and waits for no other attempt.`), line: () => ['postdate', 'retry', m.id],
+    run: async () => { const now = await ask('POST', `v1/messages/${m.id}:retry`, { body: {} }); return { text: now.state === 'delivered' ? 'It is delivered.' : 'It is tried now.' }; },
+});
+
 const failOne = m => ({
     title: 'End the message', intro: 'For a message whose delivery is in doubt for good, because its exchange is gone, say. It is failed; a retry can still be made.', danger: true, confirm: 'End it',
     dry: dryOne(m.id, x => x.state === 'claimed' ? null : `It is ${x.state}; this is for a claimed message in doubt.`), line: () => ['postdate', 'fail', m.id],
@@ -198,11 +207,11 @@ export const message = {
                 ['Held by', m.hold === 'broker' ? 'RabbitMQ, once it enters the window' : 'the gateway'], ['Created', bothTimes(m.created_at)],
                 m.settled_at && ['Settled', bothTimes(m.settled_at)],
                 m.settled_at && m.state === 'delivered' && ['Settled after due', [span(Math.max(0, new Date(m.settled_at) - new Date(m.due_at))), h('span', { class: 'faint' }, ' until it was on record; RabbitMQ had it before')]],
-                ['Attempts', number(m.attempts)], m.error && ['Error', h('span', { class: 'bad-text' }, name(m.error))],
+                ['Attempts', number(m.attempts)], m.next_attempt_at && ['Next attempt', bothTimes(m.next_attempt_at)], m.error && ['Error', h('span', { class: 'bad-text' }, name(m.error))],
                 ['Ids', h('ul', { class: 'plain' }, ids.map(id => h('li', null, h('code', null, id), id === m.id ? ' (now)' : ' (leads here)')))]]),
             h('div', { class: 'buttons' },
                 ['scheduled', 'failed', 'handed'].includes(m.state) && [actButton('Cancel …', cancelOne(m), { class: 'danger' }), actButton('Reschedule …', moveOne(m))],
-                m.state === 'failed' && actButton('Retry …', retryOne(m)), m.state === 'claimed' && actButton('End it …', failOne(m))),
+                m.next_attempt_at && actButton('Try now …', tryNow(m)), m.state === 'failed' && actButton('Retry …', retryOne(m)), m.state === 'claimed' && actButton('End it …', failOne(m))),
             commandLine('postdate', 'show', m.id)),
             contentView(m, at)];
     },

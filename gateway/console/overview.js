@@ -12,7 +12,7 @@ const unseen = stats => stats.overdue === null ? 'What is overdue or failed is b
     : 'What is overdue or failed, and what gateways find, is about all exchanges; this token sees only its own.';
 export const seesAll = (stats, more) => !!stats.overdue && !more?.refused;
 export const findingList = (list, stats, more) => list.length ? h('ul', { class: 'findings' }, list.map(f => h('li', { class: f.bad ? 'finding bad' : 'finding warn', 'data-key': f.id },
-    h('p', { class: 'strong' }, f.text), f.remedy && h('p', null, f.remedy), f.line && commandLine(Array.isArray(f.line) ? f.line : { text: f.line }))))
+    h('p', { class: 'strong' }, f.text), f.remedy && h('p', null, f.remedy, f.see && [' ', h('a', { href: route(['messages'], { state: f.see.state }) }, f.see.text)]), f.line && commandLine(Array.isArray(f.line) ? f.line : { text: f.line }))))
     : seesAll(stats, more) ? h('p', { class: 'finding good' }, h('span', { class: 'strong' }, 'Nothing is wrong.'), ' Database, RabbitMQ and gateways answer, and nothing is overdue.')
     : h('p', { class: 'finding' }, h('span', { class: 'strong' }, 'Database and RabbitMQ answer.'), ' ', unseen(stats));
 
@@ -103,6 +103,7 @@ export const overview = {
             h('div', { class: 'tiles' }, tile('Waiting', stats.messages ? counted(waiting, inPart(stats, WAITING)) : '–', 'scheduled, in RabbitMQ or being delivered', '#/messages'),
                 tile('Next due', stats.next_due_at ? ago(stats.next_due_at) : '–', stats.next_due_at ? stamp(stats.next_due_at) : 'nothing waits', '#/messages?state=scheduled'),
                 tile('Overdue', stats.overdue ? number(stats.overdue.count) : '–', 'by more than a second'),
+                tile('Retrying', stats.retrying === null || stats.retrying === undefined ? '–' : counted(stats.retrying), 'refused or in doubt, and tried again', '#/messages?state=retrying'),
                 tile('Failed', stats.messages ? countOf(stats, 'failed') : '–', 'could not be delivered', '#/messages?state=failed')),
             h('div', { class: 'columns wide-first' }, forecastCard(forecast, horizon), sloCard(slo, stats)),
             h('div', { class: 'columns' }, statesCard(stats), serversCard(stats)),

@@ -211,6 +211,8 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     if (m->deadline_ms > 0)
         json_object_set_new(o, "deadline", json_time_value(m->deadline_ms));
     json_object_set_new(o, "state", json_string(message_state_name(r->state)));
+    if (lookup_is_retrying(r))
+        json_object_set_new(o, "next_attempt_at", json_time_value(r->next_at_ms));
     if (r->waits_for_slot)
         json_object_set_new(o, "rate", rate_value(&r->rate));
     json_object_set_new(o, "hold", json_string(m->hold == HOLD_GATEWAY ? "gateway" : "broker"));

@@ -39,7 +39,7 @@ static int find_bound(struct walk *w, int64_t from_ms, int64_t to_ms, struct mes
     if (w->chunk == 0)
         return 0;
     PGresult *r = pg_query(
-        w->c, sql_query_list_bound,
+        w->c, w->filter->retrying ? sql_query_list_retrying_bound : sql_query_list_bound,
         PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id), as_int4(w->chunk - 1)), e);
     if (!r)
         return -1;
@@ -69,12 +69,12 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
 {
     const struct lookup_filter *f = w->filter;
     return pg_query(
-        w->c, sql_query_list_records,
+        w->c, f->retrying ? sql_query_list_retrying : sql_query_list_records,
         PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id) /* all zero before the first */,
                 as_str(f->has_state ? message_state_name(f->state) : NULL), as_text(f->exchange),
                 as_routing_key(f), as_int4(w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS),
                 as_text(buf_bytes(&w->ids)), as_filter_scope(f),
-                as_id(last ? *last : message_id_least(to_ms)), as_str(f->retrying ? "" : NULL)),
+                as_id(last ? *last : message_id_least(to_ms))),
         e);
 }
 
@@ -192,7 +192,8 @@ static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *
         int64_t end = days[i].to_ms, to = end < range->to_ms ? end : range->to_ms;
         *from_ms = end;
         skip_to(w, from);
-        rc = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED ? skip_settled(w, from, to, e) : 1;
+        bool waits = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED && !w->filter->retrying;
+        rc = waits ? skip_settled(w, from, to, e) : 1;
         while (rc > 0)
             rc = walk_page(w, from, to, e);
         if (rc == 0 && w->chunk > 0 && !w->stopped)

@@ -35,10 +35,18 @@ struct message_record {
     struct message_rate rate;
 };
 
+/* An attempt failed, and another follows: the gateway holds it, whoever held it before. */
+static inline bool lookup_is_retrying(const struct message_record *r)
+{
+    return r->error.len > 0 && r->state != MESSAGE_HANDED && r->settled_ms < 0;
+}
+
 /* By id: reads one partition. ERR_NOT_FOUND when there is none. */
 int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct message_record *out,
                  struct err *e);
 
+/* As a filter's state: scheduled or claimed, and an attempt failed. */
+#define LOOKUP_RETRYING "retrying"
 struct lookup_filter {
     bool has_state;
     enum message_state state;
@@ -112,7 +120,7 @@ struct status_report {
     int64_t overdue; /* live rows whose next_at lies more than a second in the past, and that no living
                         gateway holds (capped too) */
     int64_t oldest_overdue_ms; /* -1 */
-    int64_t retrying;          /* live, and an attempt failed (capped with scheduled and claimed) */
+    int64_t retrying;          /* live, and an attempt failed (capped, too) */
     struct status_lateness lateness;
     struct locked_days locked; /* days that somebody has locked: nothing of them is counted */
     struct status_instance instances[16];

@@ -75,19 +75,34 @@ struct bulk {
     int64_t started_us;
 };
 
+/* Those that the operation applies to, by the filter. What waits for another attempt has not failed yet. */
+static bool applies(const struct bulk *b, enum message_state state)
+{
+    const struct lookup_filter *f = &b->filter;
+    const enum operate_kind kind = b->what->kind;
+    if (f->has_state && f->state != state)
+        return false;
+    switch (state) {
+    case MESSAGE_FAILED:
+        return !f->retrying && kind != OPERATE_FAIL;
+    case MESSAGE_SCHEDULED:
+        return kind == OPERATE_CANCEL || kind == OPERATE_RESCHEDULE || (kind == OPERATE_RETRY && f->retrying);
+    case MESSAGE_CLAIMED: /* in doubt */
+        return kind == OPERATE_FAIL || (kind == OPERATE_RETRY && f->retrying);
+    default:
+        return false;
+    }
+}
+
 static void put_states(struct bulk *b)
 {
-    static const enum message_state waiting[] = {MESSAGE_FAILED, MESSAGE_SCHEDULED},
-                                    doubted[] = {MESSAGE_CLAIMED};
-    const enum message_state *all = b->what->kind == OPERATE_FAIL ? doubted : waiting;
-    size_t n = b->what->kind == OPERATE_CANCEL || b->what->kind == OPERATE_RESCHEDULE ? 2 : 1, used = 0;
-    const struct lookup_filter *f = &b->filter;
-    for (size_t i = 0; i < n; i++)
-        used += !f->has_state || f->state == all[i];
+    size_t used = 0;
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        used += applies(b, (enum message_state)i);
     pg_array_begin(&b->states, PG_OID_TEXT, used);
-    for (size_t i = 0; i < n; i++)
-        if (!f->has_state || f->state == all[i])
-            pg_array_bytes(&b->states, bytes_of_str(message_state_name(all[i])));
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        if (applies(b, (enum message_state)i))
+            pg_array_bytes(&b->states, bytes_of_str(message_state_name((enum message_state)i)));
 }
 
 /* 1: there may be more in this range; 0: end of it; -1: error. */
@@ -95,14 +110,15 @@ static int bulk_chunk(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err
 {
     static const char *const names[] = {"cancel", "reschedule", "retry", "fail"};
     struct operate_chunks *w = &b->chunks;
-    return operate_chunk(
-        w, sql_query_operate_bulk,
-        PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(b->after), as_bytes(buf_bytes(&b->states)),
-                as_text(b->filter.exchange), as_routing_key(&b->filter), as_int4(operate_chunk_rows(w)),
-                as_text(buf_bytes(&b->keys)), as_filter_scope(&b->filter), as_int8(b->started_us),
-                as_str(w->counts ? NULL : names[b->what->kind]),
-                as_int8(b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0), as_who(b->who)),
-        PG_ROW(PG_TO(w->n), PG_TO(w->changed), PG_TO(w->first), PG_TO(b->after)), e);
+    return operate_chunk(w, sql_query_operate_bulk,
+                         PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(b->after),
+                                 as_bytes(buf_bytes(&b->states)), as_text(b->filter.exchange),
+                                 as_routing_key(&b->filter), as_int4(operate_chunk_rows(w)),
+                                 as_text(buf_bytes(&b->keys)), as_filter_scope(&b->filter),
+                                 as_int8(b->started_us), as_str(w->counts ? NULL : names[b->what->kind]),
+                                 as_int8(b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0),
+                                 as_who(b->who), as_bool(b->filter.retrying)),
+                         PG_ROW(PG_TO(w->n), PG_TO(w->changed), PG_TO(w->first), PG_TO(b->after)), e);
 }
 
 static int bulk_walk(struct bulk *b, struct err *e)

@@ -26,6 +26,7 @@ static int count_by_index(struct pg *c, const struct due_range *day, struct stat
     struct pg_params p = {{as_bound(day->from_ms), as_bound(day->to_ms)}};
     for (int i = 0; i < STATES; i++)
         pg_add(&p, as_int8(left->rows[states[i]]));
+    pg_add(&p, as_int8(STATUS_COUNT_MAX - s->retrying));
     PGresult *r = pg_query(c, sql_query_status_count, &p, e);
     if (!r)
         return -1;
@@ -40,14 +41,13 @@ static int count_by_index(struct pg *c, const struct due_range *day, struct stat
 static int count_scheduled(struct pg *c, const struct due_range *day, struct status_left *left,
                            struct status_report *s, struct err *e)
 {
-    int64_t scheduled = 0, doubted = 0, retrying = 0;
+    int64_t scheduled = 0, doubted = 0;
     int rc =
         pg_ask(c, sql_query_status_scheduled,
                PG_WITH(as_bound(day->from_ms), as_bound(day->to_ms), as_int8(left->rows[MESSAGE_SCHEDULED])),
-               PG_ROW(PG_TO(scheduled), PG_TO(doubted), PG_TO(retrying)), e);
+               PG_ROW(PG_TO(scheduled), PG_TO(doubted)), e);
     take(s, left, MESSAGE_SCHEDULED, scheduled);
     s->count[MESSAGE_CLAIMED] += doubted;
-    s->retrying += retrying;
     return rc;
 }
 

@@ -56,6 +56,8 @@ create index message_owned on postdate.message (owner) where owner is not null;
 -- begins; these few lie before that (sql/operate/list.c).
 create index message_postponed on postdate.message (id)
     where state = 'scheduled' and owner is null and settled_at is null and next_at <> due;
+-- What was refused, or is in doubt, and is tried again. Such rows have a next_at.
+create index message_retrying on postdate.message (id) where error is not null and settled_at is null;
 -- What keeps a settled day, beside what is delivered in time: by state, the last ones. What was delivered within an hour of its due time is in no
 -- index: such rows are all older than their retention when the day's end is, and an hour.
 create index message_kept on postdate.message (state, settled_at)

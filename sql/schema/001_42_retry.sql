@@ -1,7 +1,7 @@
--- Another attempt of a message that failed.
+-- Another attempt of a message that failed, or the next one at once.
 
 -- Tried again at once. Also 'not_failed', 'key_taken'; 'too_late' after its deadline. What was in doubt when it was ended is in doubt again, and
--- has had an attempt: with none, its gateway would seem to have died.
+-- has had an attempt: with none, its gateway would seem to have died. What waits for another attempt has it at once, of those that it has left.
 create function postdate.do_retry(wanted uuid, scope text[], out result text, out latest uuid)
 language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
@@ -16,6 +16,12 @@ begin
         result := 'not_found';
     elsif m.state = 'expired' or (m.state = 'failed' and m.deadline < now_at) then
         result := 'too_late';
+    elsif m.state in ('scheduled', 'claimed') and m.owner is null and m.error is not null and m.rate is null then
+        -- A gateway believes a refusal for a second (EXCHANGE_REFUSED_MS) without asking RabbitMQ again: after that whatever was repaired before is seen.
+        update postdate.message x set next_at = greatest(x.due, postdate.due_round(now_at + interval '1.1 s', now_at))
+         where x.id = m.id and x.next_at > now_at + interval '1.1 s';
+        perform postdate.after_write(s, m.due, now_at);
+        result := 'done';
     elsif m.state <> 'failed' then
         result := 'not_failed';
     elsif m.key is not null and not postdate.key_regain(m.exchange, m.key, m.id, m.id, s.key_memory_ms) then
@@ -31,7 +37,7 @@ begin
     end if;
 end $$;
 
--- A failed message: 'retried', 'not_failed', 'not_found'.
+-- A failed message, or one that waits for another attempt: 'retried', 'not_failed', 'not_found'.
 create function postdate.retry(id uuid) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

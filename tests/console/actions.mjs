@@ -1,5 +1,5 @@
 // Every action: what it will touch is seen first, the command line is beside it, it is done, and undone where that is possible.
-import { check, open, run, same, settings, until, visit, watched } from './kit.mjs';
+import { check, follow, open, run, same, settings, until, visit, watched } from './kit.mjs';
 
 const { browser, context } = await open();
 const page = await watched(context);
@@ -78,6 +78,32 @@ const tests = {
         check(/^It (is tried|failed) again\.$/.test(await confirm()), 'the result'); // the exchange is still missing, which a quick gateway has found out
         await close();
         await until('it to fail again', async () => (await api('GET', `/v1/messages/${settings.failed}`)).attempts >= 1 && await state(settings.failed) === 'failed');
+    },
+    'what is refused is listed with its next attempt, and tried now: in the list, on its page, and all that match': async () => {
+        await visit(page, '');
+        await follow(page, () => page.getByRole('link', { name: /^Retrying/ }).click());
+        const rows = page.locator('tbody tr', { hasText: 'again-' });
+        same(await rows.count(), 4, 'messages that are tried again');
+        check(/1 attempt/.test(await rows.first().innerText()) && /next [^]*in 1 h 5\d min/.test(await rows.first().innerText()), JSON.stringify(await rows.first().innerText()));
+        const [first, second] = await rows.locator('a').evaluateAll(all => all.slice(0, 2).map(a => a.hash.split('/')[2]));
+        let found = await look('Try now …', rows.first());
+        check(found.possible && found.line === `postdate retry ${first}`, JSON.stringify(found));
+        check(/^It is (tried now|delivered)\.$/.test(await confirm()), 'the result');
+        await close();
+        await until('its delivery', async () => await state(first) === 'delivered');
+        await visit(page, `messages/${second}`);
+        check(/Next attempt\s+\d{4}-/.test(await page.locator('main').innerText()), 'the next attempt on its page');
+        await look('Try now …');
+        await confirm();
+        await close();
+        await until('its delivery', async () => await state(second) === 'delivered');
+        await visit(page, 'messages?state=retrying&exchange=not-yet');
+        found = await look('Try them now …');
+        same(found.line, 'postdate retry --state retrying --exchange not-yet', 'the command line');
+        check(/^2 messages are/.test(found.text), found.text);
+        same(await confirm(), '2 of 2 are tried now.', 'the result');
+        await close();
+        await page.getByText('No message matches.').waitFor();
     },
     'end a message in doubt': async () => {
         await visit(page, `messages/${settings.doubt}`);

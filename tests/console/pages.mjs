@@ -1,7 +1,7 @@
 // Every page: it shows what there is, follows what changes, is read by axe, and fits narrow screens.
 import { audit, check, follow, open, run, same, settings, until, visit, watched } from './kit.mjs';
 
-const PAGES = { overview: '', messages: 'messages', 'found messages': 'messages?exchange=missing&state=failed', 'no message': 'messages?key=nobody', message: `messages/${settings.message}`,
+const PAGES = { overview: '', messages: 'messages', 'found messages': 'messages?exchange=missing&state=failed', retrying: 'messages?state=retrying', 'no message': 'messages?key=nobody', message: `messages/${settings.message}`,
     'a failed message': `messages/${settings.failed}`, dead: 'dead', 'dead list': 'dead/list?queue=invoices.*', 'dead letter': `dead/${settings.dead}?queue=invoices.new`, recurring: 'recurring?cron=30+2+*+*+*&zone=Europe%2FBerlin&n=5',
     schedule: 'recurring/report', exchanges: 'exchanges?queue=invoices.new', gateways: 'gateways', settings: 'settings', unknown: 'nowhere' };
 const { browser, context } = await open();

@@ -66,6 +66,14 @@ class Seeded:
             self.schedule(routing_key='order.done', delay_ms=0, key=f'done-{i}')
         self.wait_state('delivered', 8)
 
+    def wait_for_another_attempt(self):
+        """Refused, for their exchange was missing, and not tried soon; it is there by now."""
+        ids = [self.schedule(exchange='not-yet', routing_key='again', delay_ms=0, key=f'again-{i}')['id'] for i in range(4)]
+        wait_until(lambda: all(self.web.get('/v1/messages/' + i).json['state'] == 'failed' for i in ids), 20, 'the refusals')
+        self.p.psql("update postdate.message set state = 'scheduled', settled_at = null, attempts = 1, next_at = now() + interval '2 hours' where exchange = 'not-yet'")
+        self.client.channel.exchange_declare('not-yet', 'fanout', durable=True)
+        self.client.channel.queue_bind('done', 'not-yet')
+
     def fail(self):
         for i in range(3):
             self.schedule(exchange='missing', routing_key=f'nowhere.{i}', delay_ms=0, key=f'failed-{i}')
@@ -131,6 +139,7 @@ class Seeded:
         self.declare()
         self.fill_ahead()
         self.deliver()
+        self.wait_for_another_attempt()
         self.fail()
         self.die()
         self.die_elsewhere()

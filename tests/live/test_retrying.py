@@ -1,9 +1,16 @@
 """What is refused and tried again is seen at once, wherever an operator looks."""
+import datetime
 import json
 import re
+import time
 
 from harness import LiveTest, wait_until
-from web import Web
+from test_control import Requester
+from web import Web, described, ready_address
+
+
+def timestamp(text):
+    return datetime.datetime.fromisoformat(text.replace('Z', '+00:00')).timestamp()
 
 
 class Retrying(LiveTest):
@@ -59,6 +66,52 @@ class Retrying(LiveTest):
         wait_until(lambda: {'nobody', 'some', 'late', 'forbidden'} <= set(re.findall(r"(\w+)' \(the first: [^)]*\) are no longer", gateway.log())), 20, 'each to be over')
         self.assertEqual(status()['retrying'], 0)
         self.assertEqual(self.gauge(web, 'addresses_refusing'), 0)
+
+    def test_they_are_listed_over_http_and_tried_now(self):
+        """By the state "retrying", with the next attempt; one by one and by filter, by HTTP, control queue, command line and SQL. What has an exchange
+        again is delivered long before its next attempt; what has not counts one more."""
+        p = self.place()
+        gateway = p.gateway(POSTDATE_RETRY_FIRST='600s', POSTDATE_RETRY_MAX='900s')
+        web = described(self, ready_address(gateway))
+        made = {}
+        for exchange in ('one', 'two', 'by-filter', 'by-cli', 'by-control', 'stays'):
+            made[exchange] = web.post('/v1/messages', {'exchange': exchange, 'routing_key': 'k', 'body': 'x', 'delay_ms': 0}).json['id']
+        web.post('/v1/messages', {'exchange': 'later', 'routing_key': 'k', 'body': 'x', 'delay_ms': 3600000})
+
+        def listed(query=''):
+            return {m['exchange']: m for m in web.get('/v1/messages?state=retrying' + query).json['messages']}
+        wait_until(lambda: set(listed()) == set(made), 20, 'all to be refused')
+        one = listed('&exchange=one')['one']
+        self.assertEqual((one['id'], one['attempts'], one['state']), (made['one'], 1, 'scheduled'))
+        self.assertGreater(timestamp(one['next_attempt_at']), time.time() + 200)
+        self.assertEqual(web.get('/v1/messages/' + made['one']).json['next_attempt_at'], one['next_attempt_at'])
+        page = web.get('/v1/messages?state=retrying&page_size=4').json
+        rest = web.get('/v1/messages?state=retrying&page_size=4&page_token=' + page['next_page_token']).json
+        self.assertEqual(sorted(m['exchange'] for m in page['messages'] + rest['messages']), sorted(made))
+        self.assertEqual({line.split()[0] for line in p.cli('list', '--state', 'retrying')[1].splitlines()}, {'ID', *made.values()})
+        self.assertNotIn('next_attempt_at', web.get('/v1/messages?exchange=later').json['messages'][0])
+
+        c = p.client()
+        for exchange in made:
+            if exchange != 'stays':
+                c.channel.exchange_declare(exchange, 'fanout', durable=True)
+                c.queue(exchange)
+                c.channel.queue_bind(exchange, exchange)
+        self.assertEqual(web.post(f'/v1/messages/{made["one"]}:retry', {}).status, 200)
+        self.assertEqual(p.value(f"select postdate.retry('{made['two']}')"), 'retried')
+        bulk = {'filter': {'state': 'retrying', 'exchange': 'by-filter'}}
+        self.assertEqual(web.post('/v1/messages:retry', dict(bulk, dry_run=True)).json['matched'], 1)
+        self.assertEqual(web.post('/v1/messages:retry', bulk).json['changed'], 1)
+        self.assertEqual(web.post('/v1/messages:retry', {'filter': {'exchange': 'by-cli'}}).json['matched'], 0, 'without that state: what has failed')
+        self.assertEqual(p.cli('retry', '--state', 'retrying', '--exchange', 'by-cli')[1], '1 of 1 retried\n')
+        asks = Requester(p.amqp)
+        self.addCleanup(asks.close)
+        self.assertEqual(asks.ask({'op': 'retry', 'id': made['by-control']})['status'], 200)
+        self.assertEqual(web.post(f'/v1/messages/{made["stays"]}:retry', {}).status, 200)
+        wait_until(lambda: set(listed()) == {'stays'} and listed()['stays']['attempts'] == 2, 20, 'the next attempts')
+        self.assertEqual(p.value("select count(*) from postdate.message_now where state = 'delivered'"), '5')
+        self.assertEqual(web.post(f'/v1/messages/{made["one"]}:retry', {}).status, 409, 'it is delivered')
+        self.assertEqual(web.post('/v1/messages:cancel', {'filter': {'state': 'retrying'}}).json['changed'], 1)
 
     def test_an_address_is_forgotten_when_its_messages_were_ended_by_hand(self):
         p = self.place()
