@@ -1,6 +1,6 @@
 #include "gateway/pipeline/flight_window.h"
 
-#define REST_MS 250    /* so long without a new one, and nothing in flight */
+#define REST_MS 250    /* so long nothing was in flight */
 #define LEARN_MS 5000  /* so old, the quickest answer says nothing any more: others use the server, too */
 #define LEARN_ROUNDS 3 /* until what was in flight before is answered, and what was sent since tells */
 #define ALWAYS 16      /* it grows up to this at any pace: small is to lose little, not to be slow */
@@ -58,13 +58,13 @@ static void learn_anew(struct flight_window *window)
 
 void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms)
 {
-    if (in_flight == 0 && now_ms - window->sent_ms > REST_MS)
+    if (in_flight == 0 && now_ms - window->moved_ms > REST_MS)
         flight_window_shrink(window);
     if (now_ms - window->learned_ms > LEARN_MS) {
         learn_anew(window);
         window->learned_ms = now_ms;
     }
-    window->sent_ms = now_ms;
+    window->moved_ms = now_ms;
 }
 
 /* Do answers take more than twice as long as the quickest? By Little's law: in flight = pace * time. Then the
@@ -121,6 +121,7 @@ void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t
     if (took_ms < window->round_ms)
         window->round_ms = took_ms;
     window->answered++;
+    window->moved_ms = now_ms;
     if (tag < window->round_ends_tag)
         return;
     end_round(window, now_ms);

@@ -28,7 +28,7 @@ struct flight_window {
     int64_t answered;        /* since then */
     int64_t pace;            /* answers a second with half of it */
     bool grown;              /* no more until learned_ms: doubling it did not pay */
-    int64_t sent_ms;         /* monotonic, when the last one was added */
+    int64_t moved_ms;        /* monotonic, when the last one was added or answered */
     uint64_t round_ends_tag; /* with the answer to this one */
     bool was_full;           /* in this round */
 };

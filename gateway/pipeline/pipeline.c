@@ -6,6 +6,8 @@
  * delivered; and so long before a database crashed, what it had been told last, and forgot: three times
  * wal_writer_delay, which is 200 ms. */
 #define WAITED_MS 300
+#define WAITED_TIMES 3      /* where it is slow: so many times as long as the last one took … */
+#define WAITED_MOST_MS 2000 /* … but for no longer */
 #define FORGOTTEN_MS 1000
 #define STILL_MS 100 /* a database that is there settles within that */
 #define LARGE_BYTES (64u * 1024)
@@ -199,12 +201,19 @@ bool pipeline_is_behind(struct pipeline *p)
              clock_monotonic_ms() - atomic_load(&p->settled_ms) >= STILL_MS));
 }
 
-/* A database that is merely slow is given time: proofs make work for it, too. */
+/* A database that is merely slow is given time, as its disk is: proofs make work for it, too. */
+static int64_t waited_ms(const struct pipeline *p)
+{
+    int64_t slow_ms = WAITED_TIMES * result_queue_took_ms(&p->results);
+    int64_t ms = slow_ms < WAITED_MOST_MS ? slow_ms : WAITED_MOST_MS;
+    return ms > WAITED_MS ? ms : WAITED_MS;
+}
+
 size_t pipeline_take_unproven(struct pipeline *p, struct message_id *out, size_t max)
 {
     int64_t settled_ms = atomic_load(&p->settled_ms);
     bool away = server_status_away_ms(&p->runtime->postgres) > 0;
-    if (!pipeline_is_behind(p) || (!away && clock_monotonic_ms() - settled_ms < WAITED_MS))
+    if (!pipeline_is_behind(p) || (!away && clock_monotonic_ms() - settled_ms < waited_ms(p)))
         return 0;
     return delivered_ring_take(&p->delivered, settled_ms - (away ? FORGOTTEN_MS : WAITED_MS), out, max);
 }

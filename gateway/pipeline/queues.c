@@ -86,6 +86,7 @@ void result_queue_open(struct result_queue *q, atomic_int *relayed)
     atomic_init(&q->unsettled, 0);
     q->relayed = relayed;
     atomic_init(&q->behind, false);
+    atomic_init(&q->took_ms, 0);
     atomic_init(&q->room, UNSETTLED_LEAST);
     flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_ENOUGH, UNSETTLED_MOST);
     q->numbered = 0;
@@ -99,6 +100,11 @@ void result_queue_close(struct result_queue *q)
 bool result_queue_behind(const struct result_queue *q)
 {
     return atomic_load(&q->behind);
+}
+
+int64_t result_queue_took_ms(const struct result_queue *q)
+{
+    return atomic_load(&q->took_ms);
 }
 
 int result_queue_unsettled(const struct result_queue *q)
@@ -178,6 +184,8 @@ void result_queue_free(struct result_queue *q, struct inflight *h)
         int64_t now_ms = clock_monotonic_ms(), took_ms = now_ms - h->unsettled_ms;
         if (h->relayed)
             atomic_store(&q->behind, took_ms >= BEHIND_MS);
+        else
+            atomic_store(&q->took_ms, took_ms);
         GUARD(&q->lock);
         flight_window_answered(&q->window, h->unsettled_number, q->numbered, took_ms, now_ms);
         atomic_store(&q->room, q->window.size);

@@ -40,6 +40,7 @@ struct result_queue {
     atomic_int *relayed;  /* the same of what was relayed; relay_book.h counts it */
     atomic_int room;      /* for so many of these: the size of the window */
     atomic_bool behind;   /* what was relayed takes long to be settled */
+    atomic_llong took_ms; /* the last one that was claimed took so long to be settled */
     struct flight_window window;
     uint64_t numbered;
 };
@@ -54,6 +55,8 @@ void result_queue_put(struct result_queue *q, struct inflight *h);
 bool result_queue_full(struct result_queue *q);
 /* What was relayed waits for the settler for longer than it may take to be settled. */
 bool result_queue_behind(const struct result_queue *q);
+/* So long the last one that was claimed took to be settled. */
+int64_t result_queue_took_ms(const struct result_queue *q);
 /* How many there are. */
 int result_queue_unsettled(const struct result_queue *q);
 /* Waits for company, at most ms, and not while the publishers wait for the settler. */

@@ -12,7 +12,7 @@ import time
 import steady
 from harness import run_psql
 from kit import Lane
-from limits import superuser
+from cost_kit import superuser
 
 SHAPE = 'steady: right after a batch'
 DAYS, RATE, SLOW_MS = 90, 1000, 50

@@ -11,7 +11,7 @@ import time
 import steady
 from harness import run_psql
 from kit import Lane, memory_mib
-from limits import superuser
+from cost_kit import superuser
 from web import Web
 
 DISK = 'backlog: bytes on disk per message, and memory of the gateway'

@@ -5,6 +5,8 @@
   ONLY=words      only the shapes with one of these words in their name (see SHAPES below)
   RUNS=n          runs of each figure that is not one of windows of a run; the median counts (default 3)
   BACKLOG=n       messages stored; the shapes over a backlog use a tenth, and all of them (default 10000000)
+  BURST=n SNAPSHOT_S=s KEPT=n KEYS=n BESIDE=n   sizes of the shape "trouble" (default 50000, 600, 3000000, 1000000, 10000)
+  TROUBLE=words   only the troubles with one of these words in their name
   HELD_S=s        how long the transaction is held open (default 180; less, and said, where BUDGET_S leaves less)
   BUDGET_S=s      shapes that would end later are left out, and that is said (default 895, more with longer shapes; 0: none is)
   BENCH_DIR=dir   the servers keep their data in a new folder in there (default build/bench; /dev/shm is no disk, the table says so)
@@ -37,6 +39,7 @@ import scale
 import shards
 import steady
 import store
+import trouble
 from kit import HERE, ROOT, SIGNALS, Bench, Servers, Sizes, plugin_kind
 from report import Report, write_between_markers
 
@@ -60,6 +63,7 @@ SHAPES = [
     ('backlog-steady', backlog.measure, 215),
     ('console', console.measure, 120),
     ('recurring', recur.measure, 650),
+    ('trouble', trouble.measure, 1500),
     ('held-open', held_open.measure, held_open.AROUND_S + held_open.LEAST_S),
 ]
 

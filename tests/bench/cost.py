@@ -2,16 +2,11 @@
 docs/capacity.md."""
 import time
 
-import harness
 from kit import Lane, cpu_s, wrong
-from limits import superuser
+from cost_kit import wal_bytes
 
 SHAPE = 'cost: cores at a steady rate in and out, and WAL of PostgreSQL a message'
 DELAY_MS = 3000
-
-
-def wal_bytes(place):
-    return int(harness.run_psql(superuser(place), "select pg_current_wal_lsn() - '0/0'")[0][0])
 
 
 def idle(lane):

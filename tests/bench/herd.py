@@ -116,6 +116,18 @@ def write_lines(path, queue, count, due_ms):
             f.write(f'{rest},"body_base64":"{base64.b64encode(body(n, due_ms)).decode()}"}}\n')
 
 
+def store_lines(lane, folder, queue, count, due_ms):
+    """By `postdate schedule --batch`."""
+    path = os.path.join(folder, queue)
+    write_lines(path, queue, count, due_ms)
+    rc, _, err = lane.place.cli('schedule', '--batch', path, timeout=300)
+    os.unlink(path)
+    if rc != 0:
+        raise AssertionError(err)
+    if now_ms() > due_ms:
+        raise AssertionError('storing had not ended at the due time: too slow a machine for this size')
+
+
 def measure_million(bench):
     """Stored by `postdate schedule --batch`, the fastest way in; one drain, whose thirds are the runs."""
     count = bench.sizes.million
@@ -123,15 +135,10 @@ def measure_million(bench):
     with row.trying(bench.say), Lane(bench, 'timer') as lane, tempfile.TemporaryDirectory(prefix='postdate-bench-') as folder:
         raw = RawBroker(bench)
         before = raw.measure(bench.sizes.herd)
-        path, queue = os.path.join(folder, 'herd'), lane.queue('million')
+        queue = lane.queue('million')
         due_ms = now_ms() + int((6 + count / LINES_A_SECOND + count / (bench.batch_rate * 0.75)) * 1000)
-        write_lines(path, queue, count, due_ms)
         consumer = lane.consume(queue, count, (due_ms - now_ms()) / 1000 + 60 + count / 3000)
-        rc, _, err = lane.place.cli('schedule', '--batch', path, timeout=300)
-        if rc != 0:
-            raise AssertionError(err)
-        if now_ms() > due_ms:
-            raise AssertionError('storing had not ended at the due time: too slow a machine for this size')
+        store_lines(lane, folder, queue, count, due_ms)
         bench.say(f'herd: {count:,} stored, due in {(due_ms - now_ms()) / 1000:.0f} s')
         result = consumer.result(600)
         if result['missing']:

@@ -48,6 +48,11 @@ class Sizes:
         self.calls = 50 if small else 200
         self.schedules = number('SCHEDULES', 1200 if small else 100_000)
         self.recur_s = 10 if small else 120
+        self.burst = number('BURST', 3000 if small else 50_000)  # of the shape "trouble", as what follows
+        self.snapshot_s = number('SNAPSHOT_S', 3 if small else 600)
+        self.kept = number('KEPT', 20_000 if small else 3_000_000)
+        self.keys = number('KEYS', 5000 if small else 1_000_000)
+        self.beside = number('BESIDE', 120 if small else 10_000)
         more_s = max(0, self.held_s - 180) + max(0, self.backlog - 10_000_000) // 100_000
         self.budget_s = number('BUDGET_S', 895 + more_s)
 
@@ -92,10 +97,11 @@ class Bench:
     def say(self, text):
         print(f'{self.elapsed_s():5.0f} s  {text}', flush=True)
 
-    def place(self, transport=None, **options):
+    def place(self, transport=None, stack=None, **options):
+        """stack: other servers, whose vhosts are those of the run's RabbitMQ."""
         if not self.stack.vhosts:
             self.stack.make_vhosts([f'bench{os.getpid()}-{self.stack.counter}-{i}' for i in range(8)])
-        place = harness.Place(self.stack, transport=transport, **options)
+        place = harness.Place(stack or self.stack, transport=transport, **options)
         self.open.append(place)
         return place
 
@@ -191,7 +197,7 @@ class Lane:
 
     def processes(self):
         """{group: pids}"""
-        env = self.bench.stack.env
+        env = {**self.bench.stack.env, **self.place.stack.env}
         return {'gateway': [g.process.pid for g in self.gateways], 'Postgres': [int(env['STACK_POSTGRES_PID'])],
                 'RabbitMQ': [int(env['STACK_RABBITMQ_PID'])]}
 

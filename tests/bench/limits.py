@@ -6,6 +6,7 @@ import subprocess
 import time
 
 from kit import BODY_BYTES, harness
+from cost_kit import superuser
 
 RAW = 'raw publish, confirm, consume'
 COPY = 'raw COPY'
@@ -68,7 +69,3 @@ class RawCopy:
         began = time.monotonic()
         self.psql('copy.sql', script)
         return self.files * self.ROWS / (time.monotonic() - began)
-
-
-def superuser(place):
-    return place.postgres.replace('user=postdate', 'user=postgres')

@@ -38,6 +38,7 @@ NAMES = {
     'max_ms': ('max', '{:.1f}'), 'seconds': ('time', '{:.2f} s'), 'ratio': ('ratio', '{:.2f}'), 'bytes': ('bytes', '{:.0f}'),
     'wal': ('WAL', '{:.0f} B'), 'peak_mib': ('peak', '{:.1f} MiB'), 'whole_p99_ms': ('whole p99', '{:.2f}'),
     'mib': ('memory', '{:.1f} MiB'), 'grown_mib': ('grown', '{:+.1f} MiB'), 'ms': ('median', '{:.2f} ms'),
+    'us': ('PostgreSQL', '{:.1f} µs'), 'rewrites': ('rewrites', '{:.3f}'), 'wal_ratio': ('WAL of calm', '{:.2f}'), 'us_s': ('PostgreSQL', '{:,.0f} µs/s'), 'wal_s': ('WAL', '{:,.0f} B/s'),
     'gateway_cpu': ('gateway', '{:.3f}'), 'postgres_cpu': ('Postgres', '{:.3f}'), 'rabbitmq_cpu': ('RabbitMQ', '{:.3f}'),
 }
 

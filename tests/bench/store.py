@@ -5,7 +5,7 @@ import tempfile
 import time
 
 from kit import Lane, harness, have, now_ms
-from limits import BATCH, COPY, RAW, RawBroker, RawCopy, message, run, superuser
+from limits import BATCH, COPY, RAW, RawBroker, RawCopy, message, run
 
 SHAPE = 'store: messages accepted a second, until the commit'
 CONNECTIONS, BATCH_CONNECTIONS, SESSIONS = 64, 4, 2

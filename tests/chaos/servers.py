@@ -63,7 +63,7 @@ def postgres_bin():
 
 # --- Postgres ----------------------------------------------------------------------------------------------------------
 class Node:
-    """One Postgres: data and socket in `directory`, which is a small tmpfs of its own where this user may mount one."""
+    """One Postgres: data and socket in `directory`, which is a small tmpfs of its own where this user may mount one (tmpfs_bytes 0: it is not)."""
 
     def __init__(self, directory, tmpfs_bytes, clocks):
         self.directory, self.process, self.clocks = directory, None, clocks
@@ -72,7 +72,7 @@ class Node:
         self.data, self.run = os.path.join(directory, 'data'), os.path.join(directory, 'run')
         self.log_path = os.path.join(os.path.dirname(directory), os.path.basename(directory) + '.log')
         os.mkdir(directory, 0o755)
-        self.tmpfs = os.geteuid() == 0 and subprocess.run(
+        self.tmpfs = tmpfs_bytes > 0 and os.geteuid() == 0 and subprocess.run(
             ['mount', '-t', 'tmpfs', '-o', f'size={tmpfs_bytes},mode=755', 'tmpfs', directory],
             stderr=subprocess.DEVNULL, check=False).returncode == 0
         os.mkdir(self.run, 0o755)

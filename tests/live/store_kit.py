@@ -15,6 +15,13 @@ def insert(one, fence):
             f"select d, postdate.next_at_of(d, 'g', {fence}), '{one}', 'g', 'x', 'k', '', '' from postdate.id_due('{one}') d")
 
 
+def keep_claims(count, step_ms):
+    """Claims that are done and kept: one each step_ms, up to an hour ago."""
+    return ("insert into postdate.batch (owner, from_id, to_id, settled_at, done, snapshot) "
+            f"select 1, postdate.id_floor(d - interval '{step_ms} ms'), postdate.id_floor(d), d, true, '5:5:' "
+            f"from generate_series(1, {count}) ago, lateral (select now() - interval '1 h' - ago * interval '{step_ms} ms') x (d)")
+
+
 def query_text(name):
     with open(os.path.join(ROOT, 'sql', 'query', name + '.sql'), encoding='utf-8') as f:
         return f.read()

@@ -12,8 +12,7 @@ from harness import LiveTest, wait_until
 BENCH = os.path.join(harness.ROOT, 'tests', 'bench', 'bench.py')
 
 
-@harness.not_san
-class Bench(LiveTest):
+class BenchTest(LiveTest):
     """Its servers are its own, and end with it."""
     vhosts = 0
     weight = 60
@@ -36,6 +35,9 @@ class Bench(LiveTest):
     def assert_servers_gone(self):
         self.assertEqual(glob.glob(os.path.join(self.servers, 'servers-*')), [])
 
+
+@harness.not_san
+class Bench(BenchTest):
     def test_a_small_part_runs_to_its_end(self):
         process = self.start('-bench', ONLY='million-herd scale' if harness.FULL else 'million-herd', RUNS='1')
         out, _ = process.communicate(timeout=self.time_limit_s - 10)
@@ -81,3 +83,27 @@ class Bench(LiveTest):
                 self.assertNotEqual(process.returncode, 0, out)
                 self.assertIn(words, out)
                 self.assert_servers_gone()
+
+
+@harness.not_san
+class BenchTrouble(BenchTest):
+    time_limit_s = 1200 if harness.FULL else 600
+    TROUBLES = ['disk busy', '20,000 done claims kept', '5,000 keys, half of what is published is taken and replaces', 'a synchronous standby 200 ms away']
+    if harness.FULL:
+        TROUBLES += ['confirms 0.6 to 2 s late', 'a snapshot held for 3 s', '60 transactions in another database', '120 schedules of a minute']
+
+    def test_trouble_in_a_small_form(self):
+        """Each trouble is begun and ended, and its rows are there. While PostgreSQL's disk was busy, what was delivered was proven in RabbitMQ and
+        each row written again, and four messages at a time were in flight."""
+        process = self.start('-benchtrouble', ONLY='trouble', BURST='2000', BUDGET_S='0', TROUBLE='' if harness.FULL else 'disk claims keys standby')
+        out, _ = process.communicate(timeout=self.time_limit_s - 10)
+        self.assertEqual(process.returncode, 0, out)
+        rows = {r['what']: r for r in self.result()['rows']}
+        for trouble in self.TROUBLES:
+            for shape in ('burst of 2,000', '1,000/s'):
+                row = rows[f'{trouble}, {shape}']
+                print(f'note trouble: {row["what"]}: {row["figures"]["us"]["median"]:.0f} µs, {row["figures"]["wal"]["median"]:.0f} B, '
+                      f'{row["figures"]["rewrites"]["median"]:.3f} rewrites', flush=True)
+                self.assertLess(row['figures']['rewrites']['median'], 0.6 if 'keys' in trouble else 0.1, out)
+        self.assertLess(rows['disk busy, burst of 2,000']['figures']['wal']['median'], 200, out)
+        self.assert_servers_gone()

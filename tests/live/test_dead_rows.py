@@ -6,7 +6,7 @@ import json
 import os
 
 from harness import LiveTest, wait_until
-from store_kit import make_claim, query_text
+from store_kit import keep_claims, make_claim, query_text
 
 MANY = 1_000_000 if os.environ.get('POSTDATE_TEST_FULL') else 200_000
 # As gateways set it, so that plans are theirs.
@@ -116,9 +116,7 @@ class DeadRows(LiveTest):
         """Three million of them, which are kept for four days: a take-over read all of them, once for each claim that it let go."""
         self.claim(20)
         before = self.read()
-        self.p.psql("insert into postdate.batch (owner, from_id, to_id, settled_at, done, snapshot) "
-                    "select 1, postdate.id_floor(d - interval '100 ms'), postdate.id_floor(d), d, true, '5:5:' "
-                    f"from generate_series(1, {MANY}) ago, lateral (select now() - interval '1 h' - ago * interval '100 ms') x (d)")
+        self.p.psql(keep_claims(MANY, 100))
         now = self.read()
         print(f'note dead rows: buffers with 20 claims {before}, with {MANY} more that are done {now}')
         self.assert_no_more(before, now)

@@ -1,32 +1,14 @@
 """A target that stands still for a moment, while thousands fall due to it. What is claimed as a range and not begun stays in memory or
 goes back as a range: its rows are not written. Judged by what PostgreSQL counts, on servers of its own."""
-import glob
-import os
 import threading
 import time
 
 import harness
+from cost_kit import TOLD_S, spent
 from harness import LiveTest, Stack, now_ms, wait_until
 
 COUNT, SPREAD_MS, BEGIN_MS = 20000, 2500, 8000
-REWRITES = "select coalesce(sum(n_tup_upd), 0) from pg_stat_user_tables where schemaname = 'postdate' and relname ~ '^message_[0-9]'"
 BATCHES = "select n_tup_ins, n_tup_upd from pg_stat_user_tables where schemaname = 'postdate' and relname = 'batch'"
-
-
-def stat_of(pid):
-    """[] of one that has ended."""
-    try:
-        with open(f'/proc/{pid}/stat', encoding='ascii') as f:
-            return f.read().rpartition(')')[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def processor_s(parent):
-    """Processor time of a process and its children, those that ended included."""
-    stats = [stat_of(path.split('/')[2]) for path in glob.glob('/proc/[0-9]*')]
-    return sum(sum(map(int, s[11:13])) for s in [*(s for s in stats if s and int(s[1]) == parent), stat_of(parent)]
-               ) / os.sysconf('SC_CLK_TCK') + sum(map(int, stat_of(parent)[13:15])) / os.sysconf('SC_CLK_TCK')
 
 
 class LateConfirms(LiveTest):
@@ -67,10 +49,7 @@ class LateConfirms(LiveTest):
             [begin sys:suspend(P, infinity), timer:sleep({for_ms}), sys:resume(P, infinity), timer:sleep({pause_ms}) end || _ <- lists:seq(1, {times})].""")
 
     def measure(self, p):
-        wal = int(harness.run_psql(p.postgres, "select pg_current_wal_lsn() - '0/0'")[0][0])
-        postmaster = int(harness.run_psql(p.postgres.replace('user=postdate', 'user=postgres'),
-                                          "select split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")[0][0])
-        return wal, processor_s(postmaster), int(p.value(REWRITES)), [int(n) for n in p.psql(BATCHES)[0]]
+        return *spent(p), [int(n) for n in p.psql(BATCHES)[0]]
 
     def cost(self, what, hold, keys=('q',)):
         """What a message costs from before it is due until it is settled, while hold(p, g, at_ms) does something to somebody."""
@@ -82,15 +61,15 @@ class LateConfirms(LiveTest):
         wait_until(lambda: p.counts() == {'delivered': len(keys)}, 10, 'the first ones')
         at_ms = now_ms() + BEGIN_MS
         self.due(p, at_ms, keys)
-        time.sleep(2)  # what stored them is counted a second later
+        time.sleep(TOLD_S)
         before = self.measure(p)
         hold(p, g, at_ms)
         wait_until(lambda: p.counts() == {'delivered': COUNT + len(keys)}, 180, 'all to be settled', 0.5)
-        time.sleep(2)
+        time.sleep(TOLD_S)
         after = self.measure(p)
         c = p.client()
         there = sum(c.channel.queue_declare(key, passive=True).method.message_count for key in keys)
-        wal, cpu, rewrites = ((a - b) / COUNT for a, b in zip(after[:3], before[:3]))
+        cpu, wal, rewrites = ((a - b) / COUNT for a, b in zip(after[:3], before[:3]))
         batches = [a - b for a, b in zip(after[3], before[3])]
         twice = there - COUNT - len(keys)
         print(f'note late confirms: {what}: {wal:.0f} B of WAL, {cpu * 1e6:.0f} µs of PostgreSQL, {rewrites:.3f} rewrites a message; '

@@ -115,6 +115,8 @@ static const struct setting SETTINGS[] = {
     {"exchange", TEXT, AT(exchange)},
     {"routing-key", TEXT, AT(routing_key)},
     {"target", TEXT, AT(target)},
+    {"key", TEXT, AT(key)},
+    {"on-conflict", TEXT, AT(on_conflict)},
     {"queue", TEXT, AT(queue)},
     {"bind", TEXT, AT(bind)},
     {"count", NUMBER, AT(count)},
@@ -143,7 +145,7 @@ static const char USAGE[] =
     "usage: load publish --url U --exchange E --routing-key K --count N [--size B] [--start N0] [--target "
     "E]\n"
     "                    [--delay-ms D | --delay-spread-ms A,B | --due-at-ms T [--due-rate R]] [--relative]\n"
-    "                    [--rate R] [--window W] [--retry]\n"
+    "                    [--rate R] [--window W] [--retry] [--key K: K0, K1 …] [--on-conflict C]\n"
     "       load consume --url U --queue Q --expect N [--exchange E --bind KEY] [--start N0] [--quorum]\n"
     "                    [--prefetch P] [--timeout-s S] [--idle-s S] [--windows W] [--retry]\n"
     "       load consume --url U --queue Q --queues M --back-off-ms D --expect N …    refuses each once: "

@@ -18,7 +18,7 @@ struct delay_range {
 };
 
 struct options {
-    const char *url, *exchange, *routing_key, *target, *queue, *bind;
+    const char *url, *exchange, *routing_key, *target, *key, *on_conflict, *queue, *bind;
     int64_t count, size, start, due_at_ms, due_rate, rate, window, windows, prefetch, timeout_s, queues,
         back_off_ms;
     double idle_s;

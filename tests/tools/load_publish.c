@@ -64,6 +64,12 @@ static void fill_message(struct publisher *p, int64_t index)
     }
     if (o->target != NULL)
         wire_put_string(&p->headers, bytes_of_str("x-postdate-exchange"), bytes_of_str(o->target));
+    char key[128];
+    int key_len = snprintf(key, sizeof key, "%s%" PRIu64, o->key ? o->key : "", head.number);
+    if (o->key != NULL)
+        wire_put_string(&p->headers, bytes_of_str("x-postdate-key"), bytes_of(key, (size_t)key_len));
+    if (o->on_conflict != NULL)
+        wire_put_string(&p->headers, bytes_of_str("x-postdate-on-conflict"), bytes_of_str(o->on_conflict));
     struct wire_properties w = {
         .flags = WIRE_DELIVERY_MODE | WIRE_MESSAGE_ID | WIRE_HEADERS | WIRE_CONTENT_TYPE,
         .content_type = bytes_of_str("application/octet-stream"),

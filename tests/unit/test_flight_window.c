@@ -148,6 +148,29 @@ static void test_a_broker_that_others_keep_busy_is_not_starved(void **state)
     assert_true(run(4000) >= 4000 * 10 * 8 / 10);
 }
 
+/* A database whose disk is busy: what is there is answered together, after one flush or several. While it
+ * waits for that nothing is sent, which is no rest. */
+static void test_one_that_answers_all_at_once_and_late_is_not_starved(void **state)
+{
+    (void)state;
+    const int flush_ms = 150, flushes[] = {1, 2, 1, 3, 2, 1, 2};
+    begin(1, 1);
+    for (int i = 0, turn = 0; i < 30000 / flush_ms; turn++) {
+        publish_all();
+        uint64_t until = b.next;
+        int n = flushes[turn % 7];
+        b.now_ms += n * flush_ms;
+        i += n;
+        while (b.oldest < until) {
+            flight_window_answered(&b.flight, b.oldest, b.next, b.now_ms - b.published_ms[b.oldest],
+                                   b.now_ms);
+            b.oldest++;
+            b.taken++;
+        }
+    }
+    assert_true(b.taken >= 30 * 250);
+}
+
 static void test_after_a_rest_it_is_small(void **state)
 {
     (void)state;
@@ -199,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_one_whose_answers_differ_is_not_starved),
         cmocka_unit_test(test_a_broker_that_became_late_gets_as_much_as_it_answers),
         cmocka_unit_test(test_a_broker_that_others_keep_busy_is_not_starved),
+        cmocka_unit_test(test_one_that_answers_all_at_once_and_late_is_not_starved),
         cmocka_unit_test(test_after_a_rest_it_is_small),
         cmocka_unit_test(test_it_shrinks_when_told),
         cmocka_unit_test(test_what_stands_still_takes_no_room_but_of_the_most),
