@@ -117,13 +117,14 @@ class OwnServers(Checks):
     vhosts = 0
     together = 'own servers'  # those without the plugin have a name of their own
     plugins = None            # the folder; None: as for the shared servers
+    places_most = 6           # so many a class may have
     exchange_type = False     # Postdate's own instead of the plugin; those with it have a `together` of their own, too
 
     @classmethod
     def setUpClass(cls):
         cls.servers = own_servers(cls.plugins, cls.exchange_type)
         cls.servers.start()  # if they do not run
-        cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(6)])
+        cls.servers.make_vhosts([f'{cls.__name__.lower()}{i}' for i in range(cls.places_most)])
 
     def place(self, **options):
         """Never dropped: the whole stack is."""

@@ -1,0 +1,127 @@
+"""What Postdate's exchange type refuses, so that nothing is confirmed and lost, or comes early; and what else dies of nothing of it."""
+import glob
+import os
+
+from exchange_kit import INTAKE, Application, TypeServers, wait_until
+
+LONG = 600_000
+
+
+class TypeRefuses(TypeServers):
+
+    def assert_refused(self, a, text, exchange, key='k', delay=LONG, **options):
+        code, said = a.refused(a.publish, exchange, key, b'refused', delay, **options)
+        self.assertEqual(code, 406)
+        self.assertIn(text, said)
+
+    def assert_nothing_came(self, a):
+        """All that was taken came before this one."""
+        a.exchange('last', 'fanout')
+        a.publish('last', '', b'last', LONG)
+        wait_until(lambda: self.p.counts().get('scheduled'), 15, 'the last to be stored')
+        self.assertEqual(self.p.psql('select convert_from(body, \'utf8\') from postdate.message_now'), [['last']])
+        self.assertEqual(a.depth('postdate.rejected'), 0)
+
+    def test_what_would_lose_something(self):
+        a = self.served()
+        a.exchange('e', 'direct')
+        a.queue('q', 'e', 'k')
+        self.assert_refused(a, 'BCC', 'e', headers={'BCC': ['copy']})
+        self.assert_refused(a, 'BCC', 'e', headers={'CC': ['one', 'two'], 'BCC': ['copy']})
+        self.assert_refused(a, 'x-opt-delivery-time', 'e', headers={'x-opt-delivery-time': 1})
+        self.assert_refused(a, 'x-death', 'e', headers={'x-death': [{'queue': INTAKE, 'reason': 'expired'}]})
+        # Without a delay, or with CC alone, these go.
+        a.publish('e', 'none', b'1', headers={'BCC': ['k']})
+        a.publish('e', 'k', b'2', headers={'x-opt-delivery-time': 1})
+        a.publish('e', 'k', b'3', 0, headers={'x-death': [{'queue': INTAKE, 'reason': 'expired'}]})
+        self.assertEqual([m.body for m in a.inbox('q').wait(3)], [b'1', b'2', b'3'])
+        self.assert_nothing_came(a)
+
+    def test_what_came_by_another_exchange(self):
+        """The gateway would not know whereto: the message says that it was published to the first one."""
+        a = self.served()
+        a.exchange('e', 'fanout')
+        a.queue('q', 'e')
+        a.c.channel.exchange_declare('first', 'fanout')
+        a.c.channel.exchange_bind('e', 'first')
+        a.c.channel.exchange_declare('front', 'direct', arguments={'alternate-exchange': 'e'})
+        a.c.channel.exchange_declare('inside', 'x-delayed-message', internal=True, arguments={'x-delayed-type': 'fanout'})
+        a.c.channel.exchange_bind('inside', 'first')
+        self.assert_refused(a, 'published to it', 'first')
+        self.assert_refused(a, 'published to it', 'front')
+        for exchange in ('first', 'front'):
+            a.publish(exchange, 'k', exchange.encode(), -1)
+        self.assertEqual({m.body for m in a.inbox('q').wait(2)}, {b'first', b'front'})
+        self.assert_nothing_came(a)
+
+    def test_an_inner_type_that_is_not_there_any_more(self):
+        """As after a boot without its plugin: the vhost serves, publishes are refused, the exchange can be unbound and deleted."""
+        a = self.served()
+        a.exchange('gone', 'x-random')
+        a.queue('q', 'gone')
+        eval_ = self.servers.rabbitmqctl
+        eval_('eval', 'rabbit_registry:unregister(exchange, <<"x-random">>).')
+        try:
+            self.assert_refused(a, 'x-delayed-type is not known', 'gone', delay=None)
+            a.publish('gone', 'k', b'kept', LONG)
+            a.c.channel.queue_bind('q', 'gone', 'more')
+            a.c.channel.queue_unbind('q', 'gone', 'more')
+            a.c.channel.exchange_declare('gone', 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'x-random'}, passive=True)
+            eval_('eval', f'rabbit_vhost_sup_sup:stop_and_delete_vhost(<<"{self.p.vhost}">>).')
+        finally:
+            eval_('eval', 'rabbit_registry:register(exchange, <<"x-random">>, rabbit_exchange_type_random).')
+        self.wait_counts(scheduled=1)
+
+    def test_dead_letters_to_a_vhost_without_a_gateway(self):
+        """The queue lives, says it once, and one that dead-letters at least once keeps what it has."""
+        self.p = self.place()
+        a = Application(self.p)
+        a.exchange('e', 'fanout')
+        a.queue('target', 'e')
+        for kind, more in (('classic', {}), ('quorum', {}),
+                           ('quorum', {'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish'})):
+            name = f'dead.{kind}.{len(more)}'
+            a.c.channel.queue_declare(name, durable=True, arguments={
+                'x-queue-type': kind, 'x-dead-letter-exchange': 'e', 'x-message-ttl': 100, **more})
+            for _ in range(20):  # 32 that have no way would hold up the next ones
+                a.publish('', name, b'dead', LONG)
+            wait_until(lambda: a.depth(name) == 0, 20, f'what is in {name} to expire')  # noqa: B023
+            a.publish('', name, b'alive', 0)
+            self.assertEqual(a.c.wait_get('target').body, b'alive', name)
+        log = self.broker_log()
+        lines = [line for line in log.splitlines() if f"in vhost '{self.p.vhost}'" in line and 'dead-letters to it has no way' in line]
+        self.assertTrue(1 <= len(lines) <= 3, lines)
+        self.assertNotIn('crash', log.split(lines[0], 1)[1])
+
+    def broker_log(self):
+        path, = (f for f in glob.glob(os.path.join(self.servers.directory, 'rabbitmq', 'log', '*.log')) if 'upgrade' not in f)
+        with open(path, encoding='utf-8', errors='replace') as f:
+            return f.read()
+
+    def test_dead_letters_to_it(self):
+        """They wait, as what was published there does."""
+        a = self.served()
+        a.exchange('e', 'fanout')
+        a.queue('target', 'e')
+        for kind in ('classic', 'quorum'):
+            a.c.channel.queue_declare(kind, durable=True, arguments={'x-queue-type': kind, 'x-dead-letter-exchange': 'e'})
+            a.publish('', kind, kind.encode(), 300)
+            method, _, _ = self.wait_method(a, kind)
+            a.c.channel.basic_reject(method.delivery_tag, requeue=False)
+        came = a.inbox('target').wait(2, 15)
+        self.assertEqual({(m.body, m.exchange, m.headers['x-delay']) for m in came}, {(b'classic', 'e', -300), (b'quorum', 'e', -300)})
+        self.wait_counts(delivered=2)
+
+    def wait_method(self, a, queue):
+        return wait_until(lambda: (m := a.c.channel.basic_get(queue))[0] and m, 10, f'a message in {queue}')
+
+    def test_the_gateways_own_transports(self):
+        """Each refuses the other: the gateway finds no plugin, whatever its prefix, and what it hands over does not come back."""
+        for prefix in (None, 'other'):
+            self.p = self.place(prefix=prefix)
+            g = self.p.gateway(POSTDATE_HANDOVER_TRANSPORT='auto')
+            self.assertFalse(g.lines_with(r'ready\b.*transport plugin'), g.log())
+            rc, out, _ = self.p.cli('doctor')
+            self.assertIn('no delayed-message plugin', out, rc)
+        rc, _, error = self.p.cli('status')
+        self.assertEqual(rc, 0, error)
