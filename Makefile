@@ -163,7 +163,8 @@ help:
 	@sed -n 's/^#: //p' Makefile
 
 #: make            build build/postdated and build/postdate
-#: make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, native, plugin, ttl or timer)
+#: make demo       see delayed messages arrive; ends by itself (TRANSPORT=auto, native, plugin, ttl or timer; PLUGIN_APP=1: an application of the plugin)
+#: make exchange-type  RabbitMQ's exchange type, for the Erlang of this system, in build/exchange-type
 #: make test       units, and each promise once, on private servers, in five minutes (TEST=all: every test; TEST=live: all live tests; ONLY=words)
 #: make check      rooms, documents, format, cppcheck; no servers
 #: make tidy       clang-tidy 14 (JOBS=)

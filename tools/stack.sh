@@ -15,7 +15,8 @@
 # rabbitmqctl-N of its own; the start, stop and kill of RabbitMQ are about all of them. It is remembered, too.
 # STACK_PLUGINS_DIR=dir adds a folder of RabbitMQ plugins and enables rabbitmq_delayed_message_exchange from it; it is
 # remembered for later starts of the same stack (STACK_PLUGINS_DIR= forgets it).
-# STACK_EXCHANGE_TYPE=1 builds Postdate's own exchange type (exchange-type/) and enables that instead; it is remembered, too.
+# STACK_EXCHANGE_TYPE=1 builds Postdate's own exchange type (exchange-type/) and enables that instead (file: its file is there, not
+# enabled); it is remembered, too.
 # Of RabbitMQ's own plugins it has AMQP 1.0 and the exchanges x-random and x-consistent-hash: looking through all of them is most of the work of a start.
 # Postgres listens on a Unix socket only, RabbitMQ on 127.0.0.1 only. Works as root and as an ordinary user.
 set -u

@@ -11,7 +11,7 @@ rabbitmq_find() {
 # Why there is no delayed-message plugin; nothing when there is.
 rabbitmq_no_plugin() {
     local reason
-    [[ -s $home/rabbitmq/exchange_type || ! -s $home/rabbitmq/plugins_dir ]] || return 0
+    [[ $(cat "$home/rabbitmq/exchange_type" 2>/dev/null) == 1 || ! -s $home/rabbitmq/plugins_dir ]] || return 0
     reason=$("$top/tools/plugin_double.sh" --possible 2>&1)
     [[ $? -eq 3 ]] || reason="the servers were started without the delayed-message plugin"
     echo "$reason"
@@ -132,7 +132,8 @@ node_configure() {
     node_select "$me"
 }
 
-# Postdate's own exchange type: enabled instead of the plugin of STACK_PLUGINS_DIR, whose files are there then all the same.
+# Postdate's own exchange type. 1: enabled instead of the plugin of STACK_PLUGINS_DIR, whose files are there then all the same;
+# file: there, and not enabled.
 rabbitmq_choose_exchange_type() {
     exchange_type=$(cat "$rabbit/exchange_type" 2>/dev/null)
     exchange_type=${STACK_EXCHANGE_TYPE-$exchange_type}
@@ -167,7 +168,7 @@ rabbitmq_configure() {
     # What users are given (plugins-config/), as it is, with what is private to this stack after it: the later file wins.
     # Without its definitions: a broker that starts with them has no guest.
     cp "$top/plugins-config/enabled_plugins${plugins_dir:+.delayed}" "$dir/enabled_plugins" || return 1
-    [[ ! $exchange_type ]] || sed 's/\[/[postdate_exchange, /' "$top/plugins-config/enabled_plugins" >"$dir/enabled_plugins" || return 1
+    [[ $exchange_type != 1 ]] || sed 's/\[/[postdate_exchange, /' "$top/plugins-config/enabled_plugins" >"$dir/enabled_plugins" || return 1
     cp "$top/plugins-config/rabbitmq.conf" "$dir/rabbitmq.conf" || return 1
     # The demo is to run where the disk is nearly full, too.
     cat >"$dir/conf.d/90-private.conf" <<CONF
@@ -179,6 +180,7 @@ $(node_configure)
 CONF
     rabbitmq_wrapper rabbitmq-server "$dir/rabbitmq-server"
     rabbitmq_wrapper rabbitmqctl "$node_ctl"
+    rabbitmq_wrapper rabbitmq-plugins "${node_ctl/rabbitmqctl/rabbitmq-plugins}"
     rabbitmq_eval_wrapper "$node_ctl-eval"
 }
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # run.sh BIN_DIR: the demo from nothing to nothing: private servers, the gateway, demo.py, and all of it away again.
 # PYTHON: an interpreter with pika. TRANSPORT: who waits, the gateway's [handover] transport (default auto); for plugin,
-# RabbitMQ gets the delayed-message plugin of the folder STACK_PLUGINS_DIR, else its test double.
+# RabbitMQ gets the delayed-message plugin of the folder STACK_PLUGINS_DIR, else its test double. PLUGIN_APP=1: instead,
+# RabbitMQ gets Postdate's exchange type, and plugin_app.py is an application of the plugin.
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(cd "$1" && pwd) || exit 1
@@ -35,6 +36,11 @@ if [[ $transport == plugin && -z ${STACK_PLUGINS_DIR:-} ]]; then
     "$top/tools/plugin_double.sh" "$STACK_PLUGINS_DIR" || exit
     export STACK_PLUGINS_DIR DEMO_PLUGIN=double
 fi
+client=demo.py
+if [[ ${PLUGIN_APP:-} ]]; then
+    client=plugin_app.py
+    export STACK_EXCHANGE_TYPE=1
+fi
 echo "Starting a private Postgres and a private RabbitMQ ..."
 "$top/tools/stack.sh" start || exit 1
 # shellcheck disable=SC1091
@@ -44,7 +50,7 @@ export POSTDATE_CONFIG=/dev/null POSTDATE_HANDOVER_TRANSPORT=$transport
 "$bin/postdated" >>"$log" 2>&1 &
 gateway=$!
 
-DEMO_GATEWAY_PID=$gateway DEMO_GATEWAY_LOG=$log DEMO_POSTDATE=$bin/postdate "${PYTHON:-/usr/bin/python3}" "$top/tests/demo/demo.py"
+DEMO_GATEWAY_PID=$gateway DEMO_GATEWAY_LOG=$log DEMO_POSTDATE=$bin/postdate "${PYTHON:-/usr/bin/python3}" "$top/tests/demo/$client"
 result=$?
 if [[ $result -ne 0 && $result -ne 130 ]]; then
     echo "The gateway's log:" >&2

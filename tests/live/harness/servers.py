@@ -38,7 +38,7 @@ class Stack:
 
     def __init__(self, directory, plugins=None, exchange_type=False):
         """plugins: a folder with the delayed-message plugin, '' for none; None leaves it to STACK_PLUGINS_DIR. exchange_type: instead of
-        that plugin, which is there all the same, Postdate's own is enabled."""
+        that plugin, which is there all the same, Postdate's own is enabled; 'file': its file is there."""
         self.directory = os.path.abspath(directory)
         self.plugins = plugins
         self.exchange_type = exchange_type
@@ -99,7 +99,7 @@ class Stack:
         if self.plugins is not None:
             env['STACK_PLUGINS_DIR'] = self.plugins
         if self.exchange_type:
-            env['STACK_EXCHANGE_TYPE'] = '1'
+            env['STACK_EXCHANGE_TYPE'] = 'file' if self.exchange_type == 'file' else '1'
         done = subprocess.run([os.path.join(ROOT, 'tools', 'stack.sh'), name], env=env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
         if check and done.returncode != 0:
@@ -116,6 +116,12 @@ class Stack:
         if done.returncode != 0:
             raise AssertionError(f'rabbitmqctl {args[:1]} failed: {done.stdout.decode()}')
         return done.stdout.decode()
+
+    def rabbitmq_plugins(self, *args, timeout=120):
+        """(exit code, what it said)"""
+        done = subprocess.run([os.path.join(self.directory, 'rabbitmq-plugins'), *args], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=timeout)
+        return done.returncode, done.stdout.decode()
 
     def vhost_counter(self):
         """A new file for make_vhosts."""
