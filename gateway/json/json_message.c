@@ -7,6 +7,7 @@
 #include "gateway/json/json_document.h"
 #include "gateway/json/json_memory.h"
 #include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_plain.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,33 +290,31 @@ static int copy_names(struct json_parser *p, bool exchange_given, struct arena *
     return 0;
 }
 
-static int read_object(struct json_parser *p, const json_t *object, struct arena *a, struct message *out,
-                       struct err *e)
+static int read_fields(struct json_parser *p, const json_t *const fields[], struct arena *a,
+                       struct message *out, struct err *e)
 {
-    const json_t *fields[FIELD_COUNT] = {0};
     int64_t latest_ms;
-    if (!json_is_object(object))
-        return err_set(e, ERR_REJECT, "this is not a JSON object: write {\"routing_key\": …}");
     *out = (struct message){0};
-    if (sort_fields(object, fields, e) != 0 || take_names(p, fields, out, e) != 0 ||
-        take_choices(p, fields, out, e) != 0 || take_due(p, fields, out, e) != 0 ||
-        take_spread(p, fields, out, &latest_ms, e) != 0 || take_deadline(fields, out, latest_ms, e) != 0 ||
-        take_body(p, fields, a, out, e) != 0)
+    if (take_names(p, fields, out, e) != 0 || take_choices(p, fields, out, e) != 0 ||
+        take_due(p, fields, out, e) != 0 || take_spread(p, fields, out, &latest_ms, e) != 0 ||
+        take_deadline(fields, out, latest_ms, e) != 0 || take_body(p, fields, a, out, e) != 0)
         return -1;
     if (json_properties_build(p, fields[FIELD_PROPERTIES], fields[FIELD_HEADERS],
-                              fields[FIELD_JSON] != NULL ? "application/json" : NULL, e) != 0)
+                              fields[FIELD_JSON] != NULL ? "application/json" : NULL, e) != 0 ||
+        copy_names(p, fields[FIELD_EXCHANGE] != NULL, a, out, e) != 0)
         return -1;
-    return copy_names(p, fields[FIELD_EXCHANGE] != NULL, a, out, e);
+    if (out->body.data == NULL && out->body.len > 0)
+        return err_set(e, ERR_BUG, "out of memory");
+    return 0;
 }
 
 int json_message_read(struct json_parser *p, const json_t *object, struct arena *a, struct message *out,
                       struct err *e)
 {
-    if (read_object(p, object, a, out, e) != 0)
-        return -1;
-    if (out->body.data == NULL && out->body.len > 0)
-        return err_set(e, ERR_BUG, "out of memory");
-    return 0;
+    const json_t *fields[FIELD_COUNT] = {0};
+    if (!json_is_object(object))
+        return err_set(e, ERR_REJECT, "this is not a JSON object: write {\"routing_key\": …}");
+    return sort_fields(object, fields, e) != 0 ? -1 : read_fields(p, fields, a, out, e);
 }
 
 int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a, struct message *out,
@@ -325,12 +324,19 @@ int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a
     if (text.len > JSON_MESSAGE_MAX)
         return err_set(e, ERR_REJECT, "the object is %zu bytes long: allowed are up to %zu", text.len,
                        JSON_MESSAGE_MAX);
-    json_t *object = json_document_load(text, &fault, e);
-    if (object == NULL)
-        return -1;
+    int result;
+    json_t *values[FIELD_COUNT];
     p->text = text;
-    int result = json_message_read(p, object, a, out, e);
-    json_decref(object);
+    if (json_plain_read(text, field_names, FIELD_COUNT, values)) {
+        result = read_fields(p, (const json_t *const *)values, a, out, e);
+        json_plain_free(FIELD_COUNT, values);
+    } else {
+        json_t *object = json_document_load(text, &fault, e);
+        if (object == NULL)
+            return -1;
+        result = json_message_read(p, object, a, out, e);
+        json_decref(object);
+    }
     return result == 0 ? reserved_check(out, &p->rules, e) : -1;
 }
 
