@@ -62,6 +62,7 @@ int broker_close_code(const struct broker *b);
 #define BROKER_FORCED 320   /* somebody ended the connection, or RabbitMQ stops */
 #define BROKER_MISFIT 406   /* it is there with other settings; since 3.13 also a type that is unknown */
 #define BROKER_INVALID 503  /* as a type of exchange that is unknown */
+#define BROKER_LOCKED 405   /* an exclusive queue of another connection */
 #define BROKER_NO_RIGHT 403 /* to write to the exchange, or to it with this routing key */
 /* RabbitMQ ended its channel or connection over an error of its own, not over what was asked of it. */
 bool broker_failed_inside(const struct broker *b);

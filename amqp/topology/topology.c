@@ -341,5 +341,14 @@ int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
     if (queue.len >= sizeof(name))
         return err_set(e, ERR_NOT_FOUND, "a queue's name has at most 255 bytes");
     snprintf(name, sizeof(name), "%.*s", (int)queue.len, (const char *)queue.data);
-    return broker_declare_exchange(b, broker_names.returns, "headers", e) ? -1 : broker_bind_queue(b, &x, e);
+    if (broker_declare_exchange(b, broker_names.returns, "headers", e) != 0)
+        return -1;
+    if (broker_bind_queue(b, &x, e) == 0)
+        return 0;
+    return broker_close_code(b) != BROKER_LOCKED
+               ? -1
+               : err_set(e, ERR_NOT_FOUND,
+                         "queue '%s' is exclusive: nothing can come back to it, for only the connection that "
+                         "declared it may bind it",
+                         name);
 }

@@ -84,7 +84,7 @@ int topology_declare_exit(struct broker *b, int queues, struct err *e);
 int topology_declare_retry(struct broker *b, struct err *e);
 
 /* Lets messages for that queue go back to it; declares the exchange, too. ERR_NOT_FOUND: there is no such
- * queue; ERR_PERMISSION: its owner does not let us, or it is another connection's own (the connection is dead
+ * queue, or it is another connection's own; ERR_PERMISSION: its owner does not let us (the connection is dead
  * then). */
 int topology_bind_return(struct broker *b, struct bytes queue, struct err *e);
 

@@ -282,10 +282,10 @@ bool publisher_blames_a_publish(const struct err *e)
     return e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
 }
 
-/* The broker took no other after this one before it closed the channel. */
-static bool is_culprit(const struct publisher *p, const struct inflight *h)
+/* The broker took no other after this one before it closed the channel; or there was no other. */
+static bool is_culprit(const struct publisher *p, const struct inflight *h, bool only)
 {
-    return p->role->judges_exchanges && !h->left_behind && h->tag > p->answered_tag;
+    return (p->role->judges_exchanges || only) && !h->left_behind && h->tag > p->answered_tag;
 }
 
 /* It was in flight, and is not to blame, or was not alone. */
@@ -316,7 +316,7 @@ static void doubt_message(struct publisher *p, struct inflight *h, bool suspect)
 void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct publisher_end *end)
 {
     bool blamed = publisher_blames_a_publish(end->e),
-         suspect = blamed || (end->code != 0 && end->code != BROKER_FORCED);
+         suspect = blamed || (end->code != 0 && end->code != BROKER_FORCED), only = blamed && c->count == 1;
     struct inflight *h;
     if (blamed && !p->role->judges_exchanges)
         exchange_cache_forget(p->exchanges);
@@ -327,7 +327,7 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct p
             inflight_free(h);
             continue;
         }
-        if (!suspect || !is_culprit(p, h))
+        if (!suspect || !is_culprit(p, h, only))
             doubt_message(p, h, suspect);
         else if (blamed)
             blame_message(p, h, end);

@@ -4,6 +4,7 @@ import json
 import re
 import time
 
+from broker_users import add_user, delete_user
 from harness import LiveTest, wait_until
 from test_control import Requester
 from web import Web, described, ready_address
@@ -112,6 +113,57 @@ class Retrying(LiveTest):
         self.assertEqual(p.value("select count(*) from postdate.message_now where state = 'delivered'"), '5')
         self.assertEqual(web.post(f'/v1/messages/{made["one"]}:retry', {}).status, 409, 'it is delivered')
         self.assertEqual(web.post('/v1/messages:cancel', {'filter': {'state': 'retrying'}}).json['changed'], 1)
+
+    def test_what_a_right_to_a_topic_or_an_internal_exchange_keeps_back_has_its_remedy_and_is_not_delivered(self):
+        """Each refused alone, so none is in doubt: it can be cancelled, and its attempts end."""
+        p = self.place()
+        user = 'topics-' + p.vhost
+        self.addCleanup(delete_user, p.stack, user)
+        url = add_user(p, user, 'secret', '.*', '.*', '.*')
+        p.stack.rabbitmqctl('set_topic_permissions', '-p', p.vhost, user, 'postdate.delivery', '^good', '.*')
+        gateway = p.gateway(POSTDATE_AMQP_URL=url, POSTDATE_RETRY_FIRST='300ms', POSTDATE_RETRY_MAX='300ms', POSTDATE_RETRY_ATTEMPTS=1000)
+        c = p.client()
+        c.channel.exchange_declare('inside', 'fanout', internal=True)
+        inbox = p.consumer('q', declare=True, bind='#')
+        c.channel.queue_bind('q', 'inside')
+        p.psql("select postdate.schedule('good.one', 'x', '0 s')")
+        inbox.wait(1, 20)  # so the exchange is known to be good
+        topic = p.value("select postdate.schedule('bad.one', 'x', '0 s')")
+        wait_until(lambda: p.value(f"select attempts > 1 from postdate.message_now where id = '{topic}'") == 't', 20, 'it to be tried again')
+        inside = p.value("select postdate.schedule('k', 'x', '0 s', exchange => 'inside')")
+        queue = p.value("select postdate.schedule('no such queue', 'x', '0 s', exchange => '')")
+        retrying = "select count(*) from postdate.message_now where error is not null and attempts > 0"
+        wait_until(lambda: p.value(retrying) == '3', 20, 'all three to be tried again')
+        out = p.cli('doctor', env={'POSTDATE_AMQP_URL': url})[1]
+        self.assertRegex(out, f"(?s)routing key 'bad.one': .*-> let '{user}' write routing key 'bad.one' to exchange 'postdate.delivery': its topic permissions")
+        self.assertRegex(out, "(?s)exchange 'inside'.*-> no client may publish to an internal exchange")
+        self.assertRegex(out, "-> declare queue 'no such queue': the default exchange")
+        self.assertNotIn('second pattern', out)
+        for message in (topic, inside, queue):
+            wait_until(lambda m=message: p.cli('cancel', m)[0] == 0, 15, 'no gateway to be publishing it')
+        last = p.value("select postdate.schedule('bad.two', 'x', '0 s')")
+        self.assertEqual(gateway.term(), 0)
+        p.gateway(POSTDATE_AMQP_URL=url, POSTDATE_RETRY_FIRST='100ms', POSTDATE_RETRY_MAX='100ms', POSTDATE_RETRY_ATTEMPTS=3)
+        wait_until(lambda: p.value(f"select state from postdate.message_now where id = '{last}'") == 'failed', 20, 'its attempts to end')
+        self.assertEqual(len(inbox.all()), 1)
+
+    def test_an_exclusive_queue_gets_nothing_back_which_is_said_at_once_and_ends(self):
+        """Only the connection that declared it may bind it."""
+        p = self.place()
+        gateway = p.gateway(POSTDATE_RETRY_FIRST='300ms', POSTDATE_RETRY_MAX='300ms')
+        p.psql("select postdate.retry_policy_set('*', attempts => 5, first => '1 s')")
+        c, other = p.client(), p.client()
+        c.channel.queue_declare('mine', exclusive=True, arguments={'x-dead-letter-exchange': 'postdate.retry'})
+        other.channel.queue_declare('ours', arguments={'x-dead-letter-exchange': 'postdate.retry'})
+        for client, queue in ((c, 'mine'), (other, 'ours')):
+            client.channel.basic_publish('', queue, b'x')
+            method, _, _ = wait_until(lambda a=client, q=queue: (lambda got: got[0] and got)(a.channel.basic_get(q)), 10, 'it to come')
+            client.channel.basic_reject(method.delivery_tag, requeue=False)
+        gateway.wait_log("Messages to queue 'mine' .* are refused: queue 'mine' is exclusive: nothing can come back to it, for only the connection that declared it may bind it")
+        wait_until(lambda: p.value("select count(*) from postdate.lineage where died_at is not null") == '1', 30, 'it to be a dead letter')
+        wait_until(lambda: other.channel.basic_get('ours')[0], 20, 'the other one to come back')
+        gateway.wait_log("No message to queue 'mine' .* was refused lately, nor taken", 60)
+        self.assertEqual(gateway.lines_with('no longer refused'), [])
 
     def test_an_address_is_forgotten_when_its_messages_were_ended_by_hand(self):
         p = self.place()

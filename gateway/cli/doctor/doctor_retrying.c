@@ -50,13 +50,28 @@ static bool add_record(void *ctx, const struct message_record *r)
 static const char *advise(const struct doctor *d, const struct group *g, char out[REMEDY_SIZE])
 {
     const char *exchange = *g->exchange != '\0' ? g->exchange : "amq.default", *user = d->target.user;
-    if (strstr(g->reason, "ACCESS_REFUSED") != NULL)
+    if (strstr(g->reason, "internal exchange") != NULL)
+        snprintf(
+            out, REMEDY_SIZE,
+            "no client may publish to an internal exchange, whatever its rights: declare '%s' anew without "
+            "internal, or cancel them and name an exchange that is bound to it",
+            exchange);
+    else if (strstr(g->reason, "access to topic") != NULL)
+        snprintf(out, REMEDY_SIZE,
+                 "let '%s' write routing key '%s' to exchange '%s': its topic permissions, which rabbitmqctl "
+                 "list_user_topic_permissions %s shows, with rabbitmqctl set_topic_permissions",
+                 user, g->key, exchange, user);
+    else if (strstr(g->reason, "ACCESS_REFUSED") != NULL)
         snprintf(out, REMEDY_SIZE,
                  "let '%s' write to exchange '%s': add its name to the second pattern, which "
                  "rabbitmqctl list_user_permissions %s shows, with rabbitmqctl set_permissions",
                  user, exchange, user);
     else if (strstr(g->reason, "NO_ROUTE") != NULL && *g->queue != '\0')
         snprintf(out, REMEDY_SIZE, "declare queue '%s' again, or cancel them", g->queue);
+    else if (strstr(g->reason, "NO_ROUTE") != NULL && *g->exchange == '\0')
+        snprintf(out, REMEDY_SIZE,
+                 "declare queue '%s': the default exchange leads to the queue with the routing key's name",
+                 g->key);
     else if (strstr(g->reason, "NO_ROUTE") != NULL)
         snprintf(out, REMEDY_SIZE, "bind a queue to exchange '%s' with a key that matches '%s'", exchange,
                  g->key);
