@@ -27,12 +27,6 @@ Waiting = fun(Node, X) ->
         L when is_list(L) -> proplists:get_value(messages_delayed, L, -1);
         _ -> -1
     end end,
-Delayed = [begin
-    R = {_, XV, _, XN} = proplists:get_value(name, rabbit_exchange:info(X, [name])),
-    #{vhost => XV, name => XN, owned => Owned(XV, XN), bindings => To(R),
-      nodes => [#{node => T(Node), count => Waiting(Node, X)} || Node <- Nodes]}
-end || X <- rabbit_exchange:list(), proplists:get_value(type, rabbit_exchange:info(X, [type])) =:= 'x-delayed-message'],
-
 Policy_keys = fun(Q) ->
     case rabbit_policy:effective_definition(Q) of
         M when is_map(M) -> maps:keys(M);
@@ -71,6 +65,36 @@ Native = fun(Q) ->
     Quorum(Q) andalso Key(Q, <<"delayed-retry-min">>) =/= <<>>
         andalso lists:member(Policy_first(Q, <<"delayed-retry-type">>), [<<"all">>, <<"failed">>, <<"returned">>]) end,
 Dead_letters_to = fun(Q) -> Key(Q, <<"dead-letter-exchange">>) end,
+%% Who routes for exchanges of that type on a node, and what is to at its next boot. Both are asked of the node itself.
+Of_node = fun(Node, M, F, A) -> case catch rpc:call(Node, M, F, A, 5000) of {badrpc, _} -> unknown; {'EXIT', _} -> unknown; X -> X end end,
+Knows = fun(Node, Type) ->
+    case catch binary_to_existing_atom(Type, utf8) of
+        T0 when is_atom(T0) -> case Of_node(Node, rabbit_registry, lookup_module, [exchange, T0]) of {ok, M} -> M; _ -> none end;
+        _ -> none
+    end end,
+Enabled = fun(Node) ->
+    case Of_node(Node, rabbit_plugins, enabled_plugins_file, []) of
+        unknown -> [];
+        File -> case Of_node(Node, rabbit_plugins, read_enabled, [File]) of L when is_list(L) -> L; _ -> [] end
+    end end,
+Types = [#{node => T(Node), module => T(Knows(Node, <<"x-delayed-message">>)),
+           enabled => [T(P) || P <- Enabled(Node), P =:= postdate_exchange orelse P =:= rabbitmq_delayed_message_exchange]} || Node <- Nodes],
+Argument = fun(X, N) -> case rabbit_misc:table_lookup(element(7, X), N) of {_, A} when is_binary(A) -> A; _ -> <<>> end end,
+Leads_to = fun(R = {_, XV, _, XN}) ->
+    [T(element(4, element(2, B))) || B <- rabbit_binding:list_for_destination(R)]
+        ++ [element(4, element(2, X)) || X <- rabbit_exchange:list(XV),
+            rabbit_policy:get_arg(<<"alternate-exchange">>, <<"alternate-exchange">>, X) =:= XN] end,
+Prefix = fun(X) -> case Argument(X, <<"x-postdate-prefix">>) of <<>> -> <<"postdate">>; A -> A end end,
+
+Delayed = [begin
+    R = {_, XV, _, XN} = proplists:get_value(name, rabbit_exchange:info(X, [name])),
+    #{vhost => XV, name => XN, owned => Owned(XV, XN), bindings => To(R), from => Some(Leads_to(R)),
+      inner => Argument(X, <<"x-delayed-type">>), unknown => [T(Node) || Node <- Nodes, Knows(Node, Argument(X, <<"x-delayed-type">>)) =:= none],
+      served => rabbit_amqqueue:exists({resource, XV, queue, <<(Prefix(X))/binary, ".intake.delayed">>}),
+      writes => XV =/= V orelse Writes(XN), deaths => [Name(Q) || Q <- Some(rabbit_amqqueue:list(XV)), Dead_letters_to(Q) =:= XN],
+      nodes => [#{node => T(Node), count => Waiting(Node, X)} || Node <- Nodes]}
+end || X <- rabbit_exchange:list(), proplists:get_value(type, rabbit_exchange:info(X, [type])) =:= 'x-delayed-message'],
+
 Retries = [#{queue => Name(Q), type => T(amqqueue:get_type(Q)), retried => Dead_letters_to(Q) =:= Retry,
              strategy => Key(Q, <<"dead-letter-strategy">>), overflow => Policy_first(Q, <<"overflow">>),
              limit => Key(Q, <<"delivery-limit">>), native => Native(Q), writes => Writes(Name(Q))}
@@ -122,6 +146,6 @@ Unknown = [T(R) || {_, {unknown, R}} <- Answers],
 
 io:put_chars([base64:encode(iolist_to_binary(rabbit_json:encode(#{
     clusters => Clusters, ours => length(Ours), down => Some(Down), unknown => Some(Unknown), now => erlang:system_time(millisecond),
-    delayed => Delayed, policies => Policies, permissions => Permissions, exchanges => Exchanges, deaths => Some(Deaths),
+    delayed => Delayed, types => Types, policies => Policies, permissions => Permissions, exchanges => Exchanges, deaths => Some(Deaths),
     intake => Intake, retries => Some(Retries), retry_queues => length(Retries), delivery => Delivery}))), $\n]),
 ok.

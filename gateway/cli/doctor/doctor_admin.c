@@ -168,6 +168,8 @@ void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms
         doctor_down_report(d, answer);
     if (delayed != NULL)
         report_delayed(d, delayed);
+    if (json_object_get(answer, "types") != NULL)
+        doctor_type_report(d, answer);
     report_policies(d, json_object_get(answer, "policies"));
     if (d->declared && json_object_get(answer, "exchanges") != NULL)
         doctor_bindings_report(d, answer);

@@ -10,6 +10,9 @@ void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms
 /* doctor_retry.c: of it the queues that hand over what their consumers refuse, or retry it by themselves. */
 void doctor_retry_report(struct doctor *d, const json_t *answer);
 
+/* doctor_type.c: of it the exchanges of the type x-delayed-message. */
+void doctor_type_report(struct doctor *d, const json_t *answer);
+
 /* doctor_down.c: of it the queues of Postdate that do not answer. */
 void doctor_down_report(struct doctor *d, const json_t *answer);
 
