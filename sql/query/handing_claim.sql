@@ -1,8 +1,8 @@
 -- Claims what may be handed to the broker: parameters as claim.sql, but $8 is after how many ms it is lost there, and $2, and mostly that of $3, is the least time ahead. Of both: the next attempt of a message that
--- is due already may lie ahead, too, but the broker has nothing to wait for.
+-- is due already may lie ahead, too, but the broker has nothing to wait for. Rates as in batch_claim.sql.
 with candidate as materialized (
-    select id, next_at, case when (select exists (select from postdate.rate where not removed)) then postdate.rate_of(exchange, routing_key) end is not null as slower, octet_length(body) + octet_length(properties)
-           + coalesce(pg_column_size(properties_json), 0) as size
+    select id, next_at, exchange, case when (select exists (select from postdate.rate where not removed and routing_key <> '*')) then routing_key else '' end as key,
+           octet_length(body) + octet_length(properties) + coalesce(pg_column_size(properties_json), 0) as size
       from postdate.message
      where owner is null and settled_at is null and state = 'scheduled' and hold = 'b'
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
@@ -11,8 +11,12 @@ with candidate as materialized (
      order by next_at
      limit $4::int
        for update skip locked),
+rated as materialized (
+    select p.exchange, p.key from (select distinct c.exchange, c.key from candidate c where (select exists (select from postdate.rate where not removed)) offset 0) p
+     where postdate.rate_of(p.exchange, p.key) is not null),
 fitting as materialized (
-    select id, slower from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
+    select id, (s.exchange, s.key) in (select r.exchange, r.key from rated r) as slower
+      from (select *, sum(size) over (order by next_at rows unbounded preceding) - size as before from candidate) s
      where before < $5::bigint),
 noted as materialized (
     insert into postdate.handing (owner, ids)

@@ -13,8 +13,8 @@ class Lists(LiveTest):
         self.web = Web(self.p.gateway().http())
         self.addCleanup(self.web.close)
         # One day, in this order: what was delivered, with one among it that waits for another attempt; and what is still to come.
-        self.p.psql("select postdate.schedule('k', i::text, due_at => date_trunc('day', now()) + interval '2 days' + i * interval '1 s')"
-                    f' from generate_series(1, {SETTLED + LEFT}) i')
+        self.day = self.p.value("select to_char(date_trunc('day', now()) + interval '2 days', 'YYYY-MM-DD')")
+        self.p.psql(f"select postdate.schedule('k', i::text, due_at => '{self.day}'::timestamptz + i * interval '1 s') from generate_series(1, {SETTLED + LEFT}) i")
         self.p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'delivered', settled_at = now() where id in"
                     f" (select id from postdate.message_now where convert_from(body, 'UTF8')::int between 2 and {SETTLED})")
         self.p.psql("update postdate.message set next_at = due + interval '23 hours', attempts = 3 where body = '1'")
@@ -67,9 +67,8 @@ class Lists(LiveTest):
         self.assertLess(read[-1], SETTLED, read)
 
     def test_a_page_of_a_part_of_a_day_does_not_read_the_rest_of_it(self):
-        day = self.p.value("select to_char(date_trunc('day', now()) + interval '2 days', 'YYYY-MM-DD')")
         for first, last, found in (('05:00:00Z', '05:01:00Z', PAGE), ('05:00:00Z', '05:00:10Z', 10), ('05:00:00.5Z', '05:00:00.6Z', 0)):
-            span = f'due_after={day}T{first}&due_before={day}T{last}'
+            span = f'due_after={self.day}T{first}&due_before={self.day}T{last}'
             self.assert_reads_little(span, found)
             self.assert_reads_little(f'{span}&state=delivered', 0)
-            self.assertEqual(sum(self.walk('&' + span), []), self.ids(f"due >= '{day} {first}' and due < '{day} {last}'"))
+            self.assertEqual(sum(self.walk('&' + span), []), self.ids(f"due >= '{self.day} {first}' and due < '{self.day} {last}'"))
