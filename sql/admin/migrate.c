@@ -67,7 +67,7 @@ const char *migrate_fingerprint(void)
  * ones by the same number, and nothing leads from one to the other. */
 static int refuse_other_files(struct pg *c, bool *other, struct err *e)
 {
-    int version;
+    int version = 0;
     char fingerprint[17], made_by[60];
     *other = false;
     if (pg_ask(c, sql_query_migrate_made, PG_WITH(as_int4(migrate_version())),
