@@ -113,7 +113,9 @@ begin
         perform postdate.cron_refuse(p, postdate.shown(item) || ' is not understood', '"?" means any day: it stands alone, as day of month or day of week.', case when span = '?' then '"' || replace(item, '?', '*') || '"' end);
     elsif first_ is null or final is null then
         perform postdate.cron_refuse(p, postdate.shown(item) || ' is not understood', postdate.cron_allowed(p),
-            case when p.names <> '' and item ~ '^[a-z]{3,}$' and postdate.cron_value(left(item, 3), p.names, p.low) is not null then '"' || left(item, 3) || '"' end);
+            (select '"' || short || '"' from (select regexp_replace(item, '([a-z]{3})[a-z]+', E'\\1', 'g') as short) x
+              where p.names <> '' and short <> item and postdate.cron_value(split_part(split_part(short, '/', 1), '-', 1), p.names, p.low) is not null
+                and (short !~ '-' or postdate.cron_value(split_part(split_part(short, '/', 1), '-', 2), p.names, p.low) is not null)));
     elsif item = (p.high + 1)::text and p.low = 0 and not weekdays then -- 24:00, or the 60th minute
         perform postdate.cron_refuse(p, postdate.shown(item) || ' is out of range', postdate.cron_allowed(p) || case p.field when 'hour' then ' Midnight is 0.' else '' end, '"0"');
     elsif p.field = 'year' and first_ < 100 and final < 100 then

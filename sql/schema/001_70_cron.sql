@@ -68,6 +68,12 @@ begin
     return shown;
 end $$;
 
+-- What somebody who writes "every 5 minutes" means; null: something else.
+create function postdate.cron_said(shown text) returns text language sql immutable as $$
+    select '@every ' || coalesce(m[1], '1') || left(m[2], 1)
+      from regexp_match(lower(shown collate "C"), '^@?every(?: +([1-9][0-9]{0,6}))? *(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)$') r (m) where m is not null
+$$;
+
 -- Weekdays with names for numbers; sunday: the number of Sunday.
 create function postdate.cron_named(weekdays text, sunday integer) returns text language sql immutable as $$
     select upper(string_agg(coalesce(substr('sunmontuewedthufrisat', (m[1]::integer - sunday) % 7 * 3 + 1, 3)
@@ -141,7 +147,8 @@ begin
     if cardinality(fields) not in (5, 6, 7) then
         perform postdate.refuse('cron: ' || cardinality(fields) || ' fields', 'It is ' || postdate.shown(cron) || '.',
             'Write five fields (minute, hour, day of month, month, day of week), six with the second first, or seven with the year last, too.'
-            || case when cardinality(fields) in (3, 4) then ' The nearest right one: "' || shown || repeat(' *', 5 - cardinality(fields)) || '".' else '' end);
+            || case when postdate.cron_said(shown) is not null then ' The nearest right one: "' || postdate.cron_said(shown) || '".'
+                    when cardinality(fields) in (3, 4) and shown !~* '[a-z]{4}' then ' The nearest right one: "' || shown || repeat(' *', 5 - cardinality(fields)) || '".' else '' end);
     elsif cardinality(fields) = 6 and '?' in (fields[3], fields[5]) then
         perform postdate.refuse('cron: the first of six fields is the second', 'It is ' || postdate.shown(cron) || ', where "?" is not in a day field. Amazon EventBridge has no second, and the year as the sixth field.',
             'Write the second as well. The nearest right one: "0 ' || shown || '".');

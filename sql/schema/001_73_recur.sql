@@ -127,7 +127,7 @@ begin
 end $$;
 
 -- Which from `pending` on were missed: those that are later than grace after they could have come (recur_at), or, of one that was paused,
--- due at all. The last hundred are named; how many is counted to a hundred, and then it says "at least".
+-- due at all. The last hundred are named; how many is counted to two hundred: so many as are made, and as many left out as a header says.
 create function postdate.recur_pass(r postdate.recur, pending timestamptz, now_at timestamptz, grace interval, out next timestamptz, out missed timestamptz[], out count integer)
 language plpgsql stable as $$
 declare
@@ -138,15 +138,15 @@ begin
     next := pending;
     missed := '{}';
     count := 0;
-    while next is not null and count < 100 and postdate.recur_at(r, next) + grace < now_at loop
+    while next is not null and count < 200 and postdate.recur_at(r, next) + grace < now_at loop
         missed := missed || next;
         count := count + 1;
         next := postdate.recur_after(r, next);
     end loop;
     hundred := next;
     while next is not null and postdate.recur_at(r, next) + grace < now_at loop
-        -- more than a hundred: from near the end, further back until there are enough
-        count := 101;
+        -- more than that: from near the end, further back until there are enough
+        count := 201;
         next := greatest(hundred, postdate.recur_after(r, now_at - grace - r.jitter - span));
         exit when next is null;
         walked := '{}';
@@ -158,7 +158,8 @@ begin
         next := hundred;
         span := span * 4;
     end loop;
-    if cardinality(walked) > 0 then missed := (missed || walked)[cardinality(missed) + cardinality(walked) - 99:]; end if;
+    missed := missed || walked;
+    missed := missed[greatest(cardinality(missed) - 99, 1):];
 end $$;
 
 -- Is the occurrence before still waiting here: not delivered, failed, or refused and to come back, or dead? It may have been moved.
@@ -202,7 +203,7 @@ begin
         made := cardinality(p.missed) - first_ + 1;
         if made < p.count then r := postdate.recur_run_on(r, p.missed[first_]); end if;
         for i in first_..cardinality(p.missed) loop
-            r.last := postdate.recur_insert(r, p.missed[i], now_at, case when i = first_ then least(case when p.count > 100 then 100 else left_out + p.count - made end, 100) else 0 end, false);
+            r.last := postdate.recur_insert(r, p.missed[i], now_at, case when i = first_ then least(left_out + p.count - made, 100) else 0 end, false);
         end loop;
         r.last_nominal := p.missed[cardinality(p.missed)];
         left_out := 0;

@@ -8,7 +8,8 @@ create table postdate.recur_change (
     old     jsonb,                -- the definition before; null: there was none, or it is the same
     new     jsonb,
     message uuid,                 -- run: what was made
-    request text                  -- run: which request, so that one that is repeated runs nothing again
+    request text,                 -- run: which request, so that one that is repeated runs nothing again
+    anchor  timestamptz           -- remove: from when on @every counts, should it be made again
 );
 create index recur_change_name on postdate.recur_change (name, id);
 create index recur_change_removed on postdate.recur_change (at) where what = 'remove';
@@ -30,10 +31,10 @@ create function postdate.recur_definition(r postdate.recur) returns jsonb langua
 $$;
 
 -- The last twenty of each schedule are kept, and apart from these its last twenty runs.
-create function postdate.recur_note(name text, what text, old jsonb, new jsonb, message uuid, request text) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+create function postdate.recur_note(name text, what text, old jsonb, new jsonb, message uuid, request text, anchor timestamptz default null) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    insert into postdate.recur_change (name, who, what, old, new, message, request)
-    values (recur_note.name, postdate.recur_who(), recur_note.what, recur_note.old, recur_note.new, recur_note.message, recur_note.request);
+    insert into postdate.recur_change (name, who, what, old, new, message, request, anchor)
+    values (recur_note.name, postdate.recur_who(), recur_note.what, recur_note.old, recur_note.new, recur_note.message, recur_note.request, recur_note.anchor);
     delete from postdate.recur_change c
      where c.name = recur_note.name and (c.what = 'run') = (recur_note.what = 'run')
        and c.id <= (select x.id from postdate.recur_change x where x.name = recur_note.name and (x.what = 'run') = (recur_note.what = 'run')
@@ -47,7 +48,7 @@ begin
         perform set_config('postdate.recur_made', new.name, true);
         perform postdate.recur_note(new.name, 'set', null, postdate.recur_definition(new), null, null);
     when tg_op = 'DELETE' then
-        perform postdate.recur_note(old.name, 'remove', postdate.recur_definition(old), null, null, null);
+        perform postdate.recur_note(old.name, 'remove', postdate.recur_definition(old), null, null, null, old.anchor);
     when new.paused <> old.paused then
         perform postdate.recur_note(new.name, case when new.paused then 'pause' else 'resume' end, null, null, null, null);
     else

@@ -89,6 +89,12 @@ begin
     return r;
 end $$;
 
+-- From when on @every counts in a schedule that is made. One that was removed and is set again, by "undo" say, goes on as before.
+create function postdate.recur_anchor(r postdate.recur) returns timestamptz language sql stable as $$
+    select coalesce(case when c.what = 'remove' and r.from_at is null and c.old -> 'from' is null and c.old ->> 'cron' = r.cron then c.anchor end, r.anchor)
+      from (select) one left join (select x.* from postdate.recur_change x where x.name = r.name order by x.id desc limit 1) c on true
+$$;
+
 -- Makes the schedule or changes it; returns its next nominal time. A change counts from now on. It may be removed meanwhile: then it is made.
 create function postdate.recur_store(r postdate.recur, over_too boolean) returns timestamptz language plpgsql as $$
 declare
@@ -99,7 +105,7 @@ declare
 begin
     loop
         insert into postdate.recur as x (name, cron, dialect, zone, plan, anchor, exchange, routing_key, body, content, missed, grace, jitter, dst, overlap, from_at, until_at)
-        values (r.name, r.cron, r.dialect, r.zone, r.plan, r.anchor, r.exchange, r.routing_key, r.body, r.content, r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at)
+        values (r.name, r.cron, r.dialect, r.zone, r.plan, postdate.recur_anchor(r), r.exchange, r.routing_key, r.body, r.content, r.missed, r.grace, r.jitter, r.dst, r.overlap, r.from_at, r.until_at)
             on conflict on constraint recur_name_key do nothing
         returning x.* into old;
         made := found;

@@ -234,6 +234,9 @@ static int print_answer(const struct order *w, const struct recur_request *q, js
         break;
     case RECUR_PREVIEW:
         recur_print_times(answer);
+        if (json_array_size(answer) == 0)
+            cli_say(q->name.data != NULL ? "schedule \"%s\" has ended: no time follows" : "no time follows%s",
+                    q->name.data != NULL ? (const char *)q->name.data : "");
         break;
     case RECUR_RUN:
         puts(json_string_value(answer));
