@@ -82,7 +82,10 @@ void cli_print_object(struct bytes text)
         printf(lines ? "{\n  \"cell\": \"%s\"," : "{\"cell\":\"%s\",", cell);
         text = bytes_of(text.data + 1, text.len - 1);
     }
-    fwrite(text.data, 1, text.len, stdout);
+    if (isatty(STDOUT_FILENO) == 1)
+        text_print_as_json(text);
+    else
+        fwrite(text.data, 1, text.len, stdout);
 }
 
 int cli_print_json(json_t *value, size_t flags)

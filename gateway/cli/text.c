@@ -107,6 +107,25 @@ const char *text_words(struct bytes v, char *out, size_t size)
     return out;
 }
 
+void text_print_as_json(struct bytes json)
+{
+    for (size_t at = 0, n; at < json.len; at += n) {
+        const uint8_t *p = json.data + at;
+        bool layout = p[0] == '\n' || p[0] == '\t';
+        n = layout ? 1 : harmless_len(p, json.len - at);
+        if (n > 0) {
+            fwrite(p, 1, n, stdout);
+            continue;
+        }
+        n = p[0] >= 0xE0 ? 3 : p[0] >= 0xC0 ? 2 : 1; /* what acts has three bytes at most */
+        n = n < json.len - at ? n : json.len - at;
+        unsigned c = n == 3   ? (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu)
+                     : n == 2 ? (p[0] & 0x1Fu) << 6 | (p[1] & 0x3Fu)
+                              : p[0];
+        printf("\\u%04x", c);
+    }
+}
+
 const char *cli_format_when(int64_t at_ms, int64_t now_ms, char out[CLI_WHEN_SIZE])
 {
     char span[40];
@@ -144,7 +163,9 @@ void text_print_time(const char *label, int64_t at_ms, int64_t now_ms)
 void text_print_json(const char *label, json_t *value)
 {
     char *text = json_dumps(value, JSON_COMPACT);
-    printf("%-12s %s\n", label, text != NULL ? text : "(out of memory)");
+    printf("%-12s ", label);
+    text_print_as_json(bytes_of_str(text != NULL ? text : "(out of memory)"));
+    putchar('\n');
     free(text);
     json_decref(value);
 }

@@ -17,6 +17,8 @@ const char *text_show(struct bytes v, size_t columns, char *out, size_t size);
 /* Words with names of users in them, on one line, uncut but for size: UTF-8 whatever LC_CTYPE is, without
  * what acts on a terminal (controls of both sets, changes of the writing's direction). Returns out. */
 const char *text_words(struct bytes v, char *out, size_t size);
+/* Valid JSON, on standard output, with escapes of JSON for what acts on a terminal: the same values. */
+void text_print_as_json(struct bytes json);
 /* A text of an object; "" where it has none of that name. */
 const char *text_of(const json_t *object, const char *field);
 /* On standard output, a line of what is shown of one thing: a text, a name ("" where it is empty), a time,

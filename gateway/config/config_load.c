@@ -110,6 +110,8 @@ static void set_from_secret_file(struct config_loader *l, const struct option *o
     }
     text[strcspn(text, "\r\n")] = '\0';
     set_from_environment(l, o, variable, text);
+    if (ini_file_has_password(text))
+        config_warn_exposed(l, path, "chmod o-r");
     explicit_bzero(text, strlen(text));
     free(text);
 }

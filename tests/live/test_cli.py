@@ -529,7 +529,12 @@ class ConfigFile(CliTest):
                       POSTDATE_LOG_LEVEL='debug')
         g.wait(15)
         self.assertNotIn('hush-hush', g.log())
-        p.gateway(POSTDATE_AMQP_URL=None, POSTDATE_AMQP_URL_FILE=self.config(p.amqp + '\n'))
+        secret = self.config(p.amqp + '\n')
+        g = p.gateway(POSTDATE_AMQP_URL=None, POSTDATE_AMQP_URL_FILE=secret)
+        self.assertEqual(g.lines_with('every user of this machine'), [])
+        os.chmod(secret, 0o644)
+        g = p.gateway(POSTDATE_AMQP_URL=None, POSTDATE_AMQP_URL_FILE=secret)
+        self.assertEqual(len(g.lines_with(f'{secret} holds a password, and every user of this machine may read it: chmod o-r')), 1, g.log())
 
 
 @harness.not_san

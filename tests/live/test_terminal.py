@@ -18,6 +18,39 @@ CLI = os.path.join(BIN_DIR, 'postdate')
 CLEAR = '\x1b[H\x1b[J'
 
 
+class Controls(SharedTest):
+    """What acts on a terminal does not, in JSON either; the values stay the same."""
+
+    def on_terminal(self, *args):
+        read, write = pty.openpty()
+        done = subprocess.Popen([*harness.DIE_WITH_PARENT, CLI, *args], stdout=write, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.p.env())
+        os.close(write)
+        out = b''
+        while True:
+            try:
+                part = os.read(read, 65536)
+            except OSError:  # a terminal that nobody holds open any more
+                break
+            out += part
+            if not part:
+                break
+        os.close(read)
+        self.assertEqual(done.wait(20), 0, out)
+        return out.decode().replace('\r\n', '\n')
+
+    def test_json_acts_on_no_terminal(self):
+        odd = 'a\u009b31m\u0085\u202e\u2066\u200f\u2028\x7f\x1b]0;x\x07 grüße 😀'
+        message = self.p.value("select postdate.schedule('odd', 'x', '1 hour', headers => %s)" % ("'" + json.dumps({'h': odd}) + "'::jsonb"))
+        self.p.psql(f"select postdate.recur_set('odd', '@daily', 'k', '{json.dumps(odd)}'::json)")
+        for args in (('show', message, '--json'), ('list', '--json'), ('recur', 'show', 'odd', '--json'), ('recur', 'list', '--json'), ('recur', 'export'), ('show', message)):
+            shown, plain = self.on_terminal(*args), self.p.cli(*args)[1]
+            self.assertEqual(re.findall('[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]|[\\x00-\\x08\\x0b-\\x1f]', shown), [], args)
+            if '--json' in args:
+                self.assertEqual(*([json.loads(part) for part in re.split(r'\n(?=\{)', text)] for text in (shown, plain)), args)
+        self.assertIn(odd[:6].replace('a', ''), self.p.cli('show', message, '--json')[1], 'a pipe gets them as they are')
+        self.assertIn('grüße 😀', self.on_terminal('show', message, '--json'))
+
+
 class Watch(SharedTest):
     def start(self, *args, terminal=False):
         """`postdate status --watch` with its output on a terminal or a pipe; (process, read end)."""

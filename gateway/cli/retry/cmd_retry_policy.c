@@ -91,7 +91,11 @@ static int list(struct cli *cli, void *order)
         else
             print_row(&policies[i]);
     }
-    if (code == 0 && !json) {
+    if (code == 0 && json) {
+        json_t *built_in = json_policy_value(&retry_policy_default);
+        json_object_set_new(built_in, "is_default", json_true());
+        code = built_in != NULL ? cli_print_json(built_in, JSON_COMPACT) : cli_no_memory();
+    } else if (code == 0) {
         print_row(&retry_policy_default);
         fputs("postdate: the last one is built in: it counts where none that was set matches\n", stderr);
     }
