@@ -1,5 +1,5 @@
-/* The statistics: knows whether the database answers, and counts messages, at most a twentieth of the time.
- */
+/* The statistics: knows whether the database answers, and counts messages, at most a twentieth of the time
+ * where that leaves no count older than 15 s. */
 #include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"
@@ -9,9 +9,12 @@
 #define TICK_MS 500
 #define FULL_MS 3000      /* a full disk fails claims and settles more often than that */
 #define COUNT_MIN_MS 1000 /* counts are at least this old before they are made anew */
-#define COUNT_SHARE 20    /* and this many times as old as counting took */
-#define SLOW_MS 25        /* counting that takes longer is not waited for, */
-#define STALE_MS 5000     /* unless the last counts are so much older than that */
+#define COUNT_SHARE 20    /* and this many times as old as counting took, … */
+#define COUNT_MOST_MS                                                                                        \
+    12000             /* … but no older than this, whoever asks, or nobody does: with what counting        \
+                         takes they are at most 15 s old, and say how old */
+#define SLOW_MS 25    /* counting that takes longer is not waited for, */
+#define STALE_MS 5000 /* unless the last counts are so much older than that */
 
 struct stats {
     struct executor *executor;
@@ -69,7 +72,8 @@ static const char *check_database(struct stats *a, struct err *e)
 
 static int64_t pause_of(const struct stats *a)
 {
-    return a->took_ms * COUNT_SHARE > COUNT_MIN_MS ? a->took_ms * COUNT_SHARE : COUNT_MIN_MS;
+    int64_t pause_ms = a->took_ms * COUNT_SHARE;
+    return pause_ms < COUNT_MIN_MS ? COUNT_MIN_MS : pause_ms > COUNT_MOST_MS ? COUNT_MOST_MS : pause_ms;
 }
 
 /* Of millions: who asks every few seconds never waits for a count, which is made behind the answer. But for
@@ -79,6 +83,13 @@ static bool is_answered_first(const struct stats *a)
     const struct executor *d = a->executor;
     return a->took_ms > SLOW_MS && d->figures.counted_ms != 0 && d->figures.messages.instance_count > 0 &&
            clock_monotonic_ms() - d->figures.counted_ms < pause_of(a) + STALE_MS;
+}
+
+/* A scrape shows the counts that are there: they are made without one, too. */
+static bool is_due(const struct stats *a)
+{
+    return a->executor->figures.counted_ms != 0 &&
+           clock_monotonic_ms() - a->executor->figures.counted_ms >= COUNT_MOST_MS;
 }
 
 static void answer(struct executor *d, struct api_request *r)
@@ -126,8 +137,8 @@ void *executor_stats(void *arg)
             r = NULL;
             atomic_store(&d->counts_wanted, true);
         }
-        if (why_not == NULL && !ended && (r != NULL || atomic_exchange(&d->counts_wanted, false)) &&
-            count_messages(&a, &e) != 0)
+        bool counts = r != NULL || atomic_exchange(&d->counts_wanted, false) || is_due(&a);
+        if (why_not == NULL && !ended && counts && count_messages(&a, &e) != 0)
             why_not = away;
         atomic_store(&d->why_not_ready, why_not);
         if (why_not != NULL && e.kind != ERR_BUSY)

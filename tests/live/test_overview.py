@@ -1,5 +1,7 @@
 """GET /v1/overview, and that a trace can be joined: traceparent travels untouched, whatever the way in."""
 import json
+import re
+import time
 
 from harness import LiveTest, wait_until
 from test_control import Requester
@@ -31,6 +33,21 @@ class Overview(LiveTest):
         wait_until(found, 20, 'what is wrong to be found')
         for f in web.get('/v1/overview').json['findings']:
             self.assertTrue(f['text'] and f['remedy'], f)
+
+    def test_counts_are_fresh_though_nobody_asks(self):
+        """The first scrape after a while shows what is, not what was at the one before."""
+        p = self.place()
+        web = Web(p.gateway().http())
+
+        def counts():
+            text = web.get('/metrics').body.decode()
+            return {name: float(value) for name, value in re.findall(r'(?m)^postdate_(messages\{state="scheduled"\}|backlog_age_seconds) (\S+)$', text)}
+        wait_until(lambda: 'backlog_age_seconds' in counts(), 20, 'the first count')
+        p.psql("select postdate.schedule('k', 'x', delay => '1 hour') from generate_series(1, 61)")
+        time.sleep(16)  # the age that is promised is the subject
+        seen = counts()
+        self.assertEqual(seen['messages{state="scheduled"}'], 61, seen)
+        self.assertLess(seen['backlog_age_seconds'], 15)
 
     def test_a_million_of_one_state_hide_no_other(self):
         p = self.place()
