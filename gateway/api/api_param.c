@@ -118,8 +118,9 @@ int api_filter_read(const struct api_params *p, struct lookup_filter *f, struct 
     char text[16], shown[80];
     struct bytes state = api_param(p, "state");
     *f = (struct lookup_filter){.due_before_ms = TIMESTAMP_MAX_MS,
-                                .retrying = bytes_equal_str(state, LOOKUP_RETRYING)};
-    f->has_state = state.data != NULL && !f->retrying;
+                                .retrying = bytes_equal_str(state, LOOKUP_RETRYING),
+                                .waiting = bytes_equal_str(state, LOOKUP_WAITING)};
+    f->has_state = state.data != NULL && !f->retrying && !f->waiting;
     if (api_param_name(p, "exchange", &f->exchange, e) != 0 ||
         api_param_name(p, "routing_key", &f->routing_key, e) != 0 ||
         api_param_name(p, "key", &f->key, e) != 0 ||
@@ -136,6 +137,6 @@ int api_filter_read(const struct api_params *p, struct lookup_filter *f, struct 
         return 0;
     return err_set(e, ERR_REJECT,
                    "state: \"%s\" is none: allowed are scheduled, claimed, handed, delivered, cancelled, "
-                   "superseded, failed, expired, " LOOKUP_RETRYING,
+                   "superseded, failed, expired, " LOOKUP_RETRYING ", " LOOKUP_WAITING,
                    bytes_printable(state, shown, sizeof shown));
 }

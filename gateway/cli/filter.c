@@ -4,17 +4,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STATES "scheduled claimed handed delivered cancelled superseded failed expired " LOOKUP_RETRYING
+#define STATES                                                                                               \
+    "scheduled claimed handed delivered cancelled superseded failed expired " LOOKUP_RETRYING                \
+    " " LOOKUP_WAITING
 
 static int take_state(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
     struct cli_filter *f = at;
     char near[40];
     (void)o;
-    if (strcmp(text, LOOKUP_RETRYING) == 0) {
-        f->filter.retrying = true;
+    bool retrying = strcmp(text, LOOKUP_RETRYING) == 0, waiting = strcmp(text, LOOKUP_WAITING) == 0;
+    f->filter.retrying |= retrying;
+    f->filter.waiting |= waiting;
+    if (retrying || waiting)
         return 0;
-    }
     f->filter.has_state = true;
     if (message_state_parse(text, &f->filter.state) == 0)
         return 0;
@@ -23,7 +26,7 @@ static int take_state(struct cli *cli, const struct cli_option *o, void *at, con
     return cli_usage(
         cli,
         "--state: \"%s\" is not a state: write scheduled, claimed, handed, delivered, cancelled, superseded, "
-        "failed, expired or " LOOKUP_RETRYING,
+        "failed, expired, " LOOKUP_RETRYING " or " LOOKUP_WAITING,
         text);
 }
 
@@ -37,7 +40,8 @@ static int take_routing_key(struct cli *cli, const struct cli_option *o, void *a
 const struct cli_option cli_filter_options[] = {
     {"state", "S",
      "scheduled, claimed, handed, delivered, cancelled, superseded, failed," CLI_HELP_LINE
-     "expired; retrying: an attempt failed, and another follows",
+     "expired; retrying: an attempt failed, and another follows;" CLI_HELP_LINE
+     "waiting: none of those that are over",
      .take = take_state},
     {"due-after", "T", "due at or after this time (2026-11-22T08:00:00Z, -1d, 'today 09:00')",
      CLI_TAKE(time, cli_filter, filter.due_after_ms)},

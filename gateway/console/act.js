@@ -95,12 +95,13 @@ class Dialog {
         document.body.append(this.node);
         this.paint();
         this.node.showModal();
-        (this.node.querySelector('input, select') || this.node.querySelector('.close')).focus();
+        (this.node.querySelector('input, select, textarea') || this.node.querySelector('.close')).focus();
         this.check();
     }
 
     closed() {
         this.node.remove();
+        clearTimeout(this.soon);
         if (this.before?.isConnected)
             this.before.focus();
         else
@@ -171,6 +172,7 @@ class Dialog {
         const common = { id, disabled: this.state !== 'asking', 'aria-describedby': f.help ? id + '-help' : null, oninput: change };
         return h('div', { class: 'field' }, h('label', { for: id }, f.label),
             f.choices ? h('select', common, f.choices.map(([value, text]) => h('option', { value, selected: value === f.value }, text)))
+                : f.rows ? h('textarea', { ...common, rows: f.rows, spellcheck: 'false' }, f.value ?? '')
                 : h('input', { ...common, type: 'text', value: f.value ?? '', spellcheck: 'false', autocomplete: 'off' }),
             f.help && h('p', { class: 'faint', id: id + '-help' }, f.help));
     }

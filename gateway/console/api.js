@@ -42,8 +42,8 @@ const texts = new WeakMap();
 export const textOf = answer => texts.get(answer);
 
 // body: an object, or JSON as text.
-export async function ask(method, path, { body, key, signal } = {}) {
-    const headers = { Accept: 'application/json' };
+export async function ask(method, path, { body, key, signal, more } = {}) {
+    const headers = { Accept: 'application/json', ...more };
     if (token)
         headers.Authorization = 'Bearer ' + token;
     if (body !== undefined)

@@ -9,7 +9,7 @@ import { counted, number, plural } from './words.js';
 const REASONS = { rejected: 'the consumer refused it', delivery_limit: 'delivered too often', expired: 'its time to live ended in the queue',
     maxlen: 'the queue was full', deadline: 'its deadline passed', return_failed: 'it could not go back to its queue' };
 const FIELDS = [{ name: 'queue', label: 'Queue' }, { name: 'reason', label: 'Reason', choices: [['', 'any'], ...Object.keys(REASONS).map(r => [r, r])] },
-    { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is the default one' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is the empty one' }];
+    { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is default' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is empty' }];
 const PAGE = 50;
 
 const filterOf = params => Object.fromEntries(FIELDS.map(f => [f.name, f.show ? readName(params[f.name]) : params[f.name]]).filter(([f, v]) => v !== undefined && params[f] !== ''));

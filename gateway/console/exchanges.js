@@ -1,21 +1,18 @@
 // Exchanges that messages are for, and the retry policies of what consumers refuse.
 import { get, offered } from './api.js';
-import { commandLine } from './act.js';
+import { actButton, commandLine } from './act.js';
 import { h } from './dom.js';
 import { dueWithin } from './figures.js';
+import { pauseRate, policyWords, setPolicy, setRate } from './make.js';
 import { card, chip, empty, exchangeName, facts, filterForm, name, notOffered, route, table, time } from './parts.js';
 import { number } from './words.js';
 
 const WEEK = 7 * 86400e3;
-const setWords = p => ['postdate', 'retry-policy', 'set', p.pattern, '--attempts', p.attempts, '--first', p.first, '--factor', p.factor, '--max', p.max,
-    '--jitter', `${p.jitter}%`, '--on', p.on.join(','), '--keep-dead', p.keep_dead];
-
-const rateWords = r => ['postdate', 'rate', r.paused ? 'resume' : 'pause', r.exchange, ...(r.routing_key === '*' ? [] : ['--routing-key', r.routing_key])];
 const rateCard = rates => card('Rates', h('p', null, 'How many messages a second an exchange gets at most. What exceeds it waits, and can be cancelled.'),
     rates.rates.length ? table('Rates', [['Exchanges', r => name(r.exchange)], ['Routing keys', r => name(r.routing_key)], ['Rate', r => r.rate], ['Burst', r => number(r.burst), 'figure'],
         ['State', r => r.paused ? chip('paused', 'bad') : chip('on', 'calm')], ['Wait', r => r.waiting === null ? '–' : number(r.waiting), 'figure'], ['Until', r => r.drained_at ? time(r.drained_at) : '–'],
-        ['On the command line', r => commandLine(rateWords(r))]], rates.rates, r => `${r.exchange} ${r.routing_key}`)
-        : empty('No exchange has a rate.', commandLine('postdate', 'rate', 'set', 'orders', '200/s')));
+        ['Actions', r => h('div', { class: 'buttons' }, actButton(r.paused ? 'Resume …' : 'Pause …', pauseRate(r)), actButton('Change …', setRate(r)))]], rates.rates, r => `${r.exchange} ${r.routing_key}`)
+        : empty('No exchange has a rate.', commandLine('postdate', 'rate', 'set', 'orders', '200/s')), h('div', { class: 'buttons' }, actButton('Set a rate …', setRate())));
 
 export const exchanges = {
     title: () => 'Exchanges and policies',
@@ -39,8 +36,8 @@ export const exchanges = {
         card('Retry policies', h('p', null, 'How what a consumer refuses comes back to its queue. The longest pattern that matches a queue counts.'),
             policies.refused ? h('p', { class: 'notice' }, policies.refused) : policies.policies.length ? table('Retry policies', [['Queues', p => name(p.pattern)], ['Deliveries', p => number(p.attempts), 'figure'],
                 ['Waits', p => `${p.first}, × ${p.factor}, up to ${p.max}`], ['Jitter', p => `± ${p.jitter} %`], ['Retried', p => p.on.map(r => [chip(r, 'calm'), ' '])], ['Dead are kept', p => p.keep_dead],
-                ['On the command line', p => commandLine(setWords(p))]], policies.policies, p => p.pattern)
-                : empty('No policy was set; the built-in default counts for every queue.', commandLine('postdate', 'retry-policy', 'set', 'orders.*', '--attempts', '10'))),
+                ['Actions', p => actButton('Change …', setPolicy(p))], ['On the command line', p => commandLine(policyWords(p))]], policies.policies, p => p.pattern)
+                : empty('No policy was set; the built-in default counts for every queue.', commandLine('postdate', 'retry-policy', 'set', 'orders.*', '--attempts', '10')), !policies.refused && h('div', { class: 'buttons' }, actButton('Set a policy …', setPolicy()))),
         card('Which one counts', filterForm(['exchanges'], [{ name: 'queue', label: 'Queue' }], at.params),
             h('div', { id: 'results', tabindex: '-1' }, match?.refused ? h('p', { class: 'notice' }, match.refused) : match && [facts([['Queue', name(match.queue)], ['Policy', match.is_default ? 'the built-in default' : name(match.pattern)],
                 ['Deliveries', number(match.attempts)], ['Waits', (match.waits.slice(0, 20).join(', ') || 'none: one delivery only') + (match.waits.length > 20 ? ' …' : '')], ['Retried', match.on.join(', ')], ['Dead are kept', match.keep_dead]]),

@@ -51,7 +51,7 @@ function showTools(text = '', bad = false) {
         h('button', { type: 'button', class: 'quiet', id: 'zone', 'aria-pressed': String(inUtc()), onclick: switchZone,
             title: `Times are shown in ${inUtc() ? 'UTC' : zoneName()}` }, 'UTC'),
         h('button', { type: 'button', class: 'quiet', id: 'theme', onclick: switchTheme, title: 'Theme: as the system, light or dark' },
-            { light: 'Light', dark: 'Dark' }[document.documentElement.dataset.theme] || 'Auto'),
+            `Theme: ${document.documentElement.dataset.theme || 'auto'}`),
         hasToken() && h('button', { type: 'button', class: 'quiet', id: 'leave', onclick: signOut }, 'Sign out'));
 }
 
@@ -88,6 +88,7 @@ function askForToken(wrong) {
     leave();
     showTools();
     document.title = 'Sign in · Postdate';
+    document.body.dataset.started = 'yes'; // the heading of what follows gets the focus
     main.replaceChildren(h('section', { class: 'card narrow' },
         h('h1', { tabindex: '-1' }, 'Sign in'),
         wrong && h('p', { class: 'notice bad', role: 'alert' }, 'The gateway does not accept this token. It may have been revoked.'),
@@ -247,7 +248,11 @@ document.querySelector('.skip').addEventListener('click', e => {
     e.preventDefault();
     main.focus();
 });
-window.addEventListener('hashchange', () => (access.needed && !hasToken() ? askForToken(false) : go()));
+window.addEventListener('hashchange', () => {
+    for (const dialog of document.querySelectorAll('dialog'))
+        dialog.close(); // it is about the page before
+    return access.needed && !hasToken() ? askForToken(false) : go();
+});
 showLinks(readAddress().section);
 showTools();
 who().then(go).catch(e => {

@@ -3,11 +3,15 @@ import { ask, get, offered, Problem, query } from './api.js';
 import { actButton, commandLine, post, postCounted } from './act.js';
 import { contentView } from './body.js';
 import { h } from './dom.js';
+import { scheduleOne } from './make.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pager, readName, route, showName, table, time } from './parts.js';
-import { ago, counted, number, parseSpan, plural, span, stamp } from './words.js';
+import { ago, counted, newTime, number, parseSpan, plural, span, stamp } from './words.js';
 
 const STATES = ['scheduled', 'claimed', 'handed', 'delivered', 'cancelled', 'superseded', 'failed', 'expired'];
-const RETRYING = 'retrying';
+// The list opens with what waits, and each other view is a tab. "any" is for what looks for a key or a queue, whatever became of it.
+const RETRYING = 'retrying', WAITING = 'waiting', ANY = 'any';
+const VIEWS = [WAITING, RETRYING, 'failed', 'expired', 'delivered', 'cancelled', 'superseded', ANY];
+const IN_VIEW = { [WAITING]: ['scheduled', 'handed', 'claimed'], [ANY]: STATES };
 const MEANING = {
     scheduled: 'waits in PostgreSQL', claimed: 'a gateway is delivering it, or its delivery is in doubt', handed: 'waits in RabbitMQ',
     delivered: 'RabbitMQ has confirmed it', cancelled: 'will never be delivered', superseded: 'replaced by another message',
@@ -19,12 +23,17 @@ const PAGE = 50;
 const toLocal = iso => iso ? stamp(iso, false).replace(' ', 'T') : '';
 const fromLocal = text => new Date(text).toISOString();
 const FIELDS = [
-    { name: 'state', label: 'State', choices: [['', 'any'], ...STATES.map(s => [s, s]), [RETRYING, 'retrying: refused, and tried again']] },
-    { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is the default one' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is the empty one' }, { name: 'key', label: 'Key' },
+    { name: 'state', label: 'State', choices: [['', 'waiting: any of these three'], ...IN_VIEW[WAITING].map(s => [s, s]), [RETRYING, 'retrying: refused, and tried again'], ...STATES.filter(s => !IN_VIEW[WAITING].includes(s)).map(s => [s, s]), [ANY, 'any']] },
+    { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is default' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is empty' }, { name: 'key', label: 'Key' },
     { name: 'due_after', label: 'Due after (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
     { name: 'due_before', label: 'Due before (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
 ];
-const filterOf = params => Object.fromEntries(FIELDS.filter(f => params[f.name]).map(f => [f.name, f.show === showName ? readName(params[f.name]) : params[f.name]]));
+const fieldsOf = params => Object.fromEntries(FIELDS.filter(f => params[f.name]).map(f => [f.name, f.show === showName ? readName(params[f.name]) : params[f.name]]));
+// What the gateway is asked for.
+const filterOf = params => {
+    const { state = WAITING, ...f } = fieldsOf(params);
+    return state === ANY ? f : { state, ...f };
+};
 
 export function filterWords(f) {
     return [f.key && ['--key', f.key], f.state && ['--state', f.state], f.exchange !== undefined && ['--exchange', f.exchange],
@@ -38,17 +47,17 @@ async function lookUp(e) {
     const input = e.target.closest('form').elements.what, text = input.value.trim(), note = document.getElementById('look-note');
     if (!text)
         return;
-    if (UUID.test(text)) {
-        location.hash = route(['messages', text]);
-        return;
-    }
     note.textContent = 'Looking …';
     try {
+        if (UUID.test(text) && await get('v1/messages/' + text.toLowerCase()).catch(x => { if (x.status !== 404) throw x; })) {
+            location.hash = route(['messages', text]);
+            return;
+        }
         const found = (await get('v1/messages' + query({ key: text, page_size: 2 }))).messages;
         if (found.length === 1)
             location.hash = route(['messages', found[0].id]);
         else if (found.length > 1)
-            location.hash = route(['messages'], { key: text });
+            location.hash = route(['messages'], { key: text, state: ANY });
         else
             note.textContent = 'No message has this id or key. Finished messages are kept for a while only.';
     } catch (x) {
@@ -96,6 +105,13 @@ const bulks = f => [
         : actButton('Retry them …', bulk('retry', f, 'to be tried again', { title: 'Retry failed messages', confirm: 'Retry them', intro: 'Those that have failed get all their attempts again.' })),
 ];
 
+// With how many there are of each, where the token may see that.
+const viewTabs = (stats, params) => h('nav', { class: 'tabs', 'aria-label': 'Views' }, VIEWS.map(v => {
+    const states = IN_VIEW[v] || [v], n = v === RETRYING ? stats.retrying : stats.messages && states.reduce((sum, s) => sum + stats.messages[s], 0);
+    return h('a', { href: route(['messages'], { ...params, state: v === WAITING ? '' : v, page_token: '' }), 'aria-current': v === (params.state || WAITING) ? 'true' : null },
+        v, n !== null && n !== undefined && [' ', h('span', { class: 'faint' }, counted(n, states.some(s => stats.counted_only_in_part?.includes(s))))]);
+}));
+
 // Where few messages match, the gateway ends a page before it is full. It is asked on for a while; then whoever reads this decides.
 const SEARCH_MS = 2000;
 async function search(params, signal) {
@@ -113,10 +129,15 @@ const searchedNote = (data, params) => data.searched_until && h('p', { class: 'n
 export const messages = {
     title: () => 'Messages',
     every: 5000,
-    load: (at, signal) => search(at.params, signal),
+    load: async (at, signal) => {
+        const [found, stats] = await Promise.all([search(at.params, signal), get('v1/stats', { signal })]);
+        return { ...found, stats };
+    },
     view: (data, at) => {
-        const f = filterOf(at.params), some = Object.keys(f).length > 0;
-        return [lookUpForm(), filterForm(['messages'], FIELDS, f),
+        const f = filterOf(at.params), some = Object.keys(fieldsOf(at.params)).length > 0 && Object.keys(f).length > 0;
+        return [h('div', { class: 'buttons' }, actButton('Schedule a message …', scheduleOne(), { class: 'primary' })), lookUpForm(), viewTabs(data.stats, at.params), filterForm(['messages'], FIELDS, fieldsOf(at.params)),
+            some ? h('div', { class: 'buttons', role: 'group', 'aria-label': 'All that match' }, bulks(f), h('span', { class: 'faint' }, 'all that match; nothing happens before you have seen what it will touch'))
+                : h('p', { class: 'faint' }, 'Choose a filter to cancel, reschedule or retry all that match.'),
             h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Found messages' },
                 data.messages.length ? table('Messages in due order', [
                     ['Due', m => h('a', { href: route(['messages', m.id]) }, time(m.due_at)), 'nowrap'], ['State', m => [chip(m.state), (m.attempts > 1 || m.next_attempt_at) && h('span', { class: 'note faint' }, plural(m.attempts, 'attempt')),
@@ -124,11 +145,8 @@ export const messages = {
                     ['Exchange', m => exchangeName(m.exchange)], ['Routing key', m => [name(m.routing_key), m.error && h('span', { class: 'note bad-text' }, name(m.error))], 'wide'],
                     ['Key', m => name(m.key)], at.params.state === RETRYING && ['Actions', m => m.next_attempt_at && actButton('Try now …', tryNow(m))]].filter(Boolean), data.messages, m => m.id)
                     : data.searched_until ? null : some ? empty('No message matches.', 'Finished messages are kept for a while only: see Settings.')
-                        : empty('There are no messages yet.', ['Try one: ', h('code', null, 'postdate schedule -k test --delay 1m --body hello')]),
+                        : empty(at.params.state === ANY ? 'There are no messages yet.' : 'No message waits.', ['Try one: ', h('code', null, 'postdate schedule -k test --delay 1m --body hello')]),
                 searchedNote(data, at.params) || pager(['messages'], at.params, data.messages.length, data.next_page_token)),
-            h('section', { class: 'card' }, h('h2', null, 'All that match'),
-                some ? [h('p', null, 'Nothing happens before you have seen what it will touch.'), h('div', { class: 'buttons' }, bulks(f))]
-                    : h('p', null, 'Choose a filter to cancel, reschedule or retry all that match.')),
             h('section', { class: 'card' }, h('h2', null, 'On the command line'),
                 commandLine('postdate', 'list', filterWords(f), at.params.page_token ? [] : ['--limit', PAGE]))];
     },
@@ -149,8 +167,6 @@ const cancelOne = m => ({
     run: async () => ({ text: `Cancelled: it is ${(await ask('DELETE', 'v1/messages/' + m.id)).state}.` }),
 });
 
-const newTime = text => parseSpan(text) !== null ? { delay_ms: parseSpan(text) }
-    : /[zZ]|[+-]\d\d:\d\d$/.test(text) && !Number.isNaN(Date.parse(text)) ? { due_at: text } : null;
 const moveOne = m => ({
     title: 'Reschedule the message', intro: 'It gets a new id; the ids that it had lead to it.', confirm: 'Reschedule it',
     fields: [{ name: 'when', label: 'New time', value: '1h', help: 'From now, such as 90s, 15m, 36h; or a time such as 2027-06-01T08:00:00Z.', check: v => newTime(v.trim()) ? null : 'This is neither a duration nor a time with an offset.' }],

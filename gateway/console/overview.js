@@ -95,13 +95,15 @@ export const overview = {
         const horizon = Object.hasOwn(HORIZONS, at.params.ahead || '') ? at.params.ahead : '6h', kept = at.kept?.horizon === horizon && Date.now() - at.kept.at < 15_000 ? at.kept : null;
         const [stats, slo, more, forecast] = await Promise.all([get('v1/stats', { signal }), sloOf(signal), overviewOf(signal), kept ? kept.forecast : forecastOf(horizon, signal)]);
         at.kept = kept || { horizon, forecast, at: Date.now() };
-        return { stats, slo, more, forecast, horizon };
+        // Figures are of all exchanges; of its own, a token sees what comes next.
+        const own = stats.messages === undefined ? (await get('v1/messages?state=waiting&page_size=1', { signal })).messages[0] : null;
+        return { stats, slo, more, forecast, horizon, own };
     },
-    view: ({ stats, slo, more, forecast, horizon }) => {
-        const found = findings(stats, more), waiting = stats.messages ? WAITING.reduce((sum, s) => sum + stats.messages[s], 0) : null;
+    view: ({ stats, slo, more, forecast, horizon, own }) => {
+        const next = own === null ? stats.next_due_at : own?.due_at, found = findings(stats, more), waiting = stats.messages ? WAITING.reduce((sum, s) => sum + stats.messages[s], 0) : null;
         return [h('section', { 'aria-label': 'Health', class: 'health' }, findingList(found, stats, more)),
             h('div', { class: 'tiles' }, tile('Waiting', stats.messages ? counted(waiting, inPart(stats, WAITING)) : '–', 'scheduled, in RabbitMQ or being delivered', '#/messages'),
-                tile('Next due', stats.next_due_at ? ago(stats.next_due_at) : '–', stats.next_due_at ? stamp(stats.next_due_at) : 'nothing waits', '#/messages?state=scheduled'),
+                tile('Next due', next ? ago(next) : '–', next ? stamp(next) : 'nothing waits', '#/messages'),
                 tile('Overdue', stats.overdue ? number(stats.overdue.count) : '–', 'by more than a second'),
                 tile('Retrying', stats.retrying === null || stats.retrying === undefined ? '–' : counted(stats.retrying), 'refused or in doubt, and tried again', '#/messages?state=retrying'),
                 tile('Failed', stats.messages ? countOf(stats, 'failed') : '–', 'could not be delivered', '#/messages?state=failed')),

@@ -1,8 +1,9 @@
 // Recurring schedules: the list, a preview of any expression, and one schedule with its next times and its changes.
-import { ask, get, offered, query, textOf } from './api.js';
+import { ask, get, offered, query } from './api.js';
 import { actButton, commandLine, post } from './act.js';
-import { contentView, members } from './body.js';
+import { contentView } from './body.js';
 import { h } from './dom.js';
+import { definition, setSchedule } from './make.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, notOffered, pager, route, table, time } from './parts.js';
 import { ago, plural, span, stamp, stampIn, zoneName } from './words.js';
 
@@ -16,10 +17,6 @@ const still = r => async () => {
     const now = await get(one(r.name));
     return { text: `The schedule "${now.name}", ${now.paused ? 'paused' : now.next_at ? `next ${ago(now.next_at)}, at ${stamp(now.next_at)}` : 'without a next time'}.`, possible: true, now };
 };
-const DEFINITION = ['cron', 'dialect', 'zone', 'exchange', 'routing_key', 'body', 'body_base64', 'headers', 'properties', 'missed', 'grace', 'jitter', 'dst', 'overlap', 'from', 'until'];
-// As text: what passes through numbers of a browser is never written back.
-const definition = r => `{${members(textOf(r)).filter(([k, v]) => DEFINITION.includes(k) && v !== 'null').map(([k, v]) => `"${k}":${v}`).join()}}`;
-
 const pause = r => ({ title: 'Pause the schedule', confirm: 'Pause it', intro: 'Nothing is sent until it is resumed. What is due meanwhile counts as missed.',
     dry: still(r), line: () => ['postdate', 'recur', 'pause', r.name],
     run: async () => { await change(r, 'pause'); return { text: 'It is paused.', undo: { text: 'Undo: resume', run: async () => { await change(r, 'resume'); return { text: 'It is resumed.' }; } } }; } });
@@ -65,7 +62,7 @@ export const recurring = {
         if (!list)
             return notOffered('Recurring schedules over HTTP are not part of this version; the command line has them: postdate recur list.');
         const rows = list.recurring || list.schedules || [], { page_token, ...shown } = at.params;
-        return [h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Schedules' }, rows.length ? [table('Recurring schedules', [
+        return [h('div', { class: 'buttons' }, actButton('Set a schedule …', setSchedule(), { class: 'primary' })), h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Schedules' }, rows.length ? [table('Recurring schedules', [
             ['Name', r => h('a', { href: route(['recurring', r.name]) }, name(r.name))], ['State', r => chip(stateOf(r), tone[stateOf(r)])],
             ['Expression', r => h('span', { class: 'mono' }, name(r.cron))], ['Zone', r => r.zone], ['Routing key', r => name(r.routing_key)], ['Next', r => r.paused ? '–' : zoned(r, r.next_at), 'nowrap'],
             ['Last', last], ['Actions', r => h('div', { class: 'buttons' }, actions(r))]], rows, r => r.name), pager(['recurring'], at.params, rows.length, list.next_page_token)]
@@ -94,7 +91,7 @@ export const recurringOne = {
             r.held_by === 'overlap' && ['Held by', h('span', { class: 'bad-text' }, 'the last message: until it is done, what comes is left out')],
             ['What is missed', r.missed], ['Grace', r.grace], ['Jitter', r.jitter], ['When the clock leaves it out', r.dst], ['While one still waits', r.overlap],
             r.from && ['From', zoned(r, r.from)], r.until && ['Until', zoned(r, r.until)], r.changed_at && ['Changed', [bothTimes(r.changed_at), ' by ', name(r.changed_by)]]]),
-        h('div', { class: 'buttons' }, actions(r)), commandLine('postdate', 'recur', 'show', r.name)),
+        h('div', { class: 'buttons' }, actButton('Change …', setSchedule(r)), actions(r)), commandLine('postdate', 'recur', 'show', r.name)),
         next?.times && card('Next times', times(next.times)),
         history?.changes?.length > 0 && card('Changes', table('Changes', [['At', c => time(c.at), 'nowrap'], ['What', c => c.what], ['Who', c => name(c.who)]], history.changes.slice(0, 50))),
         contentView(r, at)]

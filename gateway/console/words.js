@@ -110,3 +110,7 @@ export function parseSpan(text) {
         return null;
     return parts.reduce((sum, [, n, unit]) => sum + Number(n) * MS[unit], 0);
 }
+
+// A time with an offset, or a duration from now; null: neither.
+export const newTime = text => parseSpan(text) !== null ? { delay_ms: parseSpan(text) }
+    : /[zZ]|[+-]\d\d:\d\d$/.test(text) && !Number.isNaN(Date.parse(text)) ? { due_at: text } : null;

@@ -74,7 +74,7 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
                 as_str(f->has_state ? message_state_name(f->state) : NULL), as_text(f->exchange),
                 as_routing_key(f), as_int4(w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS),
                 as_text(buf_bytes(&w->ids)), as_filter_scope(f),
-                as_id(last ? *last : message_id_least(to_ms))),
+                as_id(last ? *last : message_id_least(to_ms)), as_bool(f->waiting)),
         e);
 }
 
@@ -177,7 +177,13 @@ int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *ou
 static bool is_sparse(const struct lookup_filter *f)
 {
     return !f->key.data &&
-           (f->has_state || f->retrying || f->exchange.data || f->routing_key.data || f->scope);
+           (f->has_state || f->retrying || f->waiting || f->exchange.data || f->routing_key.data || f->scope);
+}
+
+/* All that matches waits for its time, or another one: past what is settled an index leads. */
+static bool is_of_waiting(const struct lookup_filter *f)
+{
+    return !f->retrying && (f->waiting || (f->has_state && f->state == MESSAGE_SCHEDULED));
 }
 
 /* The first days that are left, a few at a time: the first page mostly needs one. Returns how many there
@@ -192,7 +198,7 @@ static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *
         int64_t end = days[i].to_ms, to = end < range->to_ms ? end : range->to_ms;
         *from_ms = end;
         skip_to(w, from);
-        bool waits = w->filter->has_state && w->filter->state == MESSAGE_SCHEDULED && !w->filter->retrying;
+        bool waits = is_of_waiting(w->filter);
         rc = waits ? skip_settled(w, from, to, e) : 1;
         while (rc > 0)
             rc = walk_page(w, from, to, e);

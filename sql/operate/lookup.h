@@ -47,10 +47,13 @@ int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct mes
 
 /* As a filter's state: scheduled or claimed, and an attempt failed. */
 #define LOOKUP_RETRYING "retrying"
+/* And: scheduled, claimed or handed. */
+#define LOOKUP_WAITING "waiting"
 struct lookup_filter {
     bool has_state;
     enum message_state state;
     bool retrying;                       /* only what waits for another attempt */
+    bool waiting;                        /* only what is not settled */
     int64_t due_after_ms, due_before_ms; /* [after, before); 0 and TIMESTAMP_MAX_MS: open */
     struct bytes exchange, routing_key;  /* data NULL: any */
     bool globs;                          /* a * in routing_key is any run of characters */

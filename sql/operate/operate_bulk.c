@@ -84,7 +84,7 @@ static bool applies(const struct bulk *b, enum message_state state)
         return false;
     switch (state) {
     case MESSAGE_FAILED:
-        return !f->retrying && kind != OPERATE_FAIL;
+        return !f->retrying && !f->waiting && kind != OPERATE_FAIL;
     case MESSAGE_SCHEDULED:
         return kind == OPERATE_CANCEL || kind == OPERATE_RESCHEDULE || (kind == OPERATE_RETRY && f->retrying);
     case MESSAGE_CLAIMED: /* in doubt */

@@ -1,5 +1,5 @@
 -- In a transaction of pg_begin_by_index.
--- As list_records.sql, of what is live and had an attempt that failed. Its rows have a next_at, so they say themselves how they stand; an index has them.
+-- As list_records.sql, with its parameters, of what is live and had an attempt that failed. Its rows have a next_at, so they say themselves how they stand; an index has them.
 select due, id, case when rate is not null then due else next_at end, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, null::bytea, properties_json::text, deadline
   from postdate.message
  where id >= $1::uuid and id < $2::uuid and id > $3::uuid
@@ -10,5 +10,6 @@ select due, id, case when rate is not null then due else next_at end, created_at
    and ($5::text is null or exchange = $5::text)
    and ($6::text is null or routing_key like $6::text)
    and error is not null and settled_at is null and state <> 'handed'
+   and $11::boolean is not null
  order by id
  limit $7::int

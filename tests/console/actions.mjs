@@ -1,5 +1,5 @@
 // Every action: what it will touch is seen first, the command line is beside it, it is done, and undone where that is possible.
-import { check, follow, open, run, same, settings, until, visit, watched } from './kit.mjs';
+import { audit, check, follow, open, run, same, settings, until, visit, watched } from './kit.mjs';
 
 const { browser, context } = await open();
 const page = await watched(context);
@@ -105,6 +105,73 @@ const tests = {
         await close();
         await page.getByText('No message matches.').waitFor();
     },
+    'forms: a message, with its headers as they are written': async () => {
+        await visit(page, 'messages');
+        await page.getByRole('button', { name: 'Schedule a message …' }).click();
+        await page.waitForSelector('dialog[open]');
+        await audit(page, 'the form of a message');
+        for (const [label, text] of [['Exchange', 'orders'], ['Routing key', 'made'], ['When', '2h'], ['Key', 'made-1'], ['Body', 'two\nlines'], ['Headers', '{"n": 1970670598291982290, "s": "x"}']])
+            await page.locator('dialog').getByLabel(label, { exact: true }).fill(text);
+        await until('the dry run', async () => await page.locator('#act-go').isEnabled() && /--header n=1970670598291982290 --header s=x --body/.test(await page.locator('dialog code').innerText()));
+        check(/^One message, due in (2 h|1 h 59 min)/.test(await page.locator('#act-found').innerText()), await page.locator('#act-found').innerText());
+        const id = /with the id (\S+)\.$/.exec(await confirm())?.[1];
+        const text = await (await fetch(`${settings.url}/v1/messages/${id}?view=full`)).text();
+        check(/"n": ?1970670598291982290\b/.test(text) && /"key": ?"made-1"/.test(text) && /two\\nlines/.test(text), text);
+        await undo(/^It is cancelled\.$/);
+        same(await state(id), 'cancelled', 'the message');
+        await close();
+    },
+    'forms: a policy and a rate, set, changed, undone; a rate paused and resumed': async () => {
+        await visit(page, 'exchanges');
+        await page.getByRole('button', { name: 'Set a policy …' }).click();
+        await page.locator('dialog').getByLabel('Queues').fill('made.*');
+        await page.locator('dialog').getByLabel('Deliveries in all').fill('7');
+        await until('the dry run', () => page.locator('#act-go').isEnabled());
+        same(await confirm(), 'It is set.', 'the result');
+        same((await api('GET', '/v1/retry-policies/made.*')).attempts, 7, 'the policy');
+        await undo(/^It is removed\.$/);
+        same((await api('GET', '/v1/retry-policies/made.*')).status, 404, 'the policy');
+        await close();
+        await page.getByRole('button', { name: 'Set a rate …' }).click();
+        await page.locator('dialog').getByLabel('Exchanges').fill('made');
+        await page.locator('dialog').getByLabel('Rate', { exact: true }).fill('60/min');
+        await until('the dry run', () => page.locator('#act-go').isEnabled());
+        check((await page.locator('dialog code').innerText()) === 'postdate rate set made 60/min', await page.locator('dialog code').innerText());
+        same(await confirm(), 'It is set.', 'the result');
+        await close();
+        const row = () => page.locator('tr', { hasText: 'made' });
+        same((await look('Pause …', row())).line, 'postdate rate pause made', 'the command line');
+        same(await confirm(), 'It is paused.', 'the result');
+        check((await api('GET', '/v1/rates/made')).paused, 'it is not paused');
+        await undo(/^It is resumed\.$/);
+        check(!(await api('GET', '/v1/rates/made')).paused, 'it is not resumed');
+        await close();
+        await api('DELETE', '/v1/rates/made');
+    },
+    'forms: a schedule is set, and changed with all that the form does not have': async () => {
+        await visit(page, 'recurring');
+        await page.getByRole('button', { name: 'Set a schedule …' }).click();
+        for (const [label, text] of [['Name', 'made'], ['Expression', '0 9 * * mon-fri'], ['Time zone', 'Europe/Berlin'], ['Routing key', 'made'], ['Body', 'x']])
+            await page.locator('dialog').getByLabel(label, { exact: true }).fill(text);
+        await until('the dry run', async () => await page.locator('#act-go').isEnabled() && /^Next: .*09:00/.test(await page.locator('#act-found').innerText()));
+        check(/^It is set, next in/.test(await confirm()), 'the result');
+        await undo(/^It is removed\.$/);
+        same((await api('GET', '/v1/recurring/made')).status, 404, 'the schedule');
+        await close();
+        const address = `${settings.url}/v1/recurring/made`;
+        await fetch(address, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '{"cron":"@daily","routing_key":"k","body":"x","grace":"5m","headers":{"tenant":1970670598291982290,"price":10.0}}' });
+        await visit(page, 'recurring/made');
+        await look('Change …');
+        await page.locator('dialog').getByLabel('Expression').fill('@hourly');
+        await until('the dry run', async () => await page.locator('#act-go').isEnabled() && /@hourly/.test(await page.locator('dialog code').innerText()));
+        check(/^It is set/.test(await confirm()), 'the result');
+        const changed = await (await fetch(address)).text();
+        check(/"cron": ?"@hourly"/.test(changed) && /1970670598291982290/.test(changed) && /10\.0/.test(changed) && /"grace": ?"5m"/.test(changed), changed);
+        await undo(/^It is set as it was\.$/);
+        check(/"cron": ?"@daily"/.test(await (await fetch(address)).text()), 'it is as it was');
+        await close();
+        await fetch(address, { method: 'DELETE' });
+    },
     'end a message in doubt': async () => {
         await visit(page, `messages/${settings.doubt}`);
         const found = await look('End it …');
@@ -144,7 +211,7 @@ const tests = {
         await visit(page, `messages?routing_key=${encodeURIComponent('it\'s bulk $(x)')}`);
         let found = await look('Reschedule them …');
         check(/^5 messages are/.test(found.text), found.text);
-        same(found.line, 'postdate reschedule --routing-key \'it\'\\\'\'s bulk $(x)\' --shift=1h', 'the command line');
+        same(found.line, 'postdate reschedule --state waiting --routing-key \'it\'\\\'\'s bulk $(x)\' --shift=1h', 'the command line');
         same(await confirm(), '5 of 5 rescheduled.', 'the result');
         await close();
         found = await look('Cancel them …');

@@ -50,6 +50,55 @@ await run({
         await page.getByRole('heading', { name: 'Held back' }).waitFor();
         check(/Paused schedules\s+1, the first: cleanup/.test(await page.locator('section', { has: page.getByRole('heading', { name: 'Held back' }) }).innerText()), 'the paused schedule');
     },
+    'the list opens with what waits; a tab for each other view says how many there are; what changes all of them stands above the rows': async () => {
+        await visit(page, 'messages');
+        const states = new Set(await page.locator('tbody td[data-title=State] .chip').allInnerTexts());
+        check(states.size > 0 && [...states].every(s => ['scheduled', 'handed', 'claimed'].includes(s)), `it opens with ${[...states]}`);
+        await until('the counts', async () => /delivered \d+ .*any [\d,]+/.test((await page.getByRole('navigation', { name: 'Views' }).innerText()).replace(/\s+/g, ' ')));
+        await follow(page, () => page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: /^failed/ }).click());
+        same(await page.locator('tbody tr').count(), 3, 'failed messages');
+        const [button, table] = await Promise.all([page.getByRole('button', { name: 'Retry them …' }).boundingBox(), page.locator('table').boundingBox()]);
+        check(button.y + button.height <= table.y, 'the button is below the rows');
+        await visit(page, 'messages?state=any&exchange=orders');
+        check(new Set(await page.locator('tbody td[data-title=State] .chip').allInnerTexts()).has('delivered'), 'any has what is delivered');
+    },
+    'Back under an open dialog closes it': async () => {
+        await visit(page, 'gateways');
+        await visit(page, `messages/${settings.message}`);
+        await page.getByRole('button', { name: 'Reschedule …' }).click();
+        await page.waitForSelector('dialog[open]');
+        await page.goBack();
+        await until('the page before', async () => await page.title() === 'Gateways and servers · Postdate');
+        same(await page.locator('dialog').count(), 0, 'dialogs over it');
+    },
+    'a key in the form of a UUID is found': async () => {
+        const key = '6f9619ff-8b86-4011-b42d-00c04fc964ff';
+        const { id } = await api('POST', '/v1/messages', { routing_key: 'k', exchange: 'orders', key, delay: '3h', body: 'x' });
+        await visit(page, 'messages');
+        await page.getByLabel('Id or key').fill(key);
+        await follow(page, () => page.keyboard.press('Enter'));
+        check(page.url().endsWith(`#/messages/${id}`), page.url());
+    },
+    'no placeholder is cut, and the theme says what it is': async () => {
+        for (const hash of ['messages', 'dead/list']) {
+            await visit(page, hash);
+            same(await page.evaluate(() => [...document.querySelectorAll('input[placeholder]')].filter(i => {
+                const pen = document.createElement('canvas').getContext('2d'), s = getComputedStyle(i);
+                pen.font = s.font;
+                return pen.measureText(i.placeholder).width > i.clientWidth - parseFloat(s.paddingLeft) - parseFloat(s.paddingRight);
+            }).map(i => i.placeholder)), [], `placeholders of ${hash} that are cut`);
+        }
+        same(await page.locator('#theme').innerText(), 'Theme: auto', 'the theme');
+    },
+    'a page whose files do not come, as at /postdate without a slash, says so': async () => {
+        const bare = await context.newPage();
+        await bare.route('**/console/**', r => r.abort());
+        await bare.goto(settings.url + '/');
+        check(await bare.getByText('end with a slash').isVisible(), 'it does not say so');
+        await bare.close();
+        await visit(page, '', true);
+        same(await page.getByText('end with a slash').count(), 0, 'it is said where they do');
+    },
     'too few deliveries to judge are neither good nor bad': async () => {
         await visit(page, '');
         const punctuality = page.locator('section', { has: page.getByRole('heading', { name: 'Punctuality', exact: true }) });
@@ -129,7 +178,7 @@ await run({
         await page.keyboard.press('Enter');
         await page.getByText('postdate retry-policy show invoices.new').waitFor();
         check((await page.locator('main').innerText()).includes('postdate retry-policy set \'invoices.*\''), 'the command line of a policy');
-        check((await page.locator('main').innerText()).includes('postdate rate pause newsletters'), 'the command line of a rate');
+        same(await page.locator('tr', { hasText: 'newsletters' }).getByRole('button', { name: 'Pause …' }).count(), 1, 'the pause of a rate');
     },
     'what is due, as a chart and as a table; the objective': async () => {
         if (settings.offers.includes('/v1/forecast')) {

@@ -25,6 +25,7 @@ await run({
         await signIn(settings.token);
         await settled(page);
         same(await page.title(), 'Messages · Postdate', 'the page that was asked for');
+        await until('the heading to have the focus', () => page.evaluate(() => document.activeElement.tagName === 'H1'));
         const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href, document.documentElement.outerHTML]));
         check(!kept.includes(settings.token), 'the token is kept somewhere');
         await page.reload();
@@ -41,7 +42,7 @@ await run({
     'an empty gateway says what to do': async () => {
         await signIn(settings.token);
         await settled(page);
-        for (const [hash, text] of [['messages', 'There are no messages yet.'], ['dead', 'There are no dead letters.']]) {
+        for (const [hash, text] of [['messages', 'No message waits.'], ['dead', 'There are no dead letters.']]) {
             await page.evaluate(to => { location.hash = '#/' + to; }, hash);
             await page.getByText(text).waitFor();
         }
@@ -55,6 +56,22 @@ await run({
         await page.evaluate(() => { location.hash = '#/messages?state=scheduled'; });
         await page.getByRole('button', { name: 'Cancel them …' }).waitFor();
         check(await page.getByRole('button', { name: 'Cancel them …' }).isDisabled(), 'a reader can cancel');
+    },
+    'a token of one exchange sees what comes next there, and nothing of others': async () => {
+        for (const [exchange, delay] of [['mine', '3h'], ['other', '1h']])
+            same((await fetch(settings.url + '/v1/messages', { method: 'POST', headers: { 'Content-Type': 'application/json', Authorization: 'Bearer ' + settings.token },
+                body: JSON.stringify({ exchange, routing_key: 'k', body: 'x', delay }) })).status, 201, 'a message');
+        await page.evaluate(() => { location.hash = '#/'; });
+        await page.reload();
+        await signIn(settings.tenant);
+        await settled(page);
+        const tile = await page.locator('.tile', { hasText: 'Next due' }).innerText();
+        check(/in (3 h|2 h 5\d min)/.test(tile), `the next one: ${tile}`);
+        const stats = await page.evaluate(() => document.querySelector('main').innerText);
+        check(!/refused and tried again/.test(stats), 'the refusals of others');
+        await page.reload();
+        await signIn(settings.reader || settings.token);
+        await settled(page);
     },
     'a gateway that goes away is said, with what was known; it comes back by itself': async () => {
         await page.evaluate(() => { location.hash = '#/'; });

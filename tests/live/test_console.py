@@ -143,4 +143,5 @@ class InTheBrowser(LiveTest):
         if '/v1/whoami' in Web(address).get('/openapi.json').json['paths']:
             code, reader, err = self.p.cli('token', 'create', '--exchange', '*', '--role', 'read', '--name', 'reader')
             self.assertEqual(code, 0, err)
-        self.drive('signin.mjs', address, token=token, reader=reader and reader.strip())
+        tenant = make_token(self.p, 'mine', name='tenant')
+        self.drive('signin.mjs', address, token=token, reader=reader and reader.strip(), tenant=tenant)

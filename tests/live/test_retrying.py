@@ -90,6 +90,8 @@ class Retrying(LiveTest):
         rest = web.get('/v1/messages?state=retrying&page_size=4&page_token=' + page['next_page_token']).json
         self.assertEqual(sorted(m['exchange'] for m in page['messages'] + rest['messages']), sorted(made))
         self.assertEqual({line.split()[0] for line in p.cli('list', '--state', 'retrying')[1].splitlines()}, {'ID', *made.values()})
+        self.assertEqual({m['exchange'] for m in web.get('/v1/messages?state=waiting').json['messages']}, {*made, 'later'})
+        self.assertEqual(p.cli('list', '--state', 'waiting')[1].count('\n'), 1 + len(made) + 1)
         self.assertNotIn('next_attempt_at', web.get('/v1/messages?exchange=later').json['messages'][0])
 
         c = p.client()

@@ -195,6 +195,7 @@ class Tokens(SharedTest):
             stats = caller.get('/v1/stats').json
             self.assertNotIn('messages', stats)
             self.assertNotIn('next_due_at', stats)
+            self.assertEqual({'stalled', 'refusing'} & set(stats), set(), 'they may be of others')
             self.assertIsNone(stats['window']['messages'])
             self.assertEqual(set(stats['lateness_ms'].values()), {None})
 

@@ -90,8 +90,10 @@ void stats_answer(struct executor *d, struct api_request *r)
         buf_put_str(out, "\"messages\":null},");
     bool up = !is_away(&rt->rabbitmq) && atomic_load(&rt->publishing);
     const char *broker = atomic_load(&rt->metrics.broker_blocked) ? "blocked" : up ? "up" : "away";
-    buf_printf(out, "\"broker\":\"%s\",\"stalled\":%d,\"refusing\":%d,\"database\":\"%s\"}\n", broker,
-               atomic_load(&rt->metrics.stalled), atomic_load(&rt->metrics.refusing),
+    if (all) /* whose they are is not known: a tenant can do nothing about another one's */
+        buf_printf(out, "\"stalled\":%d,\"refusing\":%d,", atomic_load(&rt->metrics.stalled),
+                   atomic_load(&rt->metrics.refusing));
+    buf_printf(out, "\"broker\":\"%s\",\"database\":\"%s\"}\n", broker,
                executor_why_not_ready(d) == NULL ? "up" : "away");
     r->answer.status = 200;
     if (out->failed)
