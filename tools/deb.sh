@@ -36,7 +36,8 @@ fi
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
 log=$top/$out/build.log
 echo "Building the packages (log: $out/build.log) ..."
-if ! dpkg-buildpackage -us -uc "-j${JOBS:-1}" >"$log" 2>&1; then
+# Minutes: each step of debhelper is said as it begins.
+if ! dpkg-buildpackage -us -uc "-j${JOBS:-1}" 2>&1 | tee "$log" | sed -un 's/^   *dh_\(auto_build\|auto_test\|auto_install\|strip\|shlibdeps\|builddeb\)\>.*/  dh_\1/p'; then
     tail -n 40 "$log" >&2
     echo "deb.sh: the packages cannot be built" >&2
     exit 1

@@ -197,11 +197,27 @@ static int distance(const char *a, size_t a_len, const char *b, size_t b_len)
     return rows[a_len % 3][b_len];
 }
 
+/* The only word that begins with these three letters or more. */
+static bool only_beginning(const char *word, const char *words, char *out, size_t size)
+{
+    size_t len = strlen(word);
+    int found = 0;
+    for (const char *w = words + strspn(words, " "); *w != '\0' && len >= 3; w += strspn(w, " ")) {
+        size_t n = strcspn(w, " ");
+        if (n > len && strncasecmp(word, w, len) == 0 && found++ == 0)
+            snprintf(out, size, "%.*s", (int)n, w);
+        w += n;
+    }
+    return found == 1;
+}
+
 bool nearest_word(const char *word, const char *words, char *out, size_t size)
 {
     size_t len = strlen(word);
     int best = len > 8 ? 4 : len > 4 ? 3 : 2; /* fewer changes than this */
     bool found = false;
+    if (only_beginning(word, words, out, size))
+        return true;
     for (const char *w = words + strspn(words, " "); *w != '\0'; w += strspn(w, " ")) {
         size_t n = strcspn(w, " ");
         int d = len <= WORD_MAX && n <= WORD_MAX ? distance(word, len, w, n) : WORD_MAX;

@@ -54,7 +54,8 @@ const char *bytes_printable(struct bytes a, char *out, size_t out_size);
 /* Whether it is one of `words`, which are separated by blanks. */
 bool bytes_is_among(struct bytes word, const char *words);
 /* The word among those of `words` (separated by blanks, in lower case) that was probably meant, whether in
- * capitals or not, cut to size; false: none is near. Words of more than 31 bytes are near nothing. */
+ * capitals or not, cut to size: the only one that begins so, else one with few other letters; false: none is
+ * near. Words of more than 31 bytes are near nothing. */
 bool nearest_word(const char *word, const char *words, char *out, size_t size);
 
 #endif

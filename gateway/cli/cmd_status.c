@@ -107,7 +107,7 @@ static const char *describe_budget(const struct slo_report *r, char out[BUDGET_S
 {
     double left = slo_budget_left(r);
     if (r->in[SLO_ALL].delivered < slo_least(r))
-        snprintf(out, BUDGET_SIZE, "judged from %" PRId64 " deliveries on", slo_least(r));
+        snprintf(out, BUDGET_SIZE, "too few to judge, which takes %" PRId64, slo_least(r));
     else if (left >= 0)
         snprintf(out, BUDGET_SIZE, "%.0f%% of the budget left", left * 100);
     else
@@ -118,16 +118,16 @@ static const char *describe_budget(const struct slo_report *r, char out[BUDGET_S
 static void print_objective(const struct slo_report *r)
 {
     const struct slo_count *n = &r->in[SLO_ALL];
-    char late[40], window[40], budget[BUDGET_SIZE];
+    char late[40], window[40], budget[BUDGET_SIZE], count[32];
     duration_format_human(r->objective.late_ms, late, sizeof late);
     duration_format_human(r->objective.window_ms, window, sizeof window);
     if (n->delivered == 0)
-        printf("objective    %g%% within %s: nothing was delivered in %s\n", r->objective.target * 100, late,
+        printf("objective    %g%% within %s in %s: nothing was delivered\n", r->objective.target * 100, late,
                window);
     else
-        printf("objective    %.*f%% of %g%% within %s, %s in %s\n",
-               slo_share(n) < 1 && slo_share(n) >= 0.9999 ? 4 : 2, slo_share(n) * 100,
-               r->objective.target * 100, late, describe_budget(r, budget), window);
+        printf("objective    %g%% within %s in %s: %.*f%% of %s; %s\n", r->objective.target * 100, late,
+               window, slo_share(n) < 1 && slo_share(n) >= 0.9999 ? 4 : 2, slo_share(n) * 100,
+               group_digits(n->delivered, count), describe_budget(r, budget));
     if (n->again > 0)
         printf("recovered    %" PRId64 " after a retry or recovery: %" PRId64 " late since due, %" PRId64
                " since their last attempt\n",

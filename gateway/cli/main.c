@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* By name. */
 static const struct command *const commands[] = {
-    &command_migrate,    &command_schedule, &command_show,          &command_list,   &command_cancel,
-    &command_reschedule, &command_retry,    &command_fail,          &command_status, &command_feed,
-    &command_token,      &command_doctor,   &command_retry_policy,  &command_dead,   &command_recur,
-    &command_forecast,   &command_rejected, &command_drop_topology, &command_import, &command_rate,
+    &command_cancel,       &command_dead,     &command_doctor,   &command_drop_topology, &command_fail,
+    &command_feed,         &command_forecast, &command_import,   &command_list,          &command_migrate,
+    &command_rate,         &command_recur,    &command_rejected, &command_reschedule,    &command_retry,
+    &command_retry_policy, &command_schedule, &command_show,     &command_status,        &command_token,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
@@ -24,7 +25,7 @@ static void print_help(FILE *out)
           "Delayed messages for RabbitMQ, kept in Postgres.\n\nCommands:\n",
           out);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(out, "  %-13s %s\n", commands[i]->name, commands[i]->summary);
     fputs("\nOptions:\n"
           "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
           "      --cells FILE    several databases: look-ups in all of them (else $POSTDATE_CELLS)\n"

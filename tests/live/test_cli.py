@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -414,6 +415,14 @@ class Trouble(CliTest):
         p = self.place(migrate=False)
         url = p.postgres.replace(p.database, 'no_such_database')
         self.fails(p, 78, 'list', env={'POSTDATE_POSTGRES_URL': url}, says='no_such_database')
+
+    def test_help_is_sorted_and_a_beginning_is_understood(self):
+        p = self.place()
+        names = re.findall(r'(?m)^  ([a-z-]+) +[A-Z]', self.runs(p, '--help').split('Options:')[0])
+        self.assertEqual((names, len(names)), (sorted(names), 20))
+        for word, meant in (('sched', 'schedule'), ('resched', 'reschedule'), ('drop', 'drop-topology'), ('stats', 'status'), ('RETRY-P', 'retry-policy')):
+            self.assertIn(f'did you mean "{meant}"?', p.cli(word)[2])
+        self.assertNotIn('did you mean', p.cli('re')[2], 'several begin so')
 
     def test_the_schema_is_missing(self):
         p = self.place(migrate=False)

@@ -53,9 +53,9 @@ class Slo(LiveTest):
             self.assertIn(line, text)
         self.assertRegex(text, r'postdate_slo_deliveries_total\{within="yes",attempt="first"\} \d')
         screen = p.cli('status', env={'POSTDATE_SLO_LATE': '500ms', 'POSTDATE_SLO_TARGET': '75%'})[1]
-        self.assertIn('objective    94.44% of 75% within 500 ms, 78% of the budget left in 30 d', screen)
+        self.assertIn('objective    75% within 500 ms in 30 d: 94.44% of 18; 78% of the budget left', screen)
         # Too few to judge, and more than all of it.
-        for target, said in (('99.9%', 'judged from 1000 deliveries on in 30 d'), ('94.5%', 'the budget is used up 1.0 times'), ('94%', '7% of the budget left')):
+        for target, said in (('99.9%', 'of 18; too few to judge, which takes 1000'), ('94.5%', 'the budget is used up 1.0 times'), ('94%', '7% of the budget left')):
             screen = p.cli('status', env={'POSTDATE_SLO_LATE': '500ms', 'POSTDATE_SLO_TARGET': target})[1]
             self.assertIn(said, screen)
         p.psql('update postdate.slo_count set delivered = 1000, late = 40')

@@ -324,10 +324,11 @@ static bool report_strangers(struct doctor *d, const char *check, const char *na
         (exit > 0 && q->consumers <= doctor_exit_consumers(d, exit)))
         return false;
     doctor_warn(d, check,
-                "%s has %" PRIu32 " consumers, and %d gateway%s alive" REMEDY
+                "%s has %" PRIu32 " consumer%s, and %d gateway%s alive" REMEDY
                 "somebody else takes messages: a shovel, a client, or a gateway that hangs; "
                 "rabbitmqctl list_consumers -p '%s' has the connections",
-                name, q->consumers, alive, alive == 1 ? " is" : "s are", d->target.vhost);
+                name, q->consumers, q->consumers == 1 ? "" : "s", alive, alive == 1 ? " is" : "s are",
+                d->target.vhost);
     return true;
 }
 
@@ -338,8 +339,9 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
     if (report_strangers(d, check, name, q, exit))
         return;
     if (!unread && q->ready <= BACKLOG_MANY)
-        return doctor_ok(d, check, "%" PRIu32 " messages wait in %s, %" PRIu32 " consumers", q->ready, name,
-                         q->consumers);
+        return doctor_ok(d, check, "%" PRIu32 " message%s in %s, %" PRIu32 " consumer%s", q->ready,
+                         q->ready == 1 ? " waits" : "s wait", name, q->consumers,
+                         q->consumers == 1 ? "" : "s");
     doctor_report(d, unread ? FINDING_FAIL : FINDING_WARN, check,
                   "%" PRIu32 " messages wait in %s, %s" REMEDY "%s", q->ready, name,
                   unread ? "and no consumer reads them" : "more than 10000: the gateway does not keep up",
