@@ -36,13 +36,26 @@ static void print_searched(const struct api_request *r, int64_t due_ms, struct b
     buf_printf(out, ",\"searched_until\":\"%s\"", timestamp_format(due_ms, until, sizeof until));
 }
 
+/* "due", as without it, or "newest". */
+static int read_order(const struct api_params *p, struct lookup_filter *f, struct err *e)
+{
+    struct bytes order = api_param(p, "order");
+    char shown[80];
+    f->newest = bytes_equal_str(order, "newest");
+    if (order.data == NULL || f->newest || bytes_equal_str(order, "due"))
+        return 0;
+    return err_set(e, ERR_REJECT, "order: \"%s\" is none: allowed are due, newest",
+                   bytes_printable(order, shown, sizeof shown));
+}
+
 int api_list(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct lookup_filter filter;
     struct api_position after;
     struct err print = {0};
     struct listing l = {.out = &r->answer.body, .e = &print};
-    if (api_filter_read(&r->params, &filter, e) != 0 || api_page_size(r, &l.wanted, e) != 0)
+    if (api_filter_read(&r->params, &filter, e) != 0 || read_order(&r->params, &filter, e) != 0 ||
+        api_page_size(r, &l.wanted, e) != 0)
         return -1;
     int follows = api_page_read(c, r, &after, e);
     struct lookup_page page = {.limit = l.wanted + 1,

@@ -19,7 +19,7 @@ const struct api_operation api_operations[] = {
     OP("schedule",            POST,   "/v1/messages",                 "",                      GROUP_COMMIT, KEYED,      .large = true),
     OP("show",                GET,    NULL,                           "key exchange view",     WORKER,       READS,      .run = api_show, .in_cells = true),
     OP("show",                GET,    "/v1/messages/{id}",            "view",                  WORKER,       READS,      .run = api_show, .in_cells = true),
-    OP("list",                GET,    "/v1/messages",                 API_FILTER PAGE,         WORKER,       READS,      .run = api_list),
+    OP("list",                GET,    "/v1/messages",                 API_FILTER PAGE " order", WORKER,       READS,      .run = api_list),
     OP("cancel",              DELETE, "/v1/messages",                 "key exchange",          WORKER,       IDEMPOTENT, .run = api_cancel, .in_cells = true),
     OP("cancel",              DELETE, "/v1/messages/{id}",            "",                      WORKER,       IDEMPOTENT, .run = api_cancel, .in_cells = true),
     OP("reschedule",          PATCH,  "/v1/messages/{id}",            "",                      WORKER,       CHANGES,    .run = api_reschedule, .in_cells = true),

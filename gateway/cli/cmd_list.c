@@ -101,6 +101,7 @@ static const struct cli_option options[] = {
      CLI_TAKE(bytes, order, filter.filter.key)},
     {"retrying", NULL, "only what waits for another attempt, with attempts and error",
      CLI_TAKE(flag, order, filter.filter.retrying)},
+    {"newest", NULL, "the last due time first", CLI_TAKE(flag, order, filter.filter.newest)},
     {"limit", "N", "at most this many (default 100)", CLI_TAKE(number, order, limit), .max = LIMIT_MAX},
     {"json", NULL, "one JSON object per line, without the body (see show)", CLI_TAKE(flag, order, json)},
     {0},
@@ -108,7 +109,7 @@ static const struct cli_option options[] = {
 
 const struct command command_list = {
     .name = "list",
-    .synopsis = "[FILTERS] [--retrying] [--limit N] [--json]",
+    .synopsis = "[FILTERS] [--retrying] [--newest] [--limit N] [--json]",
     .summary = "List messages in the order they are due",
     .options = options,
     .opens = true,

@@ -27,11 +27,12 @@ const FIELDS = [
     { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is default' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is empty' }, { name: 'key', label: 'Key' },
     { name: 'due_after', label: 'Due after (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
     { name: 'due_before', label: 'Due before (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
+    { name: 'order', label: 'Order', choices: [['', 'as they are due'], ['newest', 'newest first']] },
 ];
 const fieldsOf = params => Object.fromEntries(FIELDS.filter(f => params[f.name]).map(f => [f.name, f.show === showName ? readName(params[f.name]) : params[f.name]]));
 // What the gateway is asked for.
 const filterOf = params => {
-    const { state = WAITING, ...f } = fieldsOf(params);
+    const { state = WAITING, order: _, ...f } = fieldsOf(params);
     return state === ANY ? f : { state, ...f };
 };
 
@@ -118,12 +119,12 @@ async function search(params, signal) {
     const end = Date.now() + SEARCH_MS, found = [];
     let page = { next_page_token: params.page_token };
     do {
-        page = await get('v1/messages' + query({ ...filterOf(params), page_size: PAGE - found.length, page_token: page.next_page_token }), { signal });
+        page = await get('v1/messages' + query({ ...filterOf(params), order: params.order, page_size: PAGE - found.length, page_token: page.next_page_token }), { signal });
         found.push(...page.messages);
     } while (page.searched_until && found.length < PAGE && Date.now() < end);
     return { ...page, messages: found };
 }
-const searchedNote = (data, params) => data.searched_until && h('p', { class: 'notice', id: 'searched' }, 'Few messages match. So far, those due until ', time(data.searched_until),
+const searchedNote = (data, params) => data.searched_until && h('p', { class: 'notice', id: 'searched' }, 'Few messages match. So far, those due ', params.order ? 'after ' : 'until ', time(data.searched_until),
     ' were looked at. ', h('a', { href: route(['messages'], { ...params, page_token: data.next_page_token }), rel: 'next' }, 'Look further'));
 
 export const messages = {
@@ -134,12 +135,12 @@ export const messages = {
         return { ...found, stats };
     },
     view: (data, at) => {
-        const f = filterOf(at.params), some = Object.keys(fieldsOf(at.params)).length > 0 && Object.keys(f).length > 0;
+        const f = filterOf(at.params), some = Object.keys(fieldsOf({ ...at.params, order: '' })).length > 0 && Object.keys(f).length > 0;
         return [h('div', { class: 'buttons' }, actButton('Schedule a message …', scheduleOne(), { class: 'primary' })), lookUpForm(), viewTabs(data.stats, at.params), filterForm(['messages'], FIELDS, fieldsOf(at.params)),
             some ? h('div', { class: 'buttons', role: 'group', 'aria-label': 'All that match' }, bulks(f), h('span', { class: 'faint' }, 'all that match; nothing happens before you have seen what it will touch'))
                 : h('p', { class: 'faint' }, 'Choose a filter to cancel, reschedule or retry all that match.'),
             h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Found messages' },
-                data.messages.length ? table('Messages in due order', [
+                data.messages.length ? table('Messages', [
                     ['Due', m => h('a', { href: route(['messages', m.id]) }, time(m.due_at)), 'nowrap'], ['State', m => [chip(m.state), (m.attempts > 1 || m.next_attempt_at) && h('span', { class: 'note faint' }, plural(m.attempts, 'attempt')),
                         m.next_attempt_at && h('span', { class: 'note' }, 'next ', time(m.next_attempt_at))]],
                     ['Exchange', m => exchangeName(m.exchange)], ['Routing key', m => [name(m.routing_key), m.error && h('span', { class: 'note bad-text' }, name(m.error))], 'wide'],
@@ -148,7 +149,7 @@ export const messages = {
                         : empty(at.params.state === ANY ? 'There are no messages yet.' : 'No message waits.', ['Try one: ', h('code', null, 'postdate schedule -k test --delay 1m --body hello')]),
                 searchedNote(data, at.params) || pager(['messages'], at.params, data.messages.length, data.next_page_token)),
             h('section', { class: 'card' }, h('h2', null, 'On the command line'),
-                commandLine('postdate', 'list', filterWords(f), at.params.page_token ? [] : ['--limit', PAGE]))];
+                commandLine('postdate', 'list', filterWords(f), at.params.order ? ['--newest'] : [], at.params.page_token ? [] : ['--limit', PAGE]))];
     },
 };
 

@@ -39,7 +39,10 @@ static int find_bound(struct walk *w, int64_t from_ms, int64_t to_ms, struct mes
     if (w->chunk == 0)
         return 0;
     PGresult *r = pg_query(
-        w->c, w->filter->retrying ? sql_query_list_retrying_bound : sql_query_list_bound,
+        w->c,
+        w->filter->newest     ? sql_query_list_newest_bound
+        : w->filter->retrying ? sql_query_list_retrying_bound
+                              : sql_query_list_bound,
         PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id), as_int4(w->chunk - 1)), e);
     if (!r)
         return -1;
@@ -78,13 +81,27 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
         e);
 }
 
+static PGresult *newest_query(struct walk *w, int64_t from_ms, int64_t to_ms, const struct message_id *last,
+                              struct err *e)
+{
+    const struct lookup_filter *f = w->filter;
+    return pg_query(
+        w->c, sql_query_list_newest,
+        PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id),
+                as_str(f->has_state ? message_state_name(f->state) : NULL), as_text(f->exchange),
+                as_routing_key(f), as_int4(w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS),
+                as_text(buf_bytes(&w->ids)), as_filter_scope(f),
+                as_id(last ? *last : message_id_least(from_ms)), as_bool(f->waiting), as_bool(f->retrying)),
+        e);
+}
+
 /* The next rows that match, of the next chunk. *last as find_bound. */
 static PGresult *read_page(struct walk *w, int64_t from_ms, int64_t to_ms, struct message_id *bound,
                            const struct message_id **last, struct err *e)
 {
     PGresult *r = NULL;
     if (pg_begin_by_index(w->c, e) == 0 && find_bound(w, from_ms, to_ms, bound, last, e) == 0)
-        r = page_query(w, from_ms, to_ms, *last, e);
+        r = (w->filter->newest ? newest_query : page_query)(w, from_ms, to_ms, *last, e);
     if (pg_finish(w->c, r ? 0 : -1, e) == 0)
         return r;
     PQclear(r);
@@ -209,6 +226,30 @@ static int walk_days(struct walk *w, const struct lookup_range *range, int64_t *
     return rc < 0 ? -1 : n;
 }
 
+/* From the last day to the first. */
+static int walk_back(struct walk *w, const struct lookup_range *range, struct err *e)
+{
+    struct due_range *days = NULL;
+    int n = partitions_all_filled(w->c, &days, e), rc = n < 0 ? -1 : 0;
+    if (!w->at.has_after)
+        memset(w->at.after_id.b, 0xff, sizeof w->at.after_id.b);
+    for (int i = n - 1; i >= 0 && rc == 0 && !w->stopped; i--) {
+        int64_t from = days[i].from_ms > range->from_ms ? days[i].from_ms : range->from_ms;
+        int64_t to = days[i].to_ms < range->to_ms ? days[i].to_ms : range->to_ms;
+        struct message_id begins = message_id_least(from), ends = message_id_least(to);
+        if (from >= to || memcmp(w->at.after_id.b, begins.b, sizeof begins.b) <= 0)
+            continue;
+        if (memcmp(ends.b, w->at.after_id.b, sizeof ends.b) < 0)
+            w->at.after_id = ends;
+        while ((rc = walk_page(w, from, to, e)) > 0) {
+        }
+        if (rc == 0 && w->chunk > 0 && !w->stopped)
+            move_on(w, from, begins, DAY_ROWS);
+    }
+    free(days);
+    return rc;
+}
+
 int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page *page,
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e)
 {
@@ -222,7 +263,9 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
     buf_init(&w.ids, ARRAY_MAX);
     int n = DAYS_AT_ONCE, rc = lookup_key_array(c, f, &w.ids, &range, e);
     int64_t from_ms = w.at.has_after && w.at.after_due_ms > range.from_ms ? w.at.after_due_ms : range.from_ms;
-    while (rc == 0 && n == DAYS_AT_ONCE && !w.stopped && from_ms < range.to_ms)
+    if (rc == 0 && f->newest)
+        rc = walk_back(&w, &range, e);
+    while (rc == 0 && !f->newest && n == DAYS_AT_ONCE && !w.stopped && from_ms < range.to_ms)
         rc = (n = walk_days(&w, &range, &from_ms, e)) < 0 ? -1 : 0;
     *page = w.at;
     arena_free(&w.arena);

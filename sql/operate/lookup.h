@@ -54,6 +54,7 @@ struct lookup_filter {
     enum message_state state;
     bool retrying;                       /* only what waits for another attempt */
     bool waiting;                        /* only what is not settled */
+    bool newest;                         /* of a list: the last due time first; after_id is then before */
     int64_t due_after_ms, due_before_ms; /* [after, before); 0 and TIMESTAMP_MAX_MS: open */
     struct bytes exchange, routing_key;  /* data NULL: any */
     bool globs;                          /* a * in routing_key is any run of characters */

@@ -62,6 +62,15 @@ await run({
         await visit(page, 'messages?state=any&exchange=orders');
         check(new Set(await page.locator('tbody td[data-title=State] .chip').allInnerTexts()).has('delivered'), 'any has what is delivered');
     },
+    'newest first on request': async () => {
+        await visit(page, 'messages?state=delivered');
+        const ids = () => page.locator('tbody a').evaluateAll(all => all.map(a => a.hash));
+        const first = await ids();
+        await page.getByLabel('Order').selectOption('newest');
+        await follow(page, () => page.getByRole('button', { name: 'Find' }).click());
+        check(page.url().endsWith('order=newest'), page.url());
+        same(await ids(), first.reverse(), 'the other way round');
+    },
     'Back under an open dialog closes it': async () => {
         await visit(page, 'gateways');
         await visit(page, `messages/${settings.message}`);

@@ -89,6 +89,8 @@ VALUES = {
     'list_bound': [DAY, DAY_END, DAY, '1000'],
     'list_keys_named': [A_KEY, 'null', '100'],
     'list_records': [DAY, DAY_END, DAY, 'null', 'null', 'null', '100', 'null', 'null', DAY_END, 'false'],
+    'list_newest': [DAY, DAY_END, DAY_END, 'null', 'null', 'null', '100', 'null', 'null', DAY, 'false', 'false'],
+    'list_newest_bound': [DAY, DAY_END, DAY_END, '1000'],
     'list_retrying': [DAY, DAY_END, DAY, 'null', 'null', 'null', '100', 'null', 'null', DAY_END, 'false'],
     'list_retrying_bound': [DAY, DAY_END, DAY, '1000'],
     'list_waiting_first': [DAY, DAY_END],

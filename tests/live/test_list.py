@@ -35,6 +35,25 @@ class Lists(LiveTest):
     def ids(self, where):
         return [row[0] for row in self.p.psql(f'select id from postdate.message_now where {where} order by id')]
 
+    def test_newest_first_is_the_other_way_round(self):
+        """Over several days, page by page, with filters that few match; what is delivered, waits, or is tried again."""
+        self.p.psql("select postdate.schedule('few', i::text, due_at => now() + i % 3 * interval '1 day' + interval '1 hour' + i * interval '1 s') from generate_series(1, 1200) i")
+        few = self.ids("routing_key = 'few'")
+        self.assertEqual(sum(self.walk('&routing_key=few&order=newest'), []), few[::-1])
+        self.assertEqual(sum(self.walk('&routing_key=few&order=due'), []), few)
+        self.assertEqual(sum(self.walk('&routing_key=few&state=waiting&order=newest'), []), few[::-1])
+        for state in ('waiting', 'delivered', 'scheduled'):
+            last = self.ids(f"state = '{'scheduled' if state == 'waiting' else state}'")[:-51:-1]
+            page = self.web.get(f'/v1/messages?page_size=50&order=newest&state={state}').json
+            if state != 'delivered':  # these are far from the end, so a page may end before it has them
+                self.assertEqual([m['id'] for m in page['messages']], last)
+        self.p.psql(f"update postdate.message set error = 'refused', next_at = due + interval '1 hour', attempts = 1 where id in ('{few[3]}', '{few[900]}')")
+        self.assertEqual(sum(self.walk('&state=retrying&order=newest'), []), [few[900], few[3]])
+        self.assertEqual(sum(self.walk('&state=retrying'), []), [few[3], few[900]])
+        self.assertEqual(self.web.get('/v1/messages?order=up').status, 400)
+        lines = self.p.cli('list', '--routing-key', 'few', '--newest', '--limit', '3')[1].splitlines()[1:]
+        self.assertEqual([line.split()[0] for line in lines], few[:-4:-1])
+
     def test_all_that_is_scheduled_is_listed_and_nothing_else(self):
         self.assertEqual(sum(self.walk('&state=scheduled'), []), self.ids("state = 'scheduled'"))
         self.p.psql("update postdate.message set next_at = coalesce(next_at, due), state = 'delivered', settled_at = now() where body = '1'")
