@@ -103,6 +103,15 @@ def check_probes(r):
         r.expect(f'"{path}"' in routes, f'gateway/http/route.c has no {path}')
 
 
+def check_stop(r):
+    """Who is to stop goes on until no service leads to it, and has its time besides; and a secret that changes replaces it."""
+    template = r.of('Deployment')['spec']['template']
+    before = r.gateway().get('lifecycle', {}).get('preStop', {}).get('sleep', {}).get('seconds', 0)
+    r.expect(before > 0, 'callers are refused from the first moment of a stop on')
+    r.expect(template['spec']['terminationGracePeriodSeconds'] >= before + 30, 'no time is left to finish')
+    r.expect(re.fullmatch('[0-9a-f]{64}', template['metadata']['annotations']['checksum/secrets']), 'no checksum of the secrets')
+
+
 def check_selectors(r):
     labels = r.of('Deployment')['spec']['template']['metadata']['labels']
     service = r.of('Service')
@@ -244,7 +253,7 @@ def main():
     expect({r.name for r in sets} == set(BY_NAME), f'sets of values without checks, or missing: {[r.name for r in sets]}')
     check_files()
     for r in sets:
-        for check in (check_pods, check_secrets, check_probes, check_selectors, check_migration, check_config, BY_NAME[r.name]):
+        for check in (check_pods, check_secrets, check_probes, check_stop, check_selectors, check_migration, check_config, BY_NAME[r.name]):
             check(r)
     for text in wrong:
         print(text, file=sys.stderr)

@@ -172,3 +172,14 @@ volumeMounts:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
+
+{{- /* Of what the secrets hold now, as far as Helm may read them: gateways are replaced when one has changed. */}}
+{{- define "postdate.secretsChecksum" -}}
+{{- $all := "" }}
+{{- range list .Values.postgres.existingSecret .Values.postgres.caSecret .Values.amqp.existingSecret .Values.amqp.caSecret }}
+{{- if . }}
+{{- $all = print $all (get (lookup "v1" "Secret" $.Release.Namespace .) "data" | toJson) }}
+{{- end }}
+{{- end }}
+{{- $all | sha256sum }}
+{{- end }}
