@@ -218,11 +218,10 @@ static int check_routing_key(struct bytes key, struct err *e)
                    bytes_printable(key, shown, sizeof(shown)));
 }
 
-/* The route by which it came; NULL: by none. */
-static const struct accept_route *find_route(const struct accept_rules *rules, const struct draft *d)
+const struct accept_route *accept_route_of(const struct accept_rules *rules, struct bytes exchange)
 {
-    for (size_t i = 0; i < rules->route_count && !d->by_type; i++) {
-        if (bytes_equal_str(d->exchange, rules->routes[i].intake_exchange))
+    for (size_t i = 0; i < rules->route_count; i++) {
+        if (bytes_equal_str(exchange, rules->routes[i].intake_exchange))
             return &rules->routes[i];
     }
     return NULL;
@@ -337,7 +336,7 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         return -1;
     restore_original(rules, in, &d);
     struct bytes headers = d.properties.headers;
-    const struct accept_route *route = find_route(rules, &d);
+    const struct accept_route *route = d.by_type ? NULL : accept_route_of(rules, d.exchange);
     clock.unasked_ms = route != NULL ? route->delay_ms : 0;
     if (check_type(&d, e) != 0 || check_routing_key(d.routing_key, e) != 0 ||
         delay_read(headers, &clock, &d.delay, e) != 0 || read_requests(headers, rules, &d, e) != 0 ||

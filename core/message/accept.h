@@ -61,6 +61,9 @@ struct accept_input {
 int accept_message(const struct accept_rules *rules, const struct accept_input *in, int64_t now_ms,
                    struct arena *arena, struct message *out, struct err *e);
 
+/* The route that begins at this exchange; NULL: none does. */
+const struct accept_route *accept_route_of(const struct accept_rules *rules, struct bytes exchange);
+
 /* True when a name matches one of the patterns. */
 bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange);
 

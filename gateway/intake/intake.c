@@ -130,7 +130,9 @@ static bool has_time(struct inbox *box, const struct broker_event *ev)
     int64_t now_ms;
     if (!runtime_now_ms(in->runtime, &now_ms) || wire_properties_read(ev->properties, &p, NULL) != 0)
         return false;
-    const struct delay_clock clock = {.now_ms = now_ms, .max_delay_ms = in->rules.max_delay_ms};
+    const struct accept_route *route = accept_route_of(&in->rules, ev->exchange);
+    const struct delay_clock clock = {
+        .now_ms = now_ms, .max_delay_ms = in->rules.max_delay_ms, .unasked_ms = route ? route->delay_ms : 0};
     return delay_read(p.headers, &clock, &delay, NULL) == 0 &&
            delay.due_ms - now_ms > in->runtime->config->delivery.lead_ms;
 }

@@ -74,7 +74,8 @@ static bool read_member(struct cursor *c, const char *const names[], size_t coun
 bool json_plain_read(struct bytes text, const char *const names[], size_t count, json_t *values[])
 {
     struct cursor c = {text.data, text.data + text.len};
-    memset(values, 0, count * sizeof *values);
+    for (size_t i = 0; i < count; i++)
+        values[i] = NULL;
     bool good = next_is(&c, '{');
     do
         good = good && read_member(&c, names, count, values);

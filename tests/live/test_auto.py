@@ -27,7 +27,7 @@ class Refused(LiveTest):
 
     def test_a_login_that_may_declare_nothing_for_it_leaves_waiting_to_the_gateway(self):
         p = self.place()
-        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit))?$')
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|expired|exit))?$')
         g = p.gateway(POSTDATE_AMQP_URL=url)
         self.assertTrue(g.lines_with(r'ready\b.*transport timer'), g.log())
         self.assertEqual(len(g.lines_with('auto: the gateway holds all messages.*refused')), 1, g.log())
@@ -41,7 +41,7 @@ class Refused(LiveTest):
     def test_every_way_in_knows_that_the_gateway_itself_waits(self):
         """Also where the broker is asked for: the answer says who really waits."""
         p = self.place()
-        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit|control))?$')
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|expired|exit|control))?$')
         g = p.gateway(POSTDATE_AMQP_URL=url, POSTDATE_HANDOVER_WHAT='all')
         self.assertTrue(g.lines_with(r'ready\b.*transport timer'), g.log())
         web, control = Web(g.http()), Requester(p.amqp)
@@ -63,7 +63,7 @@ class Refused(LiveTest):
 
     def test_a_transport_that_is_named_is_taken_or_the_gateway_says_why_not(self):
         p = self.place()
-        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|exit|delayed|probe.*))?$')
+        url = self.login(p, '^postdate([.](intake.*|delivery|rejected|expired|exit|delayed|probe.*))?$')
         g = p.gateway(wait=False, POSTDATE_AMQP_URL=url, **handover('ttl'))
         self.assertEqual(g.wait(), 77, g.log())
         self.assertEqual(len(g.lines_with('error .*handover.transport: ttl: .*postdate.ttl.*refused')), 1, g.log())
