@@ -21,8 +21,7 @@
 #include "sql/pipeline/store.h"
 
 #define CLAIM_BYTES (8 * 1024 * 1024)
-#define ALONE_ROWS                                                                                           \
-    250 /* with a next_at: one that carries a schedule costs 0.2 ms, and plain ones wait meanwhile */
+#define ALONE_ROWS 250 /* with a next_at: a schedule costs 0.2 ms, and plain ones wait meanwhile */
 #define FLOOR_BELOW_MS 2000
 #define SWEEP_EVERY_MS 1000
 #define SWEEP_EVERY_MOST_MS 5000
