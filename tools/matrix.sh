@@ -10,7 +10,7 @@
 #   MATRIX_DIR=/var/tmp/postdate-matrix   SUITE.log is what the last run printed, SUITE.packages what was built; SUITE.layers
 #                                  are the systems of one that failed
 #   MIRROR=http://deb.debian.org/debian, UBUNTU_MIRROR=http://archive.ubuntu.com/ubuntu
-# STACK_PLUGINS_DIR and POSTDATE_TEST_… are passed on. A system is a chroot made by debootstrap, with the host's name server, proxy and
+# STACK_PLUGINS_DIR, PLUGIN_APP and POSTDATE_TEST_… are passed on. A system is a chroot made by debootstrap, with the host's name server, proxy and
 # certificates. No system is kept for the next run: what one run has installed would hide from the next that it is missing.
 # What runs in it has process ids and mounts of its own, which end with it, however it ends.
 # The table at the end is also in MATRIX_DIR/table. Exit: 0 when everything passed everywhere.
@@ -112,7 +112,7 @@ clean_env=(env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/
     DEBIAN_FRONTEND=noninteractive TERM="${TERM:-dumb}" TEST="$TEST" ONLY="${ONLY:-}")
 while IFS= read -r name; do
     clean_env+=("$name=${!name}")
-done < <(compgen -e | grep -E -i '^(https?_proxy|no_proxy|SSL_CERT_FILE|CURL_CA_BUNDLE|NODE_EXTRA_CA_CERTS|STACK_PLUGINS_DIR|POSTDATE_(TEST|CANCEL|FUZZ)_.*)$')
+done < <(compgen -e | grep -E -i '^(https?_proxy|no_proxy|SSL_CERT_FILE|CURL_CA_BUNDLE|NODE_EXTRA_CA_CERTS|STACK_PLUGINS_DIR|PLUGIN_APP|POSTDATE_(TEST|CANCEL|FUZZ)_.*)$')
 
 versions() { # root: of what users have
     chroot "$1" "${clean_env[@]}" bash -c '

@@ -200,12 +200,14 @@ static void restore_original(const struct accept_rules *rules, const struct acce
 /* Its way back is to be known. */
 static int check_type(const struct draft *d, struct err *e)
 {
-    if (!d->by_type || (d->exchange.len > 0 && !bytes_equal_str(d->exchange, broker_names.expired)))
+    char shown[120];
+    bool known = d->exchange.len > 0 && !bytes_equal_str(d->exchange, broker_names.expired);
+    if (!d->by_type || (known && d->exchange.len <= MESSAGE_NAME_MAX && bytes_is_text(d->exchange)))
         return 0;
     return err_set(e, ERR_REJECT,
-                   "exchange: it came to the queue '%s' by none (allowed: exchanges of the type "
-                   "x-delayed-message, to which it goes back)",
-                   broker_names.intake_delayed);
+                   "exchange: it came to the queue '%s' by \"%s\" (allowed: exchanges of the type "
+                   "x-delayed-message, to which it goes back, with a name of at most 255 bytes of UTF-8)",
+                   broker_names.intake_delayed, bytes_printable(d->exchange, shown, sizeof(shown)));
 }
 
 static int check_routing_key(struct bytes key, struct err *e)

@@ -51,6 +51,7 @@ static void test_by_no_exchange(void **state)
     assert_int_equal(try_type(f, "", INTAKE ".delayed", true), -1);
     assert_int_equal(f->e.kind, ERR_REJECT);
     assert_int_equal(try_type(f, "postdate.delayed", "k", true), -1);
+    assert_int_equal(try_type(f, "no text \xff", "k", true), -1);
     assert_int_equal(try_type(f, "postdate.expired", "k", false), -1); /* it does not say from where */
 }
 
