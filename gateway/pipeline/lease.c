@@ -50,8 +50,10 @@ void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_c
                     " ms further ahead of this machine's than at the last comparison: it was set forward, or "
                     "this machine was suspended",
                     jump_ns / 1000000);
-    else if (jump_ns <= -SAID_JUMP_NS)
+    else if (jump_ns <= -SAID_JUMP_NS) {
+        atomic_fetch_add(&rt->clock_back_ms, -jump_ns / 1000000);
         log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
+    }
 }
 
 void lease_end_instance(struct lease *lease, int32_t instance)

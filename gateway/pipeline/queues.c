@@ -61,6 +61,26 @@ struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms, enum du
     return heap && due_ms <= now_ms ? due_heap_pop(heap) : NULL;
 }
 
+void due_queue_set_back(struct due_queue *q, int64_t by_ms)
+{
+    GUARD(&q->lock);
+    for (int i = 0; i < 2; i++) {
+        struct inflight *first = NULL, **last = &first;
+        for (struct inflight *h; (h = due_heap_pop(&q->heap[i])) != NULL; last = &h->next)
+            *last = h;
+        *last = NULL;
+        while (first) {
+            struct inflight *h = first;
+            int64_t at_ms = h->at_ms - by_ms, due_ms = h->message.due_ms;
+            first = h->next;
+            if (h->at_ms > due_ms)
+                h->at_ms = at_ms > due_ms ? at_ms : due_ms;
+            due_heap_push(&q->heap[i], h->at_ms, h); /* it was in there: there is room */
+        }
+    }
+    notifier_notify(&q->notifier);
+}
+
 size_t due_queue_count(struct due_queue *q)
 {
     GUARD(&q->lock);

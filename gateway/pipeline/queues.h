@@ -26,6 +26,9 @@ int due_queue_push(struct due_queue *q, struct inflight *h); /* -1: out of memor
 enum due_which { DUE_CLAIMED = 1, DUE_RELAYED = 2, DUE_ALL = DUE_CLAIMED | DUE_RELAYED };
 /* The first message of these due at or before now_ms, or NULL. */
 struct inflight *due_queue_take_due(struct due_queue *q, int64_t now_ms, enum due_which which);
+/* The database's clock, by which it was said when they are tried again, was set back: that is so much sooner,
+ * but not before they are due. */
+void due_queue_set_back(struct due_queue *q, int64_t by_ms);
 size_t due_queue_count(struct due_queue *q);
 /* When the first of these is due; INT64_MAX when there is none. */
 int64_t due_queue_next_ms(struct due_queue *q, enum due_which which);

@@ -204,11 +204,22 @@ static bool take_parked(struct publisher *p, struct inflight **h)
     return p->role->take_parked && p->role->take_parked(p, h);
 }
 
+/* What was to be tried again at a time that a wrong clock said would wait for it in memory, where nobody else
+ * finds it. */
+static void follow_clock(struct publisher *p)
+{
+    int64_t back_ms = atomic_load(&p->runtime->clock_back_ms);
+    if (back_ms != p->clock_back_ms)
+        due_queue_set_back(p->queue, back_ms - p->clock_back_ms);
+    p->clock_back_ms = back_ms;
+}
+
 /* Publishes everything that is due, as far as there is room in flight. */
 static int publish_due(struct publisher *p, struct err *e)
 {
     int64_t now_ms;
     int published = 0;
+    follow_clock(p);
     while (!p->blocked && has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
         struct inflight *h;
         if (!take_parked(p, &h)) {

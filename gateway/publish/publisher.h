@@ -101,6 +101,7 @@ struct publisher {
     bool routes_away;   /* RabbitMQ does not answer there */
     int last_hop_queue; /* the exit queue that is bound for RabbitMQ's last hop; 0: none */
     /* Of all: */
+    int64_t clock_back_ms;       /* so far the queue has followed the database's clock back */
     struct flight_window window; /* how many may be unconfirmed */
     int stalled;                 /* of these, do not count: their queues are behind the others' */
     struct broker *broker;

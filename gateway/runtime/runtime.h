@@ -74,6 +74,7 @@ struct runtime {
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock, as … */
     int64_t suspended_ms;  /* … how long this machine had been suspended at the last sample, ever */
+    atomic_int_fast64_t clock_back_ms; /* how far the database's clock was set back, in all */
     pthread_mutex_t locked_lock;
     struct locked_days locked; /* guarded by locked_lock: days that the claimer goes around (locks.h) */
 

@@ -12,6 +12,8 @@ from record import RETRY_ATTEMPTS, rejects, retry_wait_ms
 # published again when its turn comes.
 AFTERMATH_US = 5_000_000
 STANDBY_LAGS = 'postgres.lag_promoted'
+IN_MEMORY_US = 1_000_000   # so long after it, gateways may deliver what they had claimed before
+SAID_AGAIN_US = 5_000_000  # so long after the promotion at most, gateways have said again what they delivered in the lag
 # What publishers had a confirm for waits in the intake queue at first: with PostgreSQL away before, for some time.
 STORED_LATER_US = 15_000_000
 CLOCK_AHEAD = ('clock.database', 'clock.day_ahead')  # their detail begins with "ahead MS ms"
@@ -169,8 +171,12 @@ class Judge:
         return any(start_us - before_us <= t_us <= end_us for start_us, end_us in self.lags)
 
     def is_undone(self, table, n):
-        """Its cancel, reschedule or replacement was answered, and forgotten."""
-        return bool(self.lags) and self.is_forgotten(self.book.answered.get((table, n), 0))
+        """Its cancel, reschedule or replacement was answered, and forgotten; or the claim of what was delivered then was, and
+        the answer came before a gateway had said so again."""
+        answered_us, seen_us = self.book.answered.get((table, n), 0), table.seen_us[n]
+        return bool(self.lags) and (self.is_forgotten(answered_us) or any(
+            start_us <= answered_us <= end_us + SAID_AGAIN_US and start_us <= seen_us <= end_us + IN_MEMORY_US
+            for start_us, end_us in self.lags))
 
     def judge_early(self, verdict, table, n, seen_us):
         if self.is_undone(table, n):

@@ -101,6 +101,14 @@ class Ledger(unittest.TestCase):
         self.assertEqual({k: total[k] for k in ('lost_by_lag', 'undone_by_lag', 'lost', 'early')},
                          {'lost_by_lag': 1, 'undone_by_lag': 2, 'lost': 0, 'early': 0})
 
+    def test_what_a_lag_delivered_may_be_cancelled_until_gateways_have_said_so(self):
+        self.add_fault(T0_US, T0_US + 1_000_000, 'postgres.lag_promoted', '*')
+        for number, seen_us, answered_us in ((1, 900_000, 1_200_000), (2, 900_000, 7_000_000), (3, 2_100_000, 1_200_000)):
+            self.accept(number, T0_MS + 500, T0_US - 5_000_000)
+            self.answer(f'C c1-h1-{number} {T0_US + answered_us - 100} http', f'c c1-h1-{number} {T0_US + answered_us} cancelled')
+            self.deliver(number, T0_US + seen_us)
+        self.assertEqual(self.judge(cancelled_delivered=['c1-h1-2', 'c1-h1-3'])['total']['undone_by_lag'], 1)
+
     def test_a_lag_excuses_nothing_that_was_answered_before_or_after(self):
         self.add_fault(T0_US + 30_000_000, T0_US + 31_000_000, 'postgres.lag_promoted', '*')
         self.accept(1)

@@ -37,10 +37,11 @@ def who_held(p, messages):
 
 
 def metric(g, name):
-    """A counter of that gateway."""
+    """A counter or a gauge of that gateway; -1: it has none, or not yet."""
     web = Web(g.http())
     try:
-        return int(re.search(rf'^{name} (\d+)', web.get('/metrics').body.decode(), re.M)[1])
+        found = re.search(rf'^{name} (\d+)', web.get('/metrics').body.decode(), re.M)
+        return int(found[1]) if found else -1
     finally:
         web.close()
 
