@@ -19,10 +19,10 @@ QUORUM = {'x-queue-type': 'quorum'}
 
 
 class ClusterStack(Stack):
-    """The database is the main stack's, RabbitMQ a cluster of its own. Starts it; close() ends it."""
+    """The database is the main stack's, RabbitMQ a cluster of its own, of which there may be several, by name. Starts it; close() ends it."""
 
-    def __init__(self, main):
-        super().__init__(harness.note_stack(main.directory + '-cluster'))
+    def __init__(self, main, name='cluster'):
+        super().__init__(harness.note_stack(f'{main.directory}-{name}'))
         self.cluster = Cluster(self.directory, os.environ.get('STACK_PLUGINS_DIR', ''))
         self.env = {'POSTDATE_POSTGRES_URL': main.postgres, 'POSTDATE_AMQP_URL': self.url_of('%2f'), 'STACK_NO_PLUGIN': main.no_plugin}
 

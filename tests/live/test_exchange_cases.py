@@ -18,7 +18,7 @@ VALUES = [
     (Wire('u', 60_000), LATER), (Wire('d', 600_000.7), LATER), (Wire('f', 600_000.0), LATER),
     ('600000', LATER), ('+600000', LATER), ('0000600000', LATER), ('-600000', NOW), ('0', NOW),
     (2 ** 32 - 1, LATER), (2 ** 32, LATER, NOW), ('99999999999', LATER, NOW),
-    (0, NOW), (-1, NOW), (-2 ** 62, NOW), (Wire('d', 0.5), NOW), (Wire('d', -5.5), NOW), (True, NOW), (Wire('V'), NOW), ([LONG], NOW),
+    (0, NOW), (-1, NOW), (-2 ** 62, NOW), (Wire('d', 0.5), NOW), (Wire('d', -5.5), NOW), (True, NOW), (Wire('V'), NOW, CONFUSED, NOW), ([LONG], NOW),
     ({'a': LONG}, NOW), (Wire('T', 1_700_000_000), NOW),
     ('abc', 406, CONFUSED), ('6e5', 406, CONFUSED), ('', 406, CONFUSED), (' 600000', 406, CONFUSED), ('600000.5', 406, CONFUSED),
     (Wire('D', (0, LONG)), 406, CONFUSED), (Wire('x', b'600000'), 406, LATER, NOW), ('9' * 65, 406, NOW), ('0' * 70, 406, NOW),

@@ -33,7 +33,7 @@ class TypeCluster(LiveTest):
     def setUp(self):
         os.environ['STACK_EXCHANGE_TYPE'] = '1'
         self.addCleanup(os.environ.pop, 'STACK_EXCHANGE_TYPE')
-        self.servers = cluster_kit.ClusterStack(harness.stack())
+        self.servers = cluster_kit.ClusterStack(harness.stack(), 'cluster-typed')
         self.addCleanup(self.servers.close)
         self.cluster = self.servers.cluster
         self.cluster.wait_whole()
