@@ -155,8 +155,9 @@ class StoreRace(LiveTest):
             settle(rows[-1], DONE)
             self.result.delivered.update(row[1] for row in rows)
         elif end in (BACK, WAITS):
-            self.result.put_back(pending + [row[1] for row in rows[len(some):]])
-            settle(some[-1] if some else (owner, NIL, *rows[0][2:]), end)
+            left = pending + [row[1] for row in rows[len(some):]]
+            self.result.put_back(left)
+            settle(some[-1] if some else (owner, NIL, *rows[0][2:]), end if left else DONE)
             self.result.delivered.update(row[1] for row in some if row[1] not in pending)
 
     def dies(self, run, owner):
