@@ -258,7 +258,7 @@ class RecurDatabaseClock(Faults):
         self.assertEqual(len(hour), 1, f'{name}: {gaps}')
         self.assertTrue(ahead_ms + (self.HOUR - 90) * 1000 < hour[0][1] < ahead_ms + (self.HOUR + 5) * 1000, f'{name}: {gaps}, set at {ahead_ms}')
         # What is late by grace, all but nothing, when an hour is found missed, may be missed itself until it is claimed.
-        more = [(a, b) for a, b in gaps if b > hour[0][1] + 45_000 or b < hour[0][0]]
+        more = [(a, b) for a, b in gaps if b > hour[0][1] + 90_000 or b < hour[0][0]]
         self.assertLessEqual(len(more), sum(s > 50 for s in moments_s), f'{name}: {gaps}, {moments_s}')
         said = [m.headers['x-postdate-missed'] for ms in at.values() for m in ms[:1] if m.headers.get('x-postdate-missed')]
         self.assertEqual((said.count(100), len(said) <= len(gaps)), (1, True), f'{name}: {said}, {gaps}')
@@ -280,7 +280,7 @@ class RecurDatabaseClock(Faults):
         self.clocks.set_time(self.HOUR)
         ahead_ms = now_ms()
         # within grace, all of them; then one each second again
-        wait_until(lambda: all(max(self.occurrences(inbox).get(n, [0])) > now_ms() + self.HOUR * 1000 - 2000 for n in names), 40, 'those of an hour later')
+        wait_until(lambda: all(max(self.occurrences(inbox).get(n, [0])) > now_ms() + self.HOUR * 1000 - 2000 for n in names), 90, 'those of an hour later')
         self.clocks.set_time(0)
         back_ms = now_ms()
         hour_ms = ahead_ms + self.HOUR * 1000 // 2
