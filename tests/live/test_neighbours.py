@@ -4,7 +4,7 @@ import shlex
 
 from amqp10 import Publisher, utf8
 from door import Door, port_of, with_hosts
-from handover_kit import handover
+from handover_kit import OwnServers, handover
 from harness import LiveTest, free_ports, now_ms, wait_until
 
 
@@ -110,7 +110,9 @@ class ReadsNothing(LiveTest):
         wait_until(lambda: p.counts() == {'delivered': count}, 30, 'all to be settled')
 
 
-class TooLargeToWait(LiveTest):
+class TooLargeToWait(OwnServers, LiveTest):
+    """On servers that no other test uses at the same time: the limit is that of a whole RabbitMQ."""
+
     def test_what_rabbitmq_does_not_take_doubles_no_other(self):
         """By SQL a message may be larger than max_message_size: RabbitMQ closes the channel that hands it over, and has those before it."""
         p = self.place()
