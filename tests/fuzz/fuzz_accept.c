@@ -102,7 +102,10 @@ static void check_published(const struct accept_rules *rules, const struct accep
     FUZZ_HOLDS(stored.message_id.len == 0 || bytes_equal(p.message_id, stored.message_id));
     FUZZ_HOLDS(bytes_equal(p.content_type, stored.content_type) && p.priority == stored.priority);
 
-    struct accept_input received = {bytes_of_str("postdate"), m->routing_key, buf_bytes(&out), in->body};
+    struct accept_input received = {.exchange = bytes_of_str("postdate"),
+                                    .routing_key = m->routing_key,
+                                    .properties = buf_bytes(&out),
+                                    .body = in->body};
     arena_init(&arena, (size_t)2 << 20);
     if (out.len <= rules->max_properties) {
         /* An x-delay that did not count, because another header did, went along as it came. */
