@@ -33,7 +33,6 @@
 -define(WARN_MS, 60000).
 
 -record(resource, {virtual_host, kind, name}).
--record(binding, {source, key, destination, args}).
 -define(NAME(X), element(2, X)). % of an #exchange{} …
 -define(IS_OF_TYPE(X), (element(3, X) =:= ?TYPE_ATOM)).
 -define(ARGUMENTS(X), element(7, X)).
@@ -137,8 +136,7 @@ route_now(X, Message, Options) ->
         {ok, rabbit_exchange_type_direct} ->
             rabbit_router:match_routing_key(?NAME(X), postdate_exchange_message:keys(Message));
         {ok, rabbit_exchange_type_topic} ->
-            Keys = [postdate_exchange_topic:words(K) || K <- postdate_exchange_message:keys(Message)],
-            bound(?NAME(X), fun(Pattern) -> postdate_exchange_topic:matches(Pattern, Keys) end);
+            postdate_exchange_bindings:matching(?NAME(X), postdate_exchange_message:keys(Message));
         {ok, Module} ->
             case erlang:function_exported(Module, route, 3) of
                 true -> Module:route(X, Message, Options);
@@ -146,20 +144,6 @@ route_now(X, Message, Options) ->
             end;
         _ ->
             refuse(X, "its x-delayed-type is not known here: a plugin is not enabled")
-    end.
-
-%% RabbitMQ's search looks at the bindings of the whole broker where they are in Khepri. So this takes the table that
-%% fanout exchanges use, as long as that looks as in 4.3.
-bound(Name, Match) ->
-    Rows = case ets:whereis(rabbit_khepri_route_by_source) of
-               undefined -> [];
-               Table -> ets:lookup(Table, Name)
-           end,
-    case Rows of
-        [Row | _] when tuple_size(Row) =:= 5, element(1, Row) =:= route_by_source ->
-            [element(4, R) || R <- Rows, Match(element(3, R))];
-        _ ->
-            rabbit_router:match_bindings(Name, fun(#binding{key = Pattern}) -> Match(Pattern) end)
     end.
 
 %% A publisher learns of it. A queue that dead-letters must not: it would crash, so to it the message is one that routes

@@ -19,14 +19,17 @@ class TopicPatterns(LiveTest):
         seed = int(os.environ.get('POSTDATE_FUZZ_SEED', str(int(now_ms()) % 100000)))
         with tempfile.TemporaryDirectory() as folder:
             sources = [os.path.join(harness.ROOT, *path) for path in (('exchange-type', 'src', 'postdate_exchange_topic.erl'),
+                                                                      ('exchange-type', 'src', 'postdate_exchange_bindings.erl'),
                                                                       ('tests', 'exchange_type', 'topic_fuzz.erl'))]
             subprocess.run(['erlc', '-o', folder, *sources], check=True)
             said = subprocess.run(['erl', '-noshell', '-pa', folder, '-eval', f'topic_fuzz:run({PAIRS}, {seed}), halt().'],
                                   check=True, stdout=subprocess.PIPE, timeout=300).stdout.decode()
         print(f'note exchange topic: seed {seed}, {said.strip()}', flush=True)
-        matched, reductions = map(int, re.fullmatch(rf'{PAIRS} pairs, (\d+) matched\nslow: (\d+) reductions\n', said).groups())
+        matched, reductions, among = map(int, re.fullmatch(
+            rf'{PAIRS} pairs, (\d+) matched\nslow: (\d+) reductions\namong 1000: (\d+) reductions\n', said).groups())
         self.assertGreater(matched, PAIRS // 50)
         self.assertLess(reductions, 100_000, 'it grows faster than words times words')
+        self.assertLess(among, 1_000, 'it looks at each binding')
 
 
 class TopicSideBySide(TypeServers):
