@@ -331,8 +331,10 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
         .broker_stamps = rules->broker_stamps,
         .stamp_behind_ms = rules->stamp_behind_ms,
     };
-    if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0 ||
-        amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0 ||
+    if (check_sizes(rules, in, e) != 0 || wire_properties_read(in->properties, &d.properties, e) != 0)
+        return -1;
+    struct bytes as_sent = d.properties.headers;
+    if (amqp10_lift(d.properties.headers, arena, &d.properties.headers, e) != 0 ||
         headers_lower(d.properties.headers, arena, &d.properties.headers, e) != 0 ||
         headers_check_names(d.properties.headers, e) != 0)
         return -1;
@@ -340,8 +342,9 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
     struct bytes headers = d.properties.headers;
     const struct accept_route *route = d.by_type ? NULL : accept_route_of(rules, d.exchange);
     clock.unasked_ms = route != NULL ? route->delay_ms : 0;
+    clock.by_type = d.by_type;
     if (check_type(&d, e) != 0 || check_routing_key(d.routing_key, e) != 0 ||
-        delay_read(headers, &clock, &d.delay, e) != 0 || read_requests(headers, rules, &d, e) != 0 ||
+        delay_read(d.by_type ? as_sent : headers, &clock, &d.delay, e) != 0 || read_requests(headers, rules, &d, e) != 0 ||
         circle_read(headers, d.delay.later, rules->intake_queue, &d.circle, e) != 0)
         return -1;
 

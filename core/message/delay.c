@@ -212,16 +212,32 @@ static int read_delay(const struct wire_field *f, const char *name, int64_t max_
     return 0;
 }
 
+/* Whatever else is read differently there and here: what was kept back there does not come at once. */
+static int check_by_type(const struct wire_field *x_delay, struct err *e)
+{
+    char value[VALUE_TEXT_SIZE];
+    int64_t ms = 0;
+    if (x_delay && (!delay_number(x_delay, &ms) || ms > 0))
+        return 0;
+    return err_set(e, ERR_REJECT,
+                   "x-delay: %s, where an exchange of the type x-delayed-message sends what is to wait (allowed: "
+                   "a number of milliseconds > 0)",
+                   x_delay ? delay_describe(x_delay, value, sizeof value) : "there is none");
+}
+
 int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e)
 {
     struct wire_field time_field, delay_field, x_field;
-    bool has_at = wire_find(headers, AT_HEADER, &time_field);
-    bool has_time = has_at || wire_find(headers, DELIVERY_TIME_HEADER, &time_field);
-    bool has_delay = wire_find(headers, HEADER_DELAY, &delay_field);
+    bool asks = !clock->by_type;
+    bool has_at = asks && wire_find(headers, AT_HEADER, &time_field);
+    bool has_time = has_at || (asks && wire_find(headers, DELIVERY_TIME_HEADER, &time_field));
+    bool has_delay = asks && wire_find(headers, HEADER_DELAY, &delay_field);
     bool has_x = wire_find(headers, HEADER_X_DELAY, &x_field);
     int64_t delay_ms = clock->unasked_ms, x_ms;
 
     *out = (struct delay){0};
+    if (clock->by_type && check_by_type(has_x ? &x_field : NULL, e) != 0)
+        return -1;
     if (has_x && delay_number(&x_field, &x_ms) && x_ms > 0 && x_ms <= clock->max_delay_ms)
         out->x_delay_ms = x_ms;
     out->later = has_time;

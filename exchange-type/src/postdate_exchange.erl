@@ -95,7 +95,7 @@ description() -> [{name, ?TYPE}, {description, <<"Delayed message exchange, held
 serialise_events() -> false.
 
 %% None waits in RabbitMQ.
-info(_X) -> [].
+info(X) -> info(X, [messages_delayed]).
 info(_X, Items) -> [{messages_delayed, 0} || lists:member(messages_delayed, Items)].
 
 %% --- routing
@@ -109,17 +109,17 @@ route(X, Message, Options) ->
             case postdate_exchange_message:delay(Message) of
                 not_a_number -> refuse(X, "x-delay is no whole number of milliseconds");
                 Delay when Delay =< 0 -> route_now(X, Message, Options);
-                _ -> route_later(X, Message)
+                Delay -> route_later(X, Message, Delay)
             end
     end.
 
-route_later(X, Message) ->
+route_later(X, Message, Delay) ->
     #resource{virtual_host = VHost, name = Name} = ?NAME(X),
     Intake = <<(prefix(X))/binary, ".intake.delayed">>,
     Queue = #resource{virtual_host = VHost, kind = queue, name = Intake},
     case {postdate_exchange_message:published_to(Message), rabbit_amqqueue:exists(Queue)} of
         {Name, true} ->
-            case postdate_exchange_message:unfit(Message, Intake) of
+            case postdate_exchange_message:unfit(Message, Delay, Intake) of
                 false -> [Queue];
                 Why -> refuse(X, Why)
             end;
@@ -149,9 +149,13 @@ route_now(X, Message, Options) ->
 %% A publisher learns of it. A queue that dead-letters must not: it would crash, so to it the message is one that routes
 %% nowhere. It may have thousands, hence one warning a minute of each queue.
 refuse(X, Why) ->
-    case is_publisher() of
-        true -> rabbit_misc:protocol_error(precondition_failed, "~ts: ~ts", [rabbit_misc:rs(?NAME(X)), Why]);
-        false -> warn(X, Why), []
+    case {is_publisher(), get('$initial_call')} of
+        {true, {rabbit_amqp_session, _, _}} ->
+            %% An #amqp_error{} of 0-9-1 would be an internal error there, with a stack trace.
+            Text = unicode:characters_to_binary(io_lib:format("~ts: ~ts", [rabbit_misc:rs(?NAME(X)), Why])),
+            exit({'v1_0.error', {symbol, <<"amqp:precondition-failed">>}, {utf8, Text}, undefined});
+        {true, _} -> rabbit_misc:protocol_error(precondition_failed, "~ts: ~ts", [rabbit_misc:rs(?NAME(X)), Why]);
+        {false, _} -> warn(X, Why), []
     end.
 
 warn(X, Why) ->
@@ -182,8 +186,10 @@ is_publisher() ->
 
 %% --- exchanges and bindings
 
+%% An import of definitions that has the gateway's own exchange would end over it, and at a boot the boot. It has no
+%% effect then: such an exchange never keeps back.
 validate(X) ->
-    case {is_own(X), argument(X, ?INNER_TYPE)} of
+    case {is_own(X) andalso is_publisher(), argument(X, ?INNER_TYPE)} of
         {true, _} ->
             rabbit_misc:protocol_error(precondition_failed,
                                        "this is Postdate's own x-delayed-message: its gateway can not use it", []);

@@ -1,7 +1,7 @@
 %% What the exchange type asks of a message. That is a #delivery{} until RabbitMQ 3.12, and a message container from 3.13.
 -module(postdate_exchange_message).
 
--export([keys/1, published_to/1, delay/1, unfit/2]).
+-export([keys/1, published_to/1, delay/1, unfit/3]).
 
 -define(DIGITS_MAX, 64). % as the gateway reads them
 
@@ -49,27 +49,36 @@ number({_, Text}) when is_binary(Text), byte_size(Text) =< ?DIGITS_MAX -> binary
 number({_, Text}) when is_binary(Text) -> not_a_number;
 number(_) -> 0.
 
-%% Why a message that is to wait cannot; false: it can.
-unfit(M, Intake) ->
-    case {has_bcc(M), header(<<"x-opt-delivery-time">>, M), mentions(Intake, header(<<"x-death">>, M))} of
-        {true, _, _} -> "x-delay and BCC do not go together: a message that waits loses its BCC";
-        %% From 4.4 on a quorum queue itself keeps such a message, until another time.
-        {_, Time, _} when Time =/= undefined -> "x-delay and x-opt-delivery-time do not go together";
-        %% Before 4.0 RabbitMQ takes a mark that a publisher wrote for its own, and the gateway would believe it.
-        {_, _, true} -> "its x-death is about Postdate's queue, which a message that Postdate delivers is not";
-        _ -> false
+%% Why a message that is to wait, so many ms, cannot; false: it can.
+unfit(M, Delay, Intake) ->
+    Checks = [{fun() -> has_bcc(M) end, "x-delay and BCC do not go together: a message that waits loses its BCC"},
+              %% From 4.4 on a quorum queue itself keeps such a message, until another time.
+              {fun() -> header(<<"x-opt-delivery-time">>, M) =/= undefined end,
+               "x-delay and x-opt-delivery-time do not go together"},
+              %% Before 4.0 RabbitMQ takes a mark that a publisher wrote for its own, and the gateway would believe it.
+              {fun() -> mentions(Intake, header(<<"x-death">>, M)) end,
+               "its x-death is about Postdate's queue, which a message that Postdate delivers is not"},
+              {fun() -> not is_readable(M, Delay) end, "it has values that AMQP 0-9-1, which Postdate speaks, has not"}],
+    hd([Why || {Is, Why} <- Checks, Is()] ++ [false]).
+
+%% What AMQP 0-9-1 has no type for RabbitMQ leaves out when the gateway reads the message, or the gateway's channel dies
+%% of it each time (before 4.2).
+is_readable(M, _) when ?IS_DELIVERY(M); element(2, M) =:= mc_amqpl -> true;
+is_readable(M, Delay) ->
+    try delay(mc:convert(mc_amqpl, M)) =:= Delay
+    catch error:_ -> false
     end.
 
-%% A channel takes the header BCC away and keeps its keys, behind the routing key and those of CC.
+%% A channel takes the header BCC away and keeps its keys, beside the routing key and those of CC.
 has_bcc(M) ->
     case keys(M) of
         [_] -> false;
-        Keys -> 1 + max(count(header(<<"CC">>, M)), count(header(<<"x-cc">>, M))) < length(Keys)
+        [_ | More] -> More -- (texts(header(<<"CC">>, M)) ++ texts(header(<<"x-cc">>, M))) =/= []
     end.
 
-count({array, Keys}) -> length(Keys);
-count({list, Keys}) -> length(Keys);
-count(_) -> 0.
+%% What else is in such a header is no key.
+texts({List, Keys}) when List =:= array; List =:= list -> [K || {_, K} <- Keys, is_binary(K)];
+texts(_) -> [].
 
 mentions(Name, Name) -> true;
 mentions(Name, Value) when is_tuple(Value) -> mentions(Name, tuple_to_list(Value));

@@ -1,5 +1,6 @@
 """What Postdate's exchange type refuses, so that nothing is confirmed and lost, or comes early; and what else dies of nothing of it."""
 import glob
+import json
 import os
 
 from exchange_kit import INTAKE, Application, TypeServers, wait_until
@@ -28,6 +29,8 @@ class TypeRefuses(TypeServers):
         a.queue('q', 'e', 'k')
         self.assert_refused(a, 'BCC', 'e', headers={'BCC': ['copy']})
         self.assert_refused(a, 'BCC', 'e', headers={'CC': ['one', 'two'], 'BCC': ['copy']})
+        self.assert_refused(a, 'BCC', 'e', headers={'CC': [1, 2], 'BCC': ['copy']})
+        self.assert_refused(a, 'BCC', 'e', headers={'x-cc': ['one', 'two'], 'BCC': ['copy']})
         self.assert_refused(a, 'x-opt-delivery-time', 'e', headers={'x-opt-delivery-time': 1})
         self.assert_refused(a, 'x-death', 'e', headers={'x-death': [{'queue': INTAKE, 'reason': 'expired'}]})
         # Without a delay, or with CC alone, these go.
@@ -36,6 +39,32 @@ class TypeRefuses(TypeServers):
         a.publish('e', 'k', b'3', 0, headers={'x-death': [{'queue': INTAKE, 'reason': 'expired'}]})
         self.assertEqual([m.body for m in a.inbox('q').wait(3)], [b'1', b'2', b'3'])
         self.assert_nothing_came(a)
+
+    def test_definitions_with_the_gateways_own(self):
+        """Those of a RabbitMQ in which the plugin waited for a gateway: they are imported whole, also at a boot, which would end with an import."""
+        self.p = self.place()
+        a = Application(self.p)
+        own = {'x-delayed-type': 'fanout', 'x-postdate-transport': 'plugin'}
+        names = {'postdate.delayed': own, 'other.delayed': own, 'z.app': {'x-delayed-type': 'fanout'}}
+        path = os.path.join(self.servers.directory, 'definitions.json')
+        with open(path, 'w', encoding='utf-8') as f:
+            json.dump({'vhosts': [{'name': self.p.vhost}],
+                       'exchanges': [{'name': n, 'vhost': self.p.vhost, 'type': 'x-delayed-message', 'durable': True, 'auto_delete': False,
+                                      'internal': False, 'arguments': args} for n, args in names.items()]}, f)
+        self.servers.rabbitmqctl('import_definitions', path)
+        for name in names:
+            a.c.channel.exchange_declare(name, passive=True)
+        self.assertEqual(a.refused(a.exchange, 'postdate.delayed', 'fanout')[0], 406)
+        a.queue('q', 'postdate.delayed')
+        a.publish('postdate.delayed', 'k', b'at once', LONG)
+        self.assertEqual(a.c.wait_get('q').body, b'at once')
+
+    def test_nothing_waits_in_rabbitmq(self):
+        """As the plugin answers, also over HTTP, where all that is known of an exchange is asked for."""
+        self.p = self.place()
+        Application(self.p).exchange('e', 'fanout')
+        x = f'{{ok, X}} = rabbit_exchange:lookup(rabbit_misc:r(<<"{self.p.vhost}">>, exchange, <<"e">>)), '
+        self.assertEqual(self.servers.rabbitmqctl('eval', f'(fun() -> {x} proplists:get_value(messages_delayed, rabbit_exchange:info(X)) end)().').strip(), '0')
 
     def test_what_came_by_another_exchange(self):
         """The gateway would not know whereto: the message says that it was published to the first one."""

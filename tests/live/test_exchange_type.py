@@ -1,6 +1,9 @@
 """Applications of the delayed-message plugin run unchanged on a RabbitMQ without it: exchange-type/ has its type."""
+from amqp10 import described, mapped, sym
 from exchange_kit import INTAKE, KINDS, Application, TypeServers, now_ms, wait_until
 
+LONG = 600_000
+ANNOTATED = described(0x72, mapped([(sym('x-delay'), b'\x54\x01')]))
 MATCHING = {'direct': ('k', None), 'fanout': ('', None), 'topic': ('#.k.*', None), 'headers': ('', {'x-match': 'all', 'a': '1'})}
 PUBLISHED = {'direct': 'k', 'fanout': 'any', 'topic': 'x.k.y', 'headers': ''}
 
@@ -51,6 +54,21 @@ class ExchangeType(TypeServers):
         m = a.c.wait_get('postdate.rejected')
         self.assertEqual(m.body, b'by its name')
         self.assertIn('x-delayed-message', m.headers['x-postdate-error'])
+
+    def test_x_delay_alone_counts(self):
+        """As the type has read it: what the gateway knows besides, and other cases of the name, make nothing earlier, nor later."""
+        a = self.served()
+        a.exchange('e', 'fanout')
+        a.queue('q', 'e')
+        others = [{'X-Delay': 1}, {'x-opt-delivery-delay': 0}, {'x-opt-delivery-delay': LONG}, {'x-postdate-at': now_ms() + 1},
+                  {'x-postdate-at': now_ms() + LONG}, {'x-amqp-1.0-message-annotations': ANNOTATED}]
+        sent = now_ms()
+        for number, headers in enumerate(others):
+            a.publish('e', 'k', b'%d' % number, headers={**headers, 'x-delay': 1500})
+        for m in a.inbox('q').wait(len(others)):
+            self.assert_in_time(m, sent, 1500)
+            self.assertEqual(m.headers['x-delay'], -1500)
+        self.wait_counts(delivered=len(others))
 
     def test_what_expires_while_no_gateway_runs(self):
         a = self.served()
