@@ -344,7 +344,8 @@ int accept_message(const struct accept_rules *rules, const struct accept_input *
     clock.unasked_ms = route != NULL ? route->delay_ms : 0;
     clock.by_type = d.by_type;
     if (check_type(&d, e) != 0 || check_routing_key(d.routing_key, e) != 0 ||
-        delay_read(d.by_type ? as_sent : headers, &clock, &d.delay, e) != 0 || read_requests(headers, rules, &d, e) != 0 ||
+        delay_read(d.by_type ? as_sent : headers, &clock, &d.delay, e) != 0 ||
+        read_requests(headers, rules, &d, e) != 0 ||
         circle_read(headers, d.delay.later, rules->intake_queue, &d.circle, e) != 0)
         return -1;
 

@@ -24,7 +24,8 @@ struct delay_clock {
     int64_t unasked_ms; /* the delay where no header asks for one; not beyond max_delay_ms */
     bool broker_stamps; /* count from the header timestamp_in_ms, where it is there and not ahead of now_ms */
     int64_t stamp_behind_ms; /* added to it: the broker's clock is that much behind */
-    bool by_type; /* RabbitMQ's exchange type sent it, which has read x-delay: that alone counts, and is > 0 */
+    bool
+        by_type; /* RabbitMQ's exchange type sent it, which has read x-delay: that alone counts, and is > 0 */
 };
 
 struct delay {
@@ -35,8 +36,9 @@ struct delay {
 };
 
 /* Reads the delay from a checked table (wire_properties_read). x-postdate-at wins, then x-opt-delivery-time,
- * x-opt-delivery-delay, x-delay; none means unasked_ms, a relative one <= 0 at once. by_type: headers are those
- * that RabbitMQ has, and an x-delay that is none, or <= 0, is refused. The absolute ones are milliseconds since 1970 (a number below DELAY_FIRST_MS is refused: it would be seconds), an AMQP timestamp,
+ * x-opt-delivery-delay, x-delay; none means unasked_ms, a relative one <= 0 at once. by_type: headers are
+ * those that RabbitMQ has, and an x-delay that is none, or <= 0, is refused. The absolute ones are
+ * milliseconds since 1970 (a number below DELAY_FIRST_MS is refused: it would be seconds), an AMQP timestamp,
  * or a time as timestamp_parse takes it. ERR_REJECT names the
  * header that counts, its value and what is allowed. */
 int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e);

@@ -54,7 +54,9 @@ class TypeRefuses(TypeServers):
         self.servers.rabbitmqctl('import_definitions', path)
         for name in names:
             a.c.channel.exchange_declare(name, passive=True)
-        self.assertEqual(a.refused(a.exchange, 'postdate.delayed', 'fanout')[0], 406)
+        self.assertEqual(a.refused(a.exchange, 'postdate.more', 'fanout')[0], 406)
+        g = self.p.gateway(POSTDATE_HANDOVER_TRANSPORT='auto')
+        self.assertFalse(g.lines_with(r'ready\b.*transport plugin'), g.log())
         a.queue('q', 'postdate.delayed')
         a.publish('postdate.delayed', 'k', b'at once', LONG)
         self.assertEqual(a.c.wait_get('q').body, b'at once')

@@ -41,8 +41,33 @@ static void test_back_to_where_it_came_from(void **state)
         assert_true(f->message.due_ms == NOW + 700);
         assert_false(has_header(f, "x-postdate-exchange"));
     }
+    put(f, "x-delay", "700");
     put(f, "x-postdate-exchange", "no name \xff at all");
     assert_int_equal(try_type(f, "orders", "a.b", true), 0);
+}
+
+/* What the type did not read does not count, and what it can not have read is refused. */
+static void test_x_delay_alone(void **state)
+{
+    static const char *const others[] = {"X-Delay", "x-opt-delivery-delay", "x-postdate-at",
+                                         "x-opt-delivery-time"};
+    struct fixture *f = *state;
+    struct wire_field field;
+    int64_t ms;
+    for (size_t i = 0; i < 4; i++) {
+        put(f, others[i], "1");
+        put(f, "x-delay", "600");
+        assert_int_equal(try_type(f, "orders", "k", true), 0);
+        assert_true(f->message.due_ms == NOW + 600);
+        assert_true(wire_find(f->stored.headers, "x-delay", &field) && wire_field_int(&field, &ms) &&
+                    ms == -600);
+        put(f, others[i], "1");
+        assert_int_equal(try_type(f, "orders", "k", true), -1);
+        put(f, others[i], "600");
+        put(f, "x-delay", "-5");
+        assert_int_equal(try_type(f, "orders", "k", true), -1);
+        assert_int_equal(f->e.kind, ERR_REJECT);
+    }
 }
 
 static void test_by_no_exchange(void **state)
@@ -67,6 +92,7 @@ static void test_expired(void **state)
     put_death(&items, "work", "jobs", keys, 1);
     wire_put_field(&f->headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
     put(f, "x-postdate-exchange", "secret");
+    put(f, "x-delay", "700");
     put_first_and_last_death(&f->headers, INTAKE ".delayed", INTAKE ".delayed");
     assert_int_equal(try_type(f, "postdate.expired", "order.cancel", false), 0);
     assert_true(bytes_equal_str(f->message.exchange, "orders"));
@@ -82,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_back_to_where_it_came_from),
+        TEST(test_x_delay_alone),
         TEST(test_by_no_exchange),
         TEST(test_expired),
     };
