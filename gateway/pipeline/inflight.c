@@ -50,6 +50,7 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, s
                            .in_doubt = row->in_doubt,
                            .isolate = row->isolate,
                            .at_ms = row->next_at_ms,
+                           .let_go_ms = row->kept_back ? row->clock_us / 1000 : 0,
                            .message = row->message,
                            .size = sizeof *h + size,
                            .data = at};

@@ -68,6 +68,7 @@ struct inflight {
     bool queue_gone;      /* it is to go back to a queue that is not there */
     bool returned;        /* the broker sent it back as unroutable; its confirm is still to come */
     int64_t slot_ms;      /* rated: from its slot to the next one */
+    int64_t let_go_ms;    /* by a rate that was removed, which had kept it back; 0: by none */
     int64_t at_ms;        /* when to publish: due, or the next attempt */
     int64_t published_ms; /* monotonic; while it is unconfirmed */
     uint64_t destination; /* destination_cache.h; 0: not watched */

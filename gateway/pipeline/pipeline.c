@@ -144,10 +144,12 @@ static void settle_relayed(struct pipeline *p, struct inflight *h)
 static void note_lateness(struct runtime *rt, struct inflight *h)
 {
     int64_t now_us = runtime_now_us(rt);
-    h->later_us = now_us - h->at_ms * 1000;
-    h->late_us = h->rated ? h->later_us : now_us - h->message.due_ms * 1000; /* a rate is nobody's fault */
-    if (h->rated)
-        metrics_observe(&rt->metrics.rate_waited, (h->at_ms - h->message.due_ms) * 1000);
+    int64_t from_ms = h->at_ms > h->let_go_ms ? h->at_ms : h->let_go_ms;
+    bool waited = h->rated || h->let_go_ms > 0; /* a rate is nobody's fault */
+    h->later_us = now_us - from_ms * 1000;
+    h->late_us = waited ? h->later_us : now_us - h->message.due_ms * 1000;
+    if (waited)
+        metrics_observe(&rt->metrics.rate_waited, (from_ms - h->message.due_ms) * 1000);
     metrics_observe(&rt->metrics.lateness, h->late_us);
     bool again = inflight_is_again(h);
     if (again)

@@ -105,7 +105,7 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
         found = claim_range(c, q, &range, &r, out, e);
         n = found > 0 ? PQntuples(r) : 0;
         if (n > 0) {
-            const struct batch_name batch = {.id = pg_int8(r, 0, 16), .claimed_ms = pg_time_ms(r, 0, 17)};
+            const struct batch_name batch = {.id = pg_int8(r, 0, 17), .claimed_ms = pg_time_ms(r, 0, 18)};
             n = take_rows(r, &batch, range.begins, taker, e);
         }
         if (found > 0)

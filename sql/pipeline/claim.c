@@ -25,6 +25,7 @@ static void read_row(const PGresult *r, int row, struct claimed_row *out)
     out->clock_us = pg_time_us(r, row, 13);
     m->deadline_ms = pg_is_null(r, row, 14) ? 0 : pg_time_ms(r, row, 14);
     out->aside = pg_bool(r, row, 15);
+    out->kept_back = pg_bool(r, row, 16);
 }
 
 int claim_rows(const PGresult *r, bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx,

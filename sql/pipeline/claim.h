@@ -28,8 +28,9 @@ struct claimed_row {
     int64_t clock_us; /* the database's clock when it was claimed */
     bool in_doubt; /* an earlier publish of it may have reached the broker: it must not become cancellable */
     int attempts;  /* made before */
-    bool aside;   /* it has a rate, and waits for a slot from now on: it is not claimed, and has no content */
-    bool isolate; /* the last one failed in a way that may be this message's fault */
+    bool aside; /* it has a rate, and waits for a slot from now on: it is not claimed, and has no content */
+    bool kept_back; /* it was due under a rate that was removed since, and has waited for that */
+    bool isolate;   /* the last one failed in a way that may be this message's fault */
     struct bytes properties_json; /* to be encoded into message.properties; len 0: they are there */
 };
 

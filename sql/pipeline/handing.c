@@ -5,7 +5,7 @@
 #include "sql/pipeline/store_internal.h"
 #include "sql_embedded.h"
 
-#define HANDING_COLUMN 16
+#define HANDING_COLUMN 17
 
 int handing_claim(struct pg *c, const struct claim_request *q, int64_t grace_ms,
                   const struct handing_taker *taker, struct err *e)

@@ -20,7 +20,7 @@ claimed as materialized (
       from seen s, lateral (select cardinality(s.held) = s.n as nothing) n, postdate.instance i
      where i.id = $3::int
     returning id, claimed_at, skipped)
-select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, false, m.properties_json::text, clock_timestamp(), m.deadline, false,
+select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, false, m.properties_json::text, clock_timestamp(), m.deadline, false, false,
        (select c.id from claimed c), (select c.claimed_at from claimed c)
   from postdate.message m
  where m.id > $1::uuid and m.id <= $2::uuid and m.next_at is null

@@ -5,7 +5,7 @@
 -- A row that carries a recurring schedule on (recur) makes its next occurrence here; what is too late for that is the janitor's. Those whose
 -- schedule somebody has locked are passed over before the rows are counted: a crowd of them would leave no room for others.
 -- What has a rate is not claimed, but waits for a slot from now on; what was in doubt stays so. What waits for one is claimed once its deadline has passed, not within the
--- horizon: until then a slot may come.
+-- horizon: until then a slot may come. The last column: a rate that is gone kept it back.
 with candidate as materialized (
     select id, state, recur, next_at, octet_length(body) + octet_length(properties)
            + coalesce(pg_column_size(properties_json), 0) as size
@@ -38,4 +38,5 @@ update postdate.message m
    and m.id < $7::uuid and m.id >= $3::uuid
 returning m.due, m.id, case when m.rate is null then m.next_at else m.due end, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, case when m.rate is null then m.properties else '' end, case when m.rate is null then m.body else '' end, m.isolate and m.error is not null,
-          case when m.rate is null then m.properties_json::text end, clock_timestamp(), m.deadline, m.rate is not null
+          case when m.rate is null then m.properties_json::text end, clock_timestamp(), m.deadline, m.rate is not null,
+          m.rate is null and (select exists (select from postdate.rate where removed)) and postdate.rate_kept_back(m.exchange, m.routing_key, m.due)

@@ -43,4 +43,4 @@ update postdate.message m
  where m.id = any (array(select id from fitting)) and m.id >= $4::uuid and m.id < $5::uuid
 returning m.due, m.id, m.next_at, m.id = any (array(select id from fitting where state <> 'scheduled')),
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null,
-          m.properties_json::text, clock_timestamp(), m.deadline, false
+          m.properties_json::text, clock_timestamp(), m.deadline, false, false

@@ -30,4 +30,4 @@ update postdate.message m
    and m.id < $7::uuid and m.id >= $3::uuid
 returning m.due, m.id, m.due, false,
           m.attempts, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, m.isolate and m.error is not null, m.properties_json::text,
-          clock_timestamp(), m.deadline, false, (select id from noted)
+          clock_timestamp(), m.deadline, false, false, (select id from noted)

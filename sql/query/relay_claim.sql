@@ -20,4 +20,5 @@ update postdate.message m
  where m.id = any (array(select id from fitting)) and m.id >= $2::uuid and m.id < $3::uuid
 returning m.due, m.id, m.due, true, m.attempts, m.hold, m.exchange, m.routing_key, m.key,
           case when $6::bool and m.rate is null then m.properties else '' end, case when $6::bool and m.rate is null then m.body else '' end, m.isolate and m.error is not null,
-          case when $6::bool and m.rate is null then m.properties_json::text end, clock_timestamp(), m.deadline, m.rate is not null
+          case when $6::bool and m.rate is null then m.properties_json::text end, clock_timestamp(), m.deadline, m.rate is not null,
+          m.rate is null and (select exists (select from postdate.rate where removed)) and postdate.rate_kept_back(m.exchange, m.routing_key, m.due)

@@ -36,6 +36,13 @@ begin
              order by r.exchange_rank desc, r.routing_rank desc, r.id limit 1);
 end $$;
 
+-- Whether a rate that was removed since then kept back a message that was due: how late it is counts from when it was let go. Inlined.
+create function postdate.rate_kept_back(exchange text, routing_key text, due timestamptz) returns boolean language sql stable as $$
+    select exists (select from postdate.rate r
+                    where r.removed and r.changed_at > rate_kept_back.due
+                      and rate_kept_back.exchange like r.exchange_like and rate_kept_back.routing_key like r.routing_like)
+$$;
+
 -- When the next slot is. Slots are taken half a second ahead at most, so one that is farther away than that and what lies between two of them was given by a
 -- clock that was ahead: then it is now. It is inlined.
 create function postdate.rate_next(slot_at timestamptz, per_second double precision, now_at timestamptz) returns timestamptz language sql stable set search_path = pg_catalog, pg_temp as $$
