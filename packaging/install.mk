@@ -9,8 +9,9 @@ install: all
 	install -D -m 644 man/postdate.1 $(share)/man/man1/postdate.1
 	install -D -m 644 man/postdate.conf.5 $(share)/man/man5/postdate.conf.5
 	install -d $(share)/bash-completion/completions $(share)/zsh/site-functions
-	packaging/completion/generate.sh bash $(BUILD)/postdate >$(share)/bash-completion/completions/postdate
-	packaging/completion/generate.sh zsh $(BUILD)/postdate >$(share)/zsh/site-functions/_postdate
+	for program in postdate postdated; do \
+		packaging/completion/generate.sh bash $(BUILD)/$$program >$(share)/bash-completion/completions/$$program && \
+		packaging/completion/generate.sh zsh $(BUILD)/$$program >$(share)/zsh/site-functions/_$$program || exit; done
 	install -d $(share)/postdate/sql $(share)/doc/postdate $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 644 $(wildcard sql/schema/*.sql) $(share)/postdate/sql
 	$(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example
@@ -28,5 +29,5 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/postdated bin/postdate lib/sysusers.d/postdate.conf lib/tmpfiles.d/postdate.conf \
 		$(addprefix lib/systemd/system/,postdated.service postdate-feed.service postdate-feed.timer)) \
 		$(addprefix $(share)/,man/man8/postdated.8 man/man1/postdate.1 man/man5/postdate.conf.5 \
-		bash-completion/completions/postdate zsh/site-functions/_postdate)
+		$(foreach program,postdate postdated,bash-completion/completions/$(program) zsh/site-functions/_$(program)))
 	rm -rf $(share)/postdate $(share)/doc/postdate

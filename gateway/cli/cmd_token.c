@@ -213,7 +213,7 @@ static const struct cli_option options[] = {
      take_exchange, .of = "create"},
     {"name", "N", "what to call it (default: made up)", CLI_TAKE(text, order, name), .of = "create"},
     {"role", "ROLE", "read: look only, and dry runs; operate: everything (default)",
-     CLI_TAKE(text, order, role), .of = "create"},
+     CLI_TAKE(text, order, role), .of = "create", .words = "read operate"},
     {"all", NULL, "revoked tokens, too", CLI_TAKE(flag, order, all), .of = "list"},
     {"json", NULL, "one JSON object per line", CLI_TAKE(flag, order, json), .of = "list"},
     {0},

@@ -56,6 +56,21 @@ int cli_take_number(struct cli *cli, const struct cli_option *o, void *at, const
     return 0;
 }
 
+static bool is_of_word(char c)
+{
+    return isalpha((unsigned char)c) || c == '-';
+}
+
+/* Whether text, "list, show and preview", has it as a word. */
+static bool has_word(const char *text, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word))
+        if ((at == text || !is_of_word(at[-1])) && !is_of_word(at[len]))
+            return true;
+    return false;
+}
+
 /* Those of other tables in their place. */
 static void collect_rows(struct cli *cli)
 {
@@ -101,6 +116,45 @@ static void print_help(const struct cli *cli)
         puts("      --cells FILE    several databases, one after the other (else $POSTDATE_CELLS)");
     if (c->notes != NULL)
         printf("\n%s\n", c->notes);
+}
+
+static void describe_option(const char *command, const char *verb, const struct cli_option *o)
+{
+    char letter[3] = {'-', o->letter, '\0'};
+    printf("option\t%s\t%s\t%s\t%s\t%s\t%s\t%.*s\n", command, verb, letter, o->name,
+           o->value ? o->value : "-", o->words ? o->words : "-", (int)strcspn(o->help, "\n"), o->help);
+}
+
+static void describe_options(const struct cli *cli, const struct cli_verb *v)
+{
+    static const struct cli_option common[] = {
+        {.name = "config", .value = "FILE", .help = "configuration", .letter = 'c', .words = CLI_FILE},
+        {.name = "help", .help = "what there is", .letter = 'h'},
+        {.name = "version", .help = "the version"},
+        {.name = "cells", .value = "FILE", .help = "several databases", .words = CLI_FILE},
+    };
+    const struct command *c = cli->command;
+    bool cells = v != NULL ? v->cells != CLI_CELLS_NONE : takes_cells(c);
+    for (size_t i = 0; i < cli->row_count; i++) {
+        const struct cli_option *o = cli->rows[i];
+        if (o->name != NULL && (v == NULL || o->of == NULL || has_word(o->of, v->name)))
+            describe_option(c->name, v != NULL ? v->name : "-", o);
+    }
+    for (size_t i = 0; i < sizeof common / sizeof common[0] - !cells; i++)
+        describe_option(c->name, v != NULL ? v->name : "-", &common[i]);
+}
+
+void cli_describe(struct cli *cli)
+{
+    const struct command *c = cli->command;
+    cli->row_count = 0;
+    collect_rows(cli);
+    printf("command\t%s\t%s\n", c->name, c->summary);
+    describe_options(cli, NULL); /* with verbs: all of them, before one is said */
+    for (const struct cli_verb *v = c->verbs; v != NULL && v->name != NULL; v++) {
+        printf("verb\t%s\t%s\t%s\n", c->name, v->name, v->takes_file ? CLI_FILE : "-");
+        describe_options(cli, v);
+    }
 }
 
 static int unknown_option(const struct cli *cli, const char *word)
@@ -183,21 +237,6 @@ static int read_options(struct cli *cli, int argc, char **argv, void *order)
     while (code < 0 && (option = getopt_long(argc, argv, letters, longs, NULL)) != -1)
         code = take_option(cli, option, argv, order);
     return code;
-}
-
-static bool is_of_word(char c)
-{
-    return isalpha((unsigned char)c) || c == '-';
-}
-
-/* Whether text, "list, show and preview", has it as a word. */
-static bool has_word(const char *text, const char *word)
-{
-    size_t len = strlen(word);
-    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word))
-        if ((at == text || !is_of_word(at[-1])) && !is_of_word(at[len]))
-            return true;
-    return false;
 }
 
 static int check_verb(const struct cli *cli, const struct cli_verb *v)

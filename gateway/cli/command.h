@@ -18,12 +18,15 @@ struct cli_option {
     cli_take *take; /* NULL: cli_gave tells */
     size_t offset;  /* in the command's order */
     char letter;
-    int64_t max;                   /* of cli_take_number */
-    const char *field;             /* of cli_take_field, where it is not the name */
-    const char *of;                /* the verbs that take it, "list and show"; NULL: all */
+    int64_t max;       /* of cli_take_number */
+    const char *field; /* of cli_take_field, where it is not the name */
+    const char *of;    /* the verbs that take it, "list and show"; NULL: all */
+    const char *words; /* those that the value may be, for completion: "allow skip"; with a comma before
+                          them: a list of them; CLI_FILE; NULL: anything */
     const struct cli_option *more; /* nothing else: the rows of another table stand here */
 };
 #define CLI_TAKE(what, order, member) cli_take_##what, .offset = offsetof(struct order, member)
+#define CLI_FILE "FILE"
 #define CLI_HELP_LINE "\n                      " /* in a help that goes on */
 
 cli_take cli_take_flag;  /* bool */
@@ -48,6 +51,7 @@ struct cli_verb {
     const char *wrong;                        /* said of fewer or more */
     int kind;                                 /* the command's own */
     enum cli_cells cells;
+    bool takes_file; /* its words are names of files, for completion */
 };
 
 struct cli_operation;
@@ -96,6 +100,10 @@ int cli_run(struct cli *cli, int argc, char **argv);
  * right, and nothing was done, for --cells was given; the words that name messages are in cli->words. */
 #define CLI_ASK_CELLS (-2)
 int cli_run_once(struct cli *cli, int argc, char **argv);
+/* Prints what completion is made from (packaging/completion/generate.sh): a line for the command, for each
+ * verb, and for each option of each of them, with tabs between "option", command, verb, letter, name, value,
+ * words and help; "-" is none. */
+void cli_describe(struct cli *cli);
 /* How cli->command, with its verb, is run with --cells. */
 enum cli_cells cli_cells_of(const struct cli *cli);
 /* Any of these options, "limit group", was given. */

@@ -83,7 +83,8 @@ const struct cli_option cli_content_options[] = {
     {"content-type", "T", "of the body, such as application/json", CLI_TAKE(field, cli_fields, properties),
      .of = "set"},
     {"body", "S", "the body", CLI_TAKE(text, cli_fields, body), .of = "set"},
-    {"file", "F", "the body from a file; - for stdin", CLI_TAKE(text, cli_fields, file), .of = "set"},
+    {"file", "F", "the body from a file; - for stdin", CLI_TAKE(text, cli_fields, file), .of = "set",
+     .words = CLI_FILE},
     {0},
 };
 

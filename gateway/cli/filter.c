@@ -42,7 +42,8 @@ const struct cli_option cli_filter_options[] = {
      "scheduled, claimed, handed, delivered, cancelled, superseded, failed," CLI_HELP_LINE
      "expired; retrying: an attempt failed, and another follows;" CLI_HELP_LINE
      "waiting: none of those that are over",
-     .take = take_state},
+     .take = take_state,
+     .words = "scheduled claimed handed delivered cancelled superseded failed expired retrying waiting"},
     {"due-after", "T", "due at or after this time (2026-11-22T08:00:00Z, -1d, 'today 09:00')",
      CLI_TAKE(time, cli_filter, filter.due_after_ms)},
     {"due-before", "T", "due before this time", CLI_TAKE(time, cli_filter, filter.due_before_ms)},

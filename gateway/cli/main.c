@@ -30,7 +30,8 @@ static void print_help(FILE *out)
           "  -c, --config FILE   configuration (else $POSTDATE_CONFIG, else /etc/postdate/postdate.conf)\n"
           "      --cells FILE    several databases: look-ups in all of them (else $POSTDATE_CELLS)\n"
           "  -h, --help          this text; `postdate COMMAND --help` for one command\n"
-          "      --version       the version\n\n"
+          "      --version       the version\n"
+          "      --print-commands  all commands and their options, for completion in a shell\n\n"
           "Exit: 0 done, 1 some failed, 64 usage, 65 bad data, 66 not found, 69 cannot connect,\n"
           "75 busy, try again, 77 permission, 78 configuration or schema.\n",
           out);
@@ -54,14 +55,26 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
+static void print_commands(struct cli *cli)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        cli->command = commands[i];
+        cli_describe(cli);
+    }
+}
+
 static int run_command(struct cli *cli, int argc, char **argv)
 {
-    static const struct option options[] = {CLI_LONG};
+    static const struct option options[] = {{"print-commands", no_argument, NULL, 'P'}, CLI_LONG};
     int option;
     opterr = 0;
     while ((option = getopt_long(argc, argv, "+" CLI_SHORT, options, NULL)) != -1) {
         if (option == 'h') {
             print_help(stdout);
+            return 0;
+        }
+        if (option == 'P') {
+            print_commands(cli);
             return 0;
         }
         int code = cli_common_option(cli, option, argv);

@@ -203,18 +203,30 @@ def command_table():
 class Completion(LiveTest):
     vhosts = 0
 
-    def generate(self, shell):
-        path = os.path.join(os.environ['STACK_DIR'], f'completion-{os.getpid()}.{shell}')
+    def generate(self, shell, program='postdate'):
+        path = os.path.join(os.environ['STACK_DIR'], f'completion-{program}-{os.getpid()}.{shell}')
         with open(path, 'wb') as f:
-            subprocess.run([os.path.join(ROOT, 'packaging/completion/generate.sh'), shell, CLI], check=True, stdout=f,
-                           timeout=60)
+            subprocess.run([os.path.join(ROOT, 'packaging/completion/generate.sh'), shell, os.path.join(BIN_DIR, program)], check=True,
+                           stdout=f, timeout=60)
         self.addCleanup(os.remove, path)
         return path
 
-    def complete(self, path, *words):
+    def tables(self):
+        """Of each command and verb: its options, with the words that each may be; of a command with verbs, these."""
+        options, verbs = {}, {}
+        for line in subprocess.run([CLI, '--print-commands'], stdout=subprocess.PIPE, check=True).stdout.decode().splitlines():
+            kind, command, *rest = line.split('\t')
+            if kind == 'verb':
+                verbs.setdefault(command, []).append(rest[0])
+            if kind == 'option':
+                verb, letter, name, _, words, _ = rest
+                options.setdefault((command,) if verb == '-' else (command, verb), {})['--' + name] = (letter, words)
+        return options, verbs
+
+    def complete(self, path, *words, program='postdate'):
         """What bash offers for the last of the words."""
-        script = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _postdate; printf "%s\\n" "${COMPREPLY[@]}"'
-        done = subprocess.run(['bash', '-c', script, path, 'postdate', *words], stdout=subprocess.PIPE,
+        script = f'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _{program}; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        done = subprocess.run(['bash', '-c', script, path, program, *words], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, check=True, timeout=20)
         self.assertEqual(done.stderr, b'')
         return done.stdout.decode().split()
@@ -225,38 +237,75 @@ class Completion(LiveTest):
                             .stdout.decode().split('Options:')[0], re.M)
         self.assertEqual(sorted(table), sorted(listed))
         self.assertGreaterEqual(table['cancel'], {'state', 'key', 'dry-run', 'config'})
+        options, _ = self.tables()
+        self.assertEqual({c: {'--' + o for o in names} for c, names in table.items()}, {key[0]: set(o) for key, o in options.items() if len(key) == 1})
 
-    def test_bash_knows_every_command_and_option(self):
+    def test_bash_offers_what_each_verb_takes_and_nothing_else(self):
         path = self.generate('bash')
-        table = command_table()
-        self.assertEqual(set(self.complete(path, '')) - set(table), {'--config', '--help', '--version'})
-        for command, options in table.items():
-            offered = self.complete(path, command, '-')
-            self.assertGreaterEqual(set(offered), {'--' + o for o in options}, command)
-            self.assertEqual(self.complete(path, '-c', 'x.conf', command[:-1]), [c for c in table if c.startswith(command[:-1])])
-        self.assertEqual(self.complete(path, 'list', '--state', 'ca'), ['cancelled'])
-        self.assertEqual(self.complete(path, 'schedule', '--on-conflict', ''), ['keep', 'replace', 'reject'])
-        self.assertEqual(self.complete(path, 'token', 'cr'), ['create'])
-        self.assertEqual(self.complete(path, 'dead', 're'), ['requeue'])
-        self.assertEqual(self.complete(path, 'retry-policy', 'se'), ['set'])
-        self.assertEqual(self.complete(path, 'recur', 'a'), ['apply'])
-        self.assertEqual(self.complete(path, 'schedule', '--delay', ''), [])
-        self.assertIn('Makefile', self.complete(path, 'schedule', '--file', os.path.join(ROOT, 'Makef'))[0])
+        options, verbs = self.tables()
+        commands = [key[0] for key in options if len(key) == 1]
+        self.assertEqual(self.complete(path, ''), commands)
+        self.assertEqual(self.complete(path, '--'), ['--config', '--cells', '--help', '--version', '--print-commands'])
+        for command in commands:
+            self.assertEqual(self.complete(path, '-c', 'x.conf', command[:-1]), [c for c in commands if c.startswith(command[:-1])])
+            if command in verbs:
+                self.assertEqual(self.complete(path, command, ''), verbs[command])
+        for key, names in options.items():
+            self.assertEqual(set(self.complete(path, *key, '--')), set(names), key)
+            for name, (letter, words) in names.items():
+                if ' ' in words:
+                    for option in (name, letter) if letter != '-' else (name,):
+                        self.assertEqual(self.complete(path, *key, option, ''), words.strip(',').split(), (key, name))
+                        self.assertEqual(self.complete(path, *key, option, '=', words.strip(',')[:3]),
+                                         [w for w in words.strip(',').split() if w.startswith(words.strip(',')[:3])])
+                    # each is one that the program takes
+                    for word in words.strip(',').split() if len(key) == 2 or key[0] not in verbs else ():
+                        said = subprocess.run([CLI, '-c', '/nonexistent', *key, f'{name}={word}'], stdout=subprocess.PIPE, stderr=subprocess.PIPE).stderr.decode()
+                        self.assertNotRegex(said, rf'"{word}"|--{name[2:]}', (key, name))
+
+    def test_bash_knows_values_and_files(self):
+        path = self.generate('bash')
+        makefile = os.path.join(ROOT, 'Makef')
+        for words, offered in (
+                (('list', '--state', 'ca'), ['cancelled']), (('list', '-k', 'list', '--state', ''), None), (('schedule', '--on-conflict', ''), ['keep', 'replace', 'reject']),
+                (('schedule', '--delay', ''), []), (('schedule', '--delay', '=', ''), []), (('list', '--state', '='), None),
+                (('recur', '--json', 'li'), ['list']), (('recur', 'set', 'x', '--overlap', 's'), ['skip']), (('recur', 'set', 'x', '--ov'), ['--overlap']), (('recur', 'pause', 'x', '--ov'), []),
+                (('rate', 'show', '-k', 'set', '--b'), []), (('retry-policy', 'set', 'q', '--on', 'rejected,e'), ['rejected,expired']),
+                (('schedule', '--file', makefile), [makefile + 'ile']), (('schedule', '--file', '=', makefile), [makefile + 'ile']), (('recur', 'apply', makefile), [makefile + 'ile']),
+                (('import', 'verify', makefile), [makefile + 'ile']), (('recur', 'show', makefile), []), (('-c', makefile), [makefile + 'ile'])):
+            found = self.complete(path, *words)
+            self.assertEqual(found, offered if offered is not None else
+                             'scheduled claimed handed delivered cancelled superseded failed expired retrying waiting'.split(), words)
+
+    def test_completion_of_the_gateway(self):
+        path = self.generate('bash', 'postdated')
+        listed = set(re.findall(r'--[a-z-]+', subprocess.run([os.path.join(BIN_DIR, 'postdated'), '--help'], stdout=subprocess.PIPE, check=True)
+                                .stdout.decode().split('Runs in')[0]))
+        self.assertEqual(set(self.complete(path, '--', program='postdated')), listed)
+        self.assertEqual(self.complete(path, '--pr', program='postdated'), ['--print-config-sample'])
+        makefile = os.path.join(ROOT, 'Makef')
+        self.assertEqual(self.complete(path, '-c', makefile, program='postdated'), [makefile + 'ile'])
+        with open(self.generate('zsh', 'postdated'), encoding='utf-8') as f:
+            text = f.read()
+        for option in listed:
+            self.assertRegex(text, rf"[',]{option}['\[}}]")
 
     def test_zsh_knows_every_command_and_option(self):
         path = self.generate('zsh')
         with open(path, encoding='utf-8') as f:
             text = f.read()
         self.assertTrue(text.startswith('#compdef postdate\n'))
-        for command, options in command_table().items():
-            self.assertRegex(text, f"'{command}:")
-            part = re.search(rf'^        {command}\)\n(.*?)^            ;;', text, re.M | re.S).group(1)
-            for option in options:
-                self.assertRegex(part, rf"[' *,)]--{option}[\[}}]", command)
+        for key, options in self.tables()[0].items():
+            if len(key) == 1:
+                self.assertRegex(text, f"'{key[0]}:")
+            name = '"%s %s"' % key if len(key) == 2 else key[0]
+            part = re.search(rf'^        {name}\)\n(.*?)^            ;;', text, re.M | re.S).group(1)
+            self.assertEqual(set(re.findall(r"(?:'|\*|,)(--[a-z-]+)[\[}]", part)), set(options), key)
 
     @unittest.skipUnless(shutil.which('zsh'), 'zsh is not installed')
     def test_zsh_completes_on_a_terminal(self):
         path = self.generate('zsh')
+        gateway = self.generate('zsh', 'postdated')
         process, terminal = pty.fork()
         if process == 0:
             os.environ['TERM'] = 'dumb'
@@ -275,11 +324,16 @@ class Completion(LiveTest):
                 return wanted in seen[0]
             wait_until(came, 15, f'{wanted!r} after {text!r}')
             seen[0] = ''
-        ask(f'PS1=; autoload -U compinit; compinit -D -u; . "{path}" 2>/dev/null; compdef _postdate postdate; echo re""ady\n', 'ready\r\n')
-        ask('postdate resch\t', 'reschedule')
-        ask('--sh\t', '--shift')
-        ask('\x15postdate list --state del\t', 'delivered')
-        ask('\x15postdate token rev\t', 'revoke')
+        ask(f'PS1=; autoload -U compinit; compinit -D -u; . "{path}" 2>/dev/null; . "{gateway}" 2>/dev/null; compdef _postdate postdate; compdef _postdated postdated\n'
+            'line() { print -r -- "<$BUFFER>" }; zle -N line; bindkey "^Xl" line; echo re""ady\n', 'ready\r\n')
+        for typed, line in (
+                ('postdate resch\t', 'postdate reschedule '), ('postdate reschedule --sh\t', 'postdate reschedule --shift '), ('postdate list --state del\t', 'postdate list --state delivered '),
+                ('postdate token rev\t', 'postdate token revoke '), ('postdate recur set x --ov\t', 'postdate recur set x --overlap '), ('postdate recur set x --overlap s\t', 'postdate recur set x --overlap skip '),
+                ('postdate recur pause x --ov\t', 'postdate recur pause x --ov'), ('postdate rate show --b\t', 'postdate rate show --b'), ('postdate rate set x --b\t', 'postdate rate set x --burst '),
+                ('postdate retry-policy set q --on rejected,e\t', 'postdate retry-policy set q --on rejected,expired,'), ('postdate schedule --hold g\t', 'postdate schedule --hold gateway '),
+                (f'postdate recur apply {ROOT}/Makef\t', f'postdate recur apply {ROOT}/Makefile '),
+                ('postdated --pri\t', 'postdated --print-config-sample '), (f'postdated -c {ROOT}/Makef\t', f'postdated -c {ROOT}/Makefile ')):
+            ask('\x15' + typed + '\x18l', f'<{line}>')
 
 
 class Manual(LiveTest):

@@ -170,7 +170,7 @@ static const struct cli_option options[] = {
     {"rabbitmqctl", "PATH",
      "also ask the broker's administration (default: $RABBITMQCTL, or" CLI_HELP_LINE
      "rabbitmqctl in PATH, if this user may run it)",
-     CLI_TAKE(text, doctor, rabbitmqctl)},
+     CLI_TAKE(text, doctor, rabbitmqctl), .words = CLI_FILE},
     {"management", "URL",
      "the management API, asked where rabbitmqctl cannot run (default:" CLI_HELP_LINE
      "port 15672 of the host in amqp.url, whose user it is asked as)",

@@ -163,7 +163,7 @@ static const struct cli_option options[] = {
      "change nothing: count by exchange and hour, and say what can't be" CLI_HELP_LINE "imported and why",
      CLI_TAKE(flag, import_order, dry_run), .of = "plugin"},
     {"proof", "FILE", "append a line of JSON for each message that is stored, and counts",
-     CLI_TAKE(text, import_order, proof), .of = "plugin"},
+     CLI_TAKE(text, import_order, proof), .of = "plugin", .words = CLI_FILE},
     {"node", "NODE", "of RabbitMQ; may be repeated (default: the one that rabbitmqctl reaches)", take_node,
      .of = "plugin"},
     {"vhost", "V", "the plugin's vhost (default: that of amqp.url)", CLI_TAKE(text, import_order, vhost),
@@ -175,13 +175,13 @@ static const struct cli_option options[] = {
     {"batch", "N", "so many in one transaction (default: 4000)", CLI_TAKE(number, import_order, batch),
      .max = IMPORT_BATCH_MAX, .of = "plugin"},
     {"rabbitmqctl", "PATH", "default: $RABBITMQCTL, or rabbitmqctl in PATH",
-     CLI_TAKE(text, import_order, rabbitmqctl), .of = "plugin"},
+     CLI_TAKE(text, import_order, rabbitmqctl), .of = "plugin", .words = CLI_FILE},
     {0},
 };
 
 static const struct cli_verb verbs[] = {
     {"plugin", .run = run_plugin},
-    {"verify", .run = run_verify, 1, 1, "give the FILE that --proof wrote"},
+    {"verify", .run = run_verify, 1, 1, "give the FILE that --proof wrote", .takes_file = true},
     {0},
 };
 

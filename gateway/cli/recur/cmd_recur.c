@@ -331,16 +331,20 @@ static int apply(struct cli *cli, void *order)
 #define BOTH "set and preview"
 static const struct cli_option options[] = {
     {"cron", "E", "five to seven fields, @every 90s, @daily: '0 9 * * mon-fri'", FIELD, .of = BOTH},
-    {"dialect", "D", "day of week 1 is Monday: cron (as Spring); or Sunday: quartz", FIELD, .of = BOTH},
+    {"dialect", "D", "day of week 1 is Monday: cron (as Spring); or Sunday: quartz", FIELD, .of = BOTH,
+     .words = "cron quartz"},
     {"zone", "Z", "time zone, such as Europe/Berlin (default: UTC)", FIELD, .of = BOTH},
     {"routing-key", "K", "where its messages go", FIELD, .letter = 'k', .of = "set"},
     {"exchange", "E", "delivery exchange (default: delivery.exchange)", FIELD, .of = "set"},
     {.more = cli_content_options},
-    {"missed", "X", "what was missed: one (default: the last), all (at most 100), none", FIELD, .of = "set"},
+    {"missed", "X", "what was missed: one (default: the last), all (at most 100), none", FIELD, .of = "set",
+     .words = "one all none"},
     {"grace", "D", "what is later counts as missed (default: 1m)", FIELD, .of = "set"},
     {"jitter", "D", "later by up to this, the same for all who ask (default: 0s)", FIELD, .of = "set"},
-    {"dst", "X", "a fixed time that the clock leaves out: run (right after it), skip", FIELD, .of = BOTH},
-    {"overlap", "X", "while the one before waits: allow (default), skip", FIELD, .of = "set"},
+    {"dst", "X", "a fixed time that the clock leaves out: run (right after it), skip", FIELD, .of = BOTH,
+     .words = "run skip"},
+    {"overlap", "X", "while the one before waits: allow (default), skip", FIELD, .of = "set",
+     .words = "allow skip"},
     {"from", "T", "not before", FIELD, .of = BOTH},
     {"until", "T",
      "not after: 2026-11-22T08:00:00Z" CLI_HELP_LINE
@@ -366,7 +370,7 @@ static const struct cli_verb verbs[] = {
     {"remove", .run = run, 1, 1, ONE_NAME, RECUR_REMOVE},
     {"run", .run = run, 1, 1, ONE_NAME, RECUR_RUN},
     {"preview", .run = run, 0, 1, "give the name of a schedule, or --cron", RECUR_PREVIEW},
-    {"apply", .run = apply, 1, 1, "give one file, or - for stdin"},
+    {"apply", .run = apply, 1, 1, "give one file, or - for stdin", .takes_file = true},
     {"export", .run = export, 0, 0, "it takes no name", RECUR_EXPORT},
     {0},
 };

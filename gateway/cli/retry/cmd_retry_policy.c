@@ -227,7 +227,8 @@ static const struct cli_option options[] = {
     {"on", "R,R",
      "what is retried: rejected, delivery_limit, expired, maxlen" CLI_HELP_LINE
      "(default rejected,delivery_limit); the rest is dead at once",
-     take_reasons, .offset = offsetof(struct retry_policy, on), .of = "set"},
+     take_reasons, .offset = offsetof(struct retry_policy, on), .of = "set",
+     .words = ",rejected delivery_limit expired maxlen"},
     {"keep-dead", "D", "how long dead letters are kept (default 30d)",
      CLI_TAKE(duration, retry_policy, keep_dead_ms), .of = "set"},
     {"json", NULL, "one JSON object per line, or one", .of = "list and show"},

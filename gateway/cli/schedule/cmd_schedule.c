@@ -167,14 +167,14 @@ static const struct cli_option options[] = {
     {"key", "KEY", "a name of your own for it, to cancel or replace it by",
      CLI_TAKE(field, wanted, f.object)},
     {"on-conflict", "X", "when the key is taken: keep (default), replace, reject",
-     CLI_TAKE(field, wanted, f.object)},
+     CLI_TAKE(field, wanted, f.object), .words = "keep replace reject"},
     {"hold", "X", "where it waits: gateway, broker (default: by handover.what)",
-     CLI_TAKE(field, wanted, f.object)},
+     CLI_TAKE(field, wanted, f.object), .words = "gateway broker"},
     {.more = cli_content_options},
     {"batch", "F",
      "one JSON object per line: {\"routing_key\":\"k\",\"delay\":\"15m\",\"body\":\"…\"};" CLI_HELP_LINE
      "- for stdin. Other options don't apply",
-     CLI_TAKE(text, wanted, batch)},
+     CLI_TAKE(text, wanted, batch), .words = CLI_FILE},
     {0},
 };
 
