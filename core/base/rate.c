@@ -1,6 +1,5 @@
 #include "core/base/rate.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,22 +67,4 @@ int rate_parse(struct bytes text, double *out_per_second, struct err *e)
         return fail(text, "is out of range", e);
     *out_per_second = per_second;
     return 0;
-}
-
-const char *rate_format(double per_second, char out[RATE_TEXT_SIZE])
-{
-    if (per_second <= 0) {
-        snprintf(out, RATE_TEXT_SIZE, "0");
-        return out;
-    }
-    for (size_t u = 0; u < UNITS; u++) {
-        double number = per_second * units[u].seconds, hundredths = number * 100;
-        if (number < 1 - 1e-9 || fabs(hundredths - round(hundredths)) > hundredths * 1e-9)
-            continue;
-        snprintf(out, RATE_TEXT_SIZE, "%.15g/%s", round(hundredths) / 100, units[u].names[0]);
-        return out;
-    }
-    snprintf(out, RATE_TEXT_SIZE, per_second >= 1 ? "%.9g/s" : "%.9g/h",
-             per_second >= 1 ? per_second : per_second * 3600);
-    return out;
 }

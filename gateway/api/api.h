@@ -84,6 +84,7 @@ struct api_answer {
     int made;             /* stored */
     struct message_id id; /* of the first that was made, or matched; of the one that it is about */
     char tag[64];         /* ETag, without its quotes; "": none */
+    char said[480];       /* what was done, for people; "": the body says it */
     struct buf body;
 };
 

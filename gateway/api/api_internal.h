@@ -124,8 +124,7 @@ const struct operate_scope *api_operate_scope(const struct api_request *r);
 typedef int api_operation_run(struct api_context *c, struct api_request *r, struct err *e);
 api_operation_run api_show, api_list, api_cancel, api_reschedule, api_retry, api_bulk, api_dead_list,
     api_dead_groups, api_dead_show, api_dead_bulk, api_policy_list, api_policy_match, api_policy_show,
-    api_policy_set, api_policy_remove, api_recur_list, api_recur_read, api_recur_set, api_recur_change,
-    api_recur_run, api_recur_preview, api_whoami, api_slo, api_forecast, api_rate_list, api_rate_match,
-    api_rate_show, api_rate_set, api_rate_remove, api_rate_pause;
+    api_policy_set, api_policy_remove, api_recur_list, api_recur_set, api_recur_run, api_recur_preview,
+    api_whoami, api_slo, api_forecast, api_ask;
 
 #endif

@@ -1,8 +1,8 @@
 /* The table of operations, and what a worker does with each of them. */
 #include "gateway/api/api_operation.h"
 
+#include "core/base/rate.h"
 #include "gateway/api/api_internal.h"
-#include "sql/operate/recur.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,23 @@
 #define PAGE " page_size page_token"
 #define EVERYTHING .for_all = "this is about all exchanges: it needs"
 #define POLICY .for_all = "retry policies are of queues: they need"
-#define RATE .for_all = "rates hold back whoever publishes: changing them needs"
+#define RATE .noun = ASK_RATE
+#define NAMES (rate_fields + 2) /* without rate and burst */
+#define HELD .for_all = "rates hold back whoever publishes: changing them needs"
+
+#define EXCHANGE "such as \"orders\", up to 255 bytes; \"\" is the default exchange"
+static const struct api_field rate_match[] = {
+    {"exchange", API_FIELD_NAME, .required = true, .allowed = EXCHANGE},
+    {"routing_key", .kind = API_FIELD_NAME},
+    {0}};
+static const struct api_field rate_fields[] = {
+    {"rate", API_FIELD_RATE, .required = true,
+     .allowed = "a string, such as \"200/s\", \"12000/min\" or, to pause, \"0\""},
+    {"burst", API_FIELD_NUMBER, .most = RATE_BURST_MAX, .allowed = "a whole number from 1 to 1000000"},
+    {"exchange", .kind = API_FIELD_NAME},
+    {"routing_key", .kind = API_FIELD_NAME},
+    {0},
+};
 
 /* clang-format off */
 #define OP(called, how, where, takes, by, may, ...) \
@@ -40,35 +56,29 @@ const struct api_operation api_operations[] = {
     OP("retry_policy_show",   GET,    "/v1/retry-policies/{pattern}", "",                      WORKER,       READS,      .run = api_policy_show, POLICY),
     OP("retry_policy_set",    PUT,    "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_set, POLICY),
     OP("retry_policy_remove", DELETE, "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_remove, POLICY, .removes = true),
-    OP("recur_list",          GET,    "/v1/recurring",                PAGE,                    WORKER,       READS,      .run = api_recur_list, .kind = RECUR_LIST),
-    OP("recur_show",          GET,    "/v1/recurring/{name}",         "",                      WORKER,       READS,      .run = api_recur_read, .kind = RECUR_SHOW),
-    OP("recur_set",           PUT,    "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_set, .kind = RECUR_SET, .large = true, .conditional = true),
-    OP("recur_remove",        DELETE, "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_REMOVE, .conditional = true, .removes = true),
-    OP("recur_pause",         POST,   "/v1/recurring/{name}:pause",   "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_PAUSE, .empty = true, .conditional = true),
-    OP("recur_resume",        POST,   "/v1/recurring/{name}:resume",  "",                      WORKER,       IDEMPOTENT, .run = api_recur_change, .kind = RECUR_RESUME, .empty = true, .conditional = true),
-    OP("recur_run",           POST,   "/v1/recurring/{name}:run",     "",                      WORKER,       KEYED,      .run = api_recur_run, .kind = RECUR_RUN, .empty = true, .conditional = true),
-    OP("recur_history",       GET,    "/v1/recurring/{name}:history", "",                      WORKER,       READS,      .run = api_recur_read, .kind = RECUR_HISTORY),
-    OP("recur_preview",       GET,    "/v1/recurring:preview",        "name cron dialect zone n from dst", WORKER,       READS,      .run = api_recur_preview, .kind = RECUR_PREVIEW),
+    OP("recur_list",          GET,    "/v1/recurring",                PAGE,                    WORKER,       READS,      .run = api_recur_list),
+    OP("recur_show",          GET,    "/v1/recurring/{name}",         "",                      WORKER,       READS,      .run = api_ask),
+    OP("recur_set",           PUT,    "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_set, .large = true, .conditional = true),
+    OP("recur_remove",        DELETE, "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_ask, .answers = "removed", .conditional = true, .removes = true),
+    OP("recur_pause",         POST,   "/v1/recurring/{name}:pause",   "",                      WORKER,       IDEMPOTENT, .run = api_ask, .empty = true, .conditional = true),
+    OP("recur_resume",        POST,   "/v1/recurring/{name}:resume",  "",                      WORKER,       IDEMPOTENT, .run = api_ask, .empty = true, .conditional = true),
+    OP("recur_run",           POST,   "/v1/recurring/{name}:run",     "",                      WORKER,       KEYED,      .run = api_recur_run, .answers = "id", .empty = true, .conditional = true),
+    OP("recur_history",       GET,    "/v1/recurring/{name}:history", "",                      WORKER,       READS,      .run = api_ask, .answers = "changes"),
+    OP("recur_preview",       GET,    "/v1/recurring:preview",        "name cron dialect zone n from dst", WORKER,       READS,      .run = api_recur_preview, .answers = "times"),
     OP("whoami",              GET,    "/v1/whoami",                   "",                      WORKER,       READS,      .run = api_whoami),
     OP("slo",                 GET,    "/v1/slo",                      "",                      WORKER,       READS,      .run = api_slo, EVERYTHING),
     OP("forecast",            GET,    "/v1/forecast",                 "from until step exchange what_if", WORKER,       READS,      .run = api_forecast),
     OP("overview",            GET,    "/v1/overview",                 "",                      STATISTICS,   READS,      EVERYTHING),
-    OP("rate_list",           GET,    "/v1/rates",                    "",                      WORKER,       READS,      .run = api_rate_list),
-    OP("rate_match",          GET,    "/v1/rates:match",              "exchange routing_key",  WORKER,       READS,      .run = api_rate_match),
-    OP("rate_show",           GET,    "/v1/rates/{exchange}",         "routing_key",           WORKER,       READS,      .run = api_rate_show),
-    OP("rate_set",            PUT,    "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_set, RATE),
-    OP("rate_remove",         DELETE, "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_remove, RATE, .removes = true),
-    OP("rate_pause",          POST,   "/v1/rates/{exchange}/pause",   "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_pause, .kind = true, RATE),
-    OP("rate_resume",         POST,   "/v1/rates/{exchange}/resume",  "routing_key",           WORKER,       IDEMPOTENT, .run = api_rate_pause, .kind = false, RATE),
+    OP("rate_list",           GET,    "/v1/rates",                    "",                      WORKER,       READS,      .run = api_ask, RATE, .answers = "rates"),
+    OP("rate_match",          GET,    "/v1/rates:match",              "exchange routing_key",  WORKER,       READS,      .run = api_ask, RATE, .fields = rate_match),
+    OP("rate_show",           GET,    "/v1/rates/{exchange}",         "routing_key",           WORKER,       READS,      .run = api_ask, RATE, .fields = NAMES),
+    OP("rate_set",            PUT,    "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_ask, RATE, .fields = rate_fields, HELD),
+    OP("rate_remove",         DELETE, "/v1/rates/{exchange}",         "routing_key",           WORKER,       IDEMPOTENT, .run = api_ask, RATE, .fields = NAMES, .answers = "removed", HELD, .removes = true),
+    OP("rate_pause",          POST,   "/v1/rates/{exchange}/pause",   "routing_key",           WORKER,       IDEMPOTENT, .run = api_ask, RATE, .fields = NAMES, HELD),
+    OP("rate_resume",         POST,   "/v1/rates/{exchange}/resume",  "routing_key",           WORKER,       IDEMPOTENT, .run = api_ask, RATE, .fields = NAMES, HELD),
     {.name = NULL},
 };
 /* clang-format on */
-
-struct bytes api_operation_id(const struct api_operation *op)
-{
-    const char *hole = op->path != NULL ? strchr(op->path, '{') : NULL;
-    return hole != NULL ? bytes_of(hole + 1, strcspn(hole + 1, "}")) : (struct bytes){0};
-}
 
 bool api_operation_has_body(const struct api_operation *op)
 {

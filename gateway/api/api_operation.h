@@ -5,6 +5,8 @@
 #define POSTDATE_GATEWAY_API_API_OPERATION_H
 
 #include "gateway/api/api.h"
+#include "sql/operate/ask.h"
+#include <string.h>
 
 /* Which threads of the executor do it. */
 enum api_threads { API_GROUP_COMMIT, API_WORKER, API_BULK_WORKER, API_STATISTICS, API_THREADS_COUNT };
@@ -17,6 +19,21 @@ enum api_effect {
     API_CHANGES,    /* no */
 };
 
+enum api_field_kind {
+    API_FIELD_NAME,   /* of an exchange, a queue, a key: up to MESSAGE_NAME_MAX bytes of text without NUL */
+    API_FIELD_RATE,   /* "200/s" (core/base/rate.h); the function gets how many a second */
+    API_FIELD_NUMBER, /* a whole number from 1 to `most` */
+};
+
+/* A field of the body, or a parameter. A table of them ends with {0}. */
+struct api_field {
+    const char *name;
+    enum api_field_kind kind;
+    bool required;
+    int64_t most;
+    const char *allowed; /* for people; NULL of a name */
+};
+
 struct api_operation {
     const char *name;         /* as the control queue calls it; several may share one: api_operation_find */
     const char *method;       /* over HTTP; POST, PUT and PATCH have a body */
@@ -25,14 +42,18 @@ struct api_operation {
     enum api_threads threads; /* API_BULK_WORKER: its body may say dry_run */
     enum api_effect effect;
     int (*run)(struct api_context *c, struct api_request *r, struct err *e); /* for workers; as api_run */
-    int kind;            /* run's own: which of its operations */
-    const char *for_all; /* why it needs a token for all exchanges; NULL: any will do */
-    bool large;          /* its body may be a message */
-    bool empty;          /* its body is {} */
-    bool needs_key;      /* where a request may be delivered twice */
-    bool in_cells;       /* what this gateway does not have is looked for in the other cells */
-    bool conditional;    /* if_match and if_none_match count */
-    bool removes;        /* it is not there the second time */
+    int kind; /* run's own: which of its operations */
+    enum ask_noun
+        noun; /* of api_ask: whose function does it; it calls the operation as the last word of `name` */
+    const struct api_field *fields; /* of api_ask: of its body, or its parameters; NULL: it has no argument */
+    const char *answers;            /* of api_ask: what the answer is called in an object; NULL: it is one */
+    const char *for_all;            /* why it needs a token for all exchanges; NULL: any will do */
+    bool large;                     /* its body may be a message */
+    bool empty;                     /* its body is {} */
+    bool needs_key;                 /* where a request may be delivered twice */
+    bool in_cells;                  /* what this gateway does not have is looked for in the other cells */
+    bool conditional;               /* if_match and if_none_match count */
+    bool removes;                   /* it is not there the second time */
 };
 
 /* All of them; the last one has no name. */
@@ -42,7 +63,11 @@ extern const struct api_operation api_operations[];
  * or without. NULL: there is none. */
 const struct api_operation *api_operation_find(const json_t *request);
 /* What it calls its id, such as "pattern"; len 0: it has none. */
-struct bytes api_operation_id(const struct api_operation *op);
+static inline struct bytes api_operation_id(const struct api_operation *op)
+{
+    const char *hole = op->path != NULL ? strchr(op->path, '{') : NULL;
+    return hole != NULL ? bytes_of(hole + 1, strcspn(hole + 1, "}")) : (struct bytes){0};
+}
 bool api_operation_has_body(const struct api_operation *op);
 /* An Idempotency-Key counts. */
 bool api_operation_is_keyed(const struct api_operation *op);

@@ -1,6 +1,5 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
-#include "core/base/rate.h"
 #include "core/base/timestamp.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
@@ -13,9 +12,10 @@
 
 static void print_rate(const struct message_rate *r)
 {
-    char name[1100], rate[RATE_TEXT_SIZE], at[40];
-    printf("%-12s the rate of '%s' (%s)", "waits for",
-           text_show(r->exchange, TEXT_ANY_WIDTH, name, sizeof name), rate_format(r->per_second, rate));
+    char name[1100], at[40];
+    printf("%-12s the rate of '%s' (%.*s)", "waits for",
+           text_show(r->exchange, TEXT_ANY_WIDTH, name, sizeof name), (int)r->rate.len,
+           (const char *)r->rate.data);
     if (r->slot_ms >= 0)
         printf(": about %s\n", timestamp_format(r->slot_ms, at, sizeof at));
     else

@@ -51,7 +51,8 @@ struct cli_verb {
     const char *wrong;                        /* said of fewer or more */
     int kind;                                 /* the command's own */
     enum cli_cells cells;
-    bool takes_file; /* its words are names of files, for completion */
+    bool takes_file;                     /* its words are names of files, for completion */
+    const struct cli_question *question; /* of one that asks for an operation (gateway/cli/ops/question.h) */
 };
 
 struct cli_operation;

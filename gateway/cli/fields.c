@@ -31,7 +31,12 @@ int cli_take_field(struct cli *cli, const struct cli_option *o, void *at, const 
         *dash = '_';
     if (json_object_get(object, field) != NULL)
         return cli_usage(cli, "--%s is given twice", o->name);
-    return check_set(cli, o->name, text, json_object_set_new(object, field, json_string(text)));
+    int64_t n;
+    int code = o->max > 0 ? cli_take_number(cli, o, &n, text) : 0;
+    if (code != 0)
+        return code;
+    return check_set(cli, o->name, text,
+                     json_object_set_new(object, field, o->max > 0 ? json_integer(n) : json_string(text)));
 }
 
 /* A number where it is written as one, so that it can be written back; else a string ("-0", "007"). */

@@ -19,7 +19,7 @@ void cli_fields_join(const struct cli_fields *f);
 void cli_fields_close(void *order);
 /* The object at this place, which is made if there is none. */
 json_t *cli_object_at(json_t **at);
-/* The option's name is the field's in the object at this place; once. */
+/* The option's name is the field's in the object at this place; once. With a `max` it is a number from 1. */
 cli_take cli_take_field;
 /* "NAME=VALUE" of --header or --property. */
 cli_take cli_take_pair;

@@ -1,6 +1,5 @@
 /* From a stored message to the message object. */
 #include "core/base/base64.h"
-#include "core/base/rate.h"
 #include "core/base/timestamp.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_memory.h"
@@ -180,11 +179,10 @@ static json_t *ids_value(struct bytes text)
 
 static json_t *rate_value(const struct message_rate *r)
 {
-    char rate[RATE_TEXT_SIZE];
     json_t *o = json_object();
     json_object_set_new(o, "exchange", json_text_value(r->exchange));
     json_object_set_new(o, "routing_key", json_text_value(r->routing_key));
-    json_object_set_new(o, "rate", json_string(rate_format(r->per_second, rate)));
+    json_object_set_new(o, "rate", json_text_value(r->rate));
     json_object_set_new(o, "paused", json_boolean(r->paused));
     json_object_set_new(o, "slot_at", json_time_value(r->slot_ms));
     return o;

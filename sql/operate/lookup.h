@@ -11,10 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The rate (sql/operate/rate.h) for a slot of which a message waits. */
+/* The rate (sql/schema/001_62_rate.sql) for a slot of which a message waits. */
 struct message_rate {
-    struct bytes exchange, routing_key;
-    double per_second;
+    struct bytes exchange, routing_key, rate; /* rate: "200/s" */
     bool paused;
     int64_t slot_ms; /* about when it comes; -1: it is paused */
 };

@@ -154,8 +154,8 @@ static int add_more(struct pg *c, struct arena *a, struct message_record *r, str
     if (r->settled_ms >= 0 || r->state == MESSAGE_HANDED)
         return 0;
     int found = pg_take(pg_query(c, sql_query_operate_rate, PG_WITH(as_id(r->message.id)), e),
-                        PG_ROW(PG_TO(x->exchange), PG_TO(x->routing_key), PG_TO(x->per_second),
-                               PG_TO(x->paused), PG_TIME(x->slot_ms)),
+                        PG_ROW(PG_TO(x->exchange), PG_TO(x->routing_key), PG_TO(x->rate), PG_TO(x->paused),
+                               PG_TIME(x->slot_ms)),
                         a, e);
     r->waits_for_slot = found > 0;
     return found < 0 ? -1 : 0;

@@ -6,18 +6,6 @@
 
 #define LOOK_ROWS 200 /* each may make up for a hundred occurrences: about a second */
 
-static const char *const operations[] = {"set",    "show", "list",    "pause",  "resume",
-                                         "remove", "run",  "preview", "export", "history"};
-
-static const struct {
-    const char *name;
-    enum recur_outcome outcome;
-} outcomes[] = {{"done", RECUR_DONE},
-                {"made", RECUR_MADE},
-                {"unmet", RECUR_UNMET},
-                {"exists", RECUR_EXISTS},
-                {"exchange", RECUR_EXCHANGE}};
-
 static int copy_text(struct bytes text, struct arena *a, struct bytes *out, struct err *e)
 {
     *out = arena_copy(a, text);
@@ -28,39 +16,6 @@ static int copy_text(struct bytes text, struct arena *a, struct bytes *out, stru
 static int take_refusal(struct bytes refusal, struct err *e)
 {
     return refusal.data ? err_set(e, ERR_REJECT, "%.*s", (int)refusal.len, (const char *)refusal.data) : 0;
-}
-
-static int take_answer(const PGresult *r, const struct recur_request *q, struct arena *a,
-                       struct recur_answer *out, struct err *e)
-{
-    struct bytes text = pg_bytes(r, 0, 0), outcome = pg_bytes(r, 0, 1);
-    char shown[80];
-    if (take_refusal(pg_bytes(r, 0, 3), e) != 0)
-        return -1;
-    if (bytes_equal_str(outcome, "not_found"))
-        return err_set(e, ERR_NOT_FOUND, "there is no schedule \"%s\"",
-                       bytes_printable(q->name, shown, sizeof shown));
-    for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++)
-        if (bytes_equal_str(outcome, outcomes[i].name))
-            out->outcome = outcomes[i].outcome;
-    pg_text(r, 0, 2, out->tag, sizeof out->tag);
-    return text.data ? copy_text(text, a, &out->text, e) : 0;
-}
-
-int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, struct recur_answer *out,
-                  struct err *e)
-{
-    *out = (struct recur_answer){0};
-    bool reads = q->operation == RECUR_SHOW || q->operation == RECUR_LIST || q->operation == RECUR_PREVIEW ||
-                 q->operation == RECUR_EXPORT || q->operation == RECUR_HISTORY;
-    PGresult *r = (reads ? pg_query : operate_query)(
-        c, sql_query_recur_ask,
-        PG_WITH(as_str(operations[q->operation]), as_text(q->name), as_text(q->argument), as_scope(q->scope),
-                as_str(q->via), as_text(q->versions), as_bool(q->fresh)),
-        e);
-    int rc = r ? take_answer(r, q, a, out, e) : -1;
-    PQclear(r);
-    return rc;
 }
 
 int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, struct bytes *out, struct err *e)

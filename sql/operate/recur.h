@@ -10,50 +10,6 @@
 #include "sql/operate/operate.h"
 #include <stdbool.h>
 
-enum recur_operation {
-    RECUR_SET,     /* argument: the definition; answer: the schedule */
-    RECUR_SHOW,    /* the schedule */
-    RECUR_LIST,    /* {"after": name, "limit": n}; an array of schedules, by name */
-    RECUR_PAUSE,   /* the schedule */
-    RECUR_RESUME,  /* the schedule */
-    RECUR_REMOVE,  /* true */
-    RECUR_RUN,     /* {"request": text}, or none; the id of the message */
-    RECUR_PREVIEW, /* without a name {"cron", "zone", "n", "from", "dst"}, else {"n"}; an array */
-    RECUR_EXPORT,  /* {"prefix", "after": name}; the next schedule as "name":{definition}, or no text */
-    RECUR_HISTORY, /* an array of changes, the last one first; also of a schedule that was removed */
-};
-
-struct recur_request {
-    enum recur_operation operation;
-    struct bytes name;                 /* data NULL: none */
-    struct bytes argument;             /* JSON; data NULL: none */
-    const struct operate_scope *scope; /* NULL: all exchanges */
-    const char *via;                   /* whom the program acts for; never NULL */
-    struct bytes versions; /* the schedule must have one of these, separated by commas; "*": any; data
-                              NULL: no matter */
-    bool fresh;            /* set: there must be none of this name */
-};
-
-enum recur_outcome {
-    RECUR_DONE,
-    RECUR_MADE,     /* set: it is new */
-    RECUR_UNMET,    /* versions: nothing was done */
-    RECUR_EXISTS,   /* fresh: nothing was done */
-    RECUR_EXCHANGE, /* it is of, or is to be for, an exchange beyond the scope: nothing was done */
-};
-
-#define RECUR_TAG_SIZE 256
-struct recur_answer {
-    enum recur_outcome outcome;
-    struct bytes text;        /* JSON, in the arena; of DONE and MADE */
-    char tag[RECUR_TAG_SIZE]; /* set, show, pause, resume: the version; list: the last name, if more follow;
-                                 export: the name; else "" */
-};
-
-/* ERR_NOT_FOUND; ERR_REJECT names the value and what is allowed. */
-int recur_operate(struct pg *c, const struct recur_request *q, struct arena *a, struct recur_answer *out,
-                  struct err *e);
-
 /* Makes the schedules whose names begin with the prefix equal to those of a JSON object, in one transaction,
  * or says only how they differ. *out: a JSON array of {"change": "+", "-" or "~", "name", "fields", "old",
  * "new"}. ERR_REJECT: nothing was done. */

@@ -141,6 +141,15 @@ begin
     return greatest(postdate.rate_next(r.slot_at, r.per_second, clock_timestamp()), clock_timestamp()) + case when r.removed then '0' else before_ / r.per_second * interval '1 s' end;
 end $$;
 
+-- A rate as people write it: in the shortest of the units in which it is at least one and has two decimals at most; where there is none, with nine digits.
+create function postdate.rate_shown(per_second double precision) returns text language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select case when per_second <= 0 then '0' else coalesce(
+               (select round(x.n * 100) / 100 || '/' || u.unit from (values (1, 's'), (60, 'min'), (3600, 'h'), (86400, 'd')) u (seconds, unit), lateral (select per_second * u.seconds as n) x
+                 where x.n >= 1 - 1e-9 and abs(x.n * 100 - round(x.n * 100)) <= x.n * 1e-7 order by u.seconds limit 1),
+               (select trim_scale(round(x.n::numeric, 8 - floor(log(x.n::numeric))::integer)) || x.unit
+                  from (select case when per_second >= 1 then per_second else per_second * 3600 end as n, case when per_second >= 1 then '/s' else '/h' end as unit) x)) end
+$$;
+
 create view postdate.rates as
 select r.exchange, r.routing_key, r.per_second, r.burst, r.paused, w.waiting,
        case when not r.paused and w.waiting > 0 then greatest(postdate.rate_next(r.slot_at, r.per_second, clock_timestamp()), clock_timestamp()) + (w.waiting - 1) / r.per_second * interval '1 s' end as drained_at,

@@ -160,10 +160,10 @@ begin
     tag := v.version;
 end $$;
 
--- The same for programs: what is wrong with the argument, in one line. via: whom the program acts for. What was refused or not allowed
--- has changed nothing.
+-- The same for programs (sql/operate/ask.h). via: whom the program acts for; said: for people, what is wrong with the argument or why nothing was
+-- done. What was refused or not allowed has changed nothing.
 create function postdate.recur_ask(operation text, name text, arg text, scope text[], via text, versions text[], fresh boolean,
-                                   out answer text, out outcome text, out tag text, out refusal text)
+                                   out answer text, out outcome text, out tag text, out said text)
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     detail text;
@@ -182,8 +182,12 @@ begin
     answer := d.answer;
     outcome := d.outcome;
     tag := d.tag;
+    said := case outcome when 'not_found' then format('there is no schedule "%s"', name)
+                         when 'exists' then format('there is a schedule "%s" already', name)
+                         when 'unmet' then format('schedule "%s" is not as it was, or is not there: show it, and decide anew', name)
+                         when 'exchange' then format('schedule "%s" is of, or is to be for, an exchange that the token does not list', name) end;
 exception when data_exception then
     get stacked diagnostics detail = pg_exception_detail, hint = pg_exception_hint;
     outcome := 'refused';
-    refusal := concat_ws(' ', sqlerrm || '.', nullif(detail, ''), nullif(hint, ''));
+    said := concat_ws(' ', sqlerrm || '.', nullif(detail, ''), nullif(hint, ''));
 end $$;

@@ -18,7 +18,7 @@ FUZZ_LINK := $(LINK_AMQP) $(LINK_TEXT) -lm
 # What a harness needs beside the libraries.
 fuzz_programs = $(foreach f,$(1),$(BUILD)/tests/$(f) $(if $(findstring fuzzer,$(SAN)),build/fuzz/$(f)))
 $(call fuzz_programs,fuzz_ndjson): $(call object,gateway/cli/schedule/line_reader.c)
-$(call fuzz_programs,fuzz_http fuzz_control): $(call object,tests/fuzz/database.c tests/fuzz/database_retry.c tests/fuzz/database_recur.c tests/fuzz/database_report.c tests/fuzz/database_rate.c)
+$(call fuzz_programs,fuzz_http fuzz_control): $(call object,tests/fuzz/database.c tests/fuzz/database_retry.c tests/fuzz/database_ask.c tests/fuzz/database_report.c)
 
 .PHONY: fuzz fuzz-corpus fuzzers replays
 replays: $(REPLAYS)

@@ -27,8 +27,8 @@ MORE_ROWS = {
     'import_read': (250000, 'as import_drop'),
     'migrate_batch_restored': (1500000, 'writes all rows, once after a restore'),
     'prune_keys': (250000, 'asks 16,000 keys of a day how their messages stand'),
-    'rate_read': (100000, 'counts 20,000 that wait for slots'),
-    'rates': (100000, 'as rate_read'),
+    'rate_ask': (100000, 'counts 20,000 that wait for slots'),
+    'rates': (100000, 'as rate_ask'),
     'recur_clock': (400000, 'what is tried again, each schedule, claim and Idempotency-Key, where the clock was set back and never else'),
     'recur_claim': (60000, 'a thousand schedules, step by step'),
     'recur_claim_each': (200000, 'the same, one by one'),
@@ -40,7 +40,7 @@ MORE_ROWS = {
 }
 MORE_BUFFERS = {
     'batch_claim': 120000, 'claim_once_left': 80000, 'forecast_minutes': 80000, 'handing_lost': 800000, 'migrate_batch_restored': 3500000, 'prune_keys': 100000,
-    'rate_read': 110000, 'rates': 110000, 'recur_claim': 150000, 'recur_clock': 250000, 'status_waiting': 100000, 'recur_claim_each': 150000,
+    'rate_ask': 110000, 'rates': 110000, 'recur_claim': 150000, 'recur_clock': 250000, 'status_waiting': 100000, 'recur_claim_each': 150000,
 }
 NOT_PREPARED = {'migrate_meta_create'}
 

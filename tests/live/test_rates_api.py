@@ -47,6 +47,16 @@ class RateCommands(LiveTest):
         self.p.psql("select postdate.rate_set('by sql', 3.14159, 7)")
         self.assertEqual(self.rates(), [dict(orders, exchange='by sql', rate='3.14159/s', burst=7)])
 
+    def test_a_rate_is_shown_in_the_shortest_unit_that_has_it(self):
+        shown = {'0': '0', '200': '200/s', '1.5': '1.5/s', '1': '1/s', '0.5': '30/min', '0.25': '15/min', '1 / 3.0': '20/min', '100 / 3600.0': '100/h',
+                 '1.5 / 60': '1.5/min', '10 / 86400.0': '10/d', '0.0001': '8.64/d', '1000000': '1000000/s', '12.25': '12.25/s', '1000000 / 3600.0': '1000000/h',
+                 '3.14159': '3.14159/s', '0.0314159': '113.09724/h', '1 - 1e-12': '1/s'}
+        for per_second, text in shown.items():
+            self.assertEqual(self.p.value(f'select postdate.rate_shown(({per_second})::float8)'), text)
+        seconds = "case split_part(t, '/', 2) when 's' then 1 when 'min' then 60 when 'h' then 3600 when 'd' then 86400 end"
+        self.assertEqual(self.p.value(f"select count(*) from (select x, postdate.rate_shown(x) as t from (select 10.0 ^ (i / 50.0 - 4) as x from generate_series(0, 500) i) r) r "
+                                      f"where abs(split_part(t, '/', 1)::float8 / {seconds} - x) > x * 1e-8"), '0')
+
     def test_the_default_exchange_has_one_too(self):
         self.run_cli('set', '', '5/s', '-k', 'work')
         self.assertEqual([(r['exchange'], r['routing_key']) for r in self.rates()], [('', 'work')])

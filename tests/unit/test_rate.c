@@ -98,58 +98,11 @@ static void test_refused(void **state)
     assert_int_equal(rate_parse(bytes_of("1/s\0", 4), &out, &e), -1);
 }
 
-static void test_format(void **state)
-{
-    (void)state;
-    static const struct {
-        double per_second;
-        const char *text;
-    } table[] = {
-        {0, "0"},
-        {200, "200/s"},
-        {1.5, "1.5/s"},
-        {1, "1/s"},
-        {0.5, "30/min"},
-        {0.25, "15/min"},
-        {1 / 3.0, "20/min"},
-        {100 / 3600.0, "100/h"},
-        {1.5 / 60, "1.5/min"},
-        {10 / 86400.0, "10/d"},
-        {0.0001, "8.64/d"},
-        {1000000, "1000000/s"},
-        {12.25, "12.25/s"},
-        {1000000 / 3600.0, "1000000/h"},
-        {3.14159, "3.14159/s"},
-        {0.0314159, "113.09724/h"},
-        {1 - 1e-12, "1/s"},
-    };
-    for (size_t i = 0; i < COUNT_OF(table); i++) {
-        char text[RATE_TEXT_SIZE];
-        assert_string_equal(rate_format(table[i].per_second, text), table[i].text);
-    }
-}
-
-static void test_what_is_printed_is_read_again(void **state)
-{
-    (void)state;
-    static const double steps[] = {1, 1.1, 1.37, 2.5, 3.333333, 6, 7.77, 9.99999};
-    static const double units[] = {0.0001, 0.001, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000};
-    for (size_t u = 0; u < COUNT_OF(units); u++)
-        for (size_t i = 0; i < COUNT_OF(steps); i++) {
-            char text[RATE_TEXT_SIZE];
-            double rate = units[u] * steps[i];
-            if (fabs(parse(rate_format(rate, text)) - rate) > rate * 1e-8)
-                fail_msg("%.17g: %s", rate, text);
-        }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse),
         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_format),
-        cmocka_unit_test(test_what_is_printed_is_read_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

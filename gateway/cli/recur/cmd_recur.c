@@ -3,6 +3,7 @@
 #include "gateway/cli/recur/recur_print.h"
 #include "gateway/cli/recur/yaml_json.h"
 #include "gateway/json/json_message_internal.h"
+#include "sql/operate/ask.h"
 #include "sql/operate/recur.h"
 #include <pwd.h>
 #include <stdio.h>
@@ -28,13 +29,6 @@ static void close_order(void *order)
     struct order *w = order;
     buf_free(&w->converted);
     cli_fields_close(order);
-}
-
-static int take_number(struct cli *cli, const struct cli_option *o, void *at, const char *text)
-{
-    int64_t n;
-    int code = cli_take_number(cli, o, &n, text);
-    return code != 0 ? code : json_object_set_new(cli_object_at(at), "n", json_integer(n));
 }
 
 static bool begins_as_json(struct bytes text)
@@ -130,18 +124,18 @@ static const char *name_user(char out[WHO_SIZE])
 }
 
 /* *out: the answer, to be released with json_decref. 0 or the exit code. */
-static int ask(struct cli *cli, struct recur_request *q, json_t **out, char *tag)
+static int ask_for(struct cli *cli, struct ask_request *q, json_t **out, char *tag)
 {
-    struct recur_answer answer;
+    struct ask_answer answer;
     struct err e = {0};
     char who[WHO_SIZE];
     q->via = name_user(who);
-    int rc = recur_operate(cli->pg, q, &cli->arena, &answer, &e);
+    int rc = ask_noun(cli->pg, q, &cli->arena, &answer, &e);
     q->via = NULL;
     if (rc != 0)
         return cli_fail(&e);
     if (tag != NULL)
-        memcpy(tag, answer.tag, RECUR_TAG_SIZE);
+        memcpy(tag, answer.tag, ASK_TAG_SIZE);
     *out = json_loadb((const char *)answer.text.data, answer.text.len, JSON_DECODE_ANY, NULL);
     return *out != NULL ? 0 : cli_no_memory();
 }
@@ -149,16 +143,16 @@ static int ask(struct cli *cli, struct recur_request *q, json_t **out, char *tag
 static int list(struct cli *cli, void *order)
 {
     const struct order *w = order;
-    char last[RECUR_TAG_SIZE] = "", argument[RECUR_TAG_SIZE + 64];
+    char last[ASK_TAG_SIZE] = "", argument[ASK_TAG_SIZE + 64];
     size_t total = 0;
     int code = 0;
     do {
         json_t *page = NULL, *one;
         size_t i;
         snprintf(argument, sizeof argument, "{\"after\":\"%s\",\"limit\":%d}", last, PAGE);
-        struct recur_request q = {.operation = RECUR_LIST, .argument = bytes_of_str(argument)};
+        struct ask_request q = {.operation = "list", .reads = true, .argument = bytes_of_str(argument)};
         arena_reset(&cli->arena);
-        code = ask(cli, &q, &page, last);
+        code = ask_for(cli, &q, &page, last);
         if (total == 0 && json_array_size(page) > 0 && !w->json)
             recur_print_heading();
         json_array_foreach(page, i, one)
@@ -180,20 +174,20 @@ static int list(struct cli *cli, void *order)
 static int export(struct cli *cli, void *order)
 {
     const struct order *w = order;
-    char last[RECUR_TAG_SIZE] = "", who[WHO_SIZE];
-    struct recur_answer answer = {0};
+    char last[ASK_TAG_SIZE] = "", who[WHO_SIZE];
+    struct ask_answer answer = {0};
     struct err e = {0};
     int code = 0;
     fputs("{\"schedules\": {", stdout);
     for (const char *between = "\n"; cli_output_error() == 0; between = ",\n") {
         json_t *from = json_pack("{s:s, s:s}", "prefix", w->prefix != NULL ? w->prefix : "", "after", last);
         char *argument = from != NULL ? json_dumps(from, JSON_COMPACT) : NULL;
-        struct recur_request q = {
-            .operation = RECUR_EXPORT, .argument = bytes_of_str(argument), .via = name_user(who)};
+        struct ask_request q = {
+            .operation = "export", .reads = true, .argument = bytes_of_str(argument), .via = name_user(who)};
         arena_reset(&cli->arena);
         if (argument == NULL)
             code = cli_no_memory();
-        else if (recur_operate(cli->pg, &q, &cli->arena, &answer, &e) != 0)
+        else if (ask_noun(cli->pg, &q, &cli->arena, &answer, &e) != 0)
             code = cli_fail(&e);
         json_decref(from);
         free(argument);
@@ -211,10 +205,10 @@ static int export(struct cli *cli, void *order)
 /* Notes in `schedule` the next time in its own zone, as PostgreSQL has it. 0 or the exit code. */
 static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule)
 {
-    struct recur_request q = {
-        .operation = RECUR_PREVIEW, .name = name, .argument = bytes_of_str("{\"n\":1}")};
+    struct ask_request q = {
+        .operation = "preview", .reads = true, .name = name, .argument = bytes_of_str("{\"n\":1}")};
     json_t *times = NULL;
-    int code = ask(cli, &q, &times, NULL);
+    int code = ask_for(cli, &q, &times, NULL);
     const json_t *next = json_array_get(times, 0), *at = json_object_get(schedule, "next_at");
     if (code == 0 && at != NULL && json_equal(json_object_get(next, "at"), at))
         json_object_set(schedule, "next_local", json_object_get(next, "local"));
@@ -222,48 +216,43 @@ static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule)
     return code;
 }
 
-static int print_answer(const struct order *w, const struct recur_request *q, json_t *answer, int64_t now_ms)
+static int print_preview(const struct ask_request *q, const json_t *times)
 {
-    const char *next = json_string_value(json_object_get(answer, "next_at"));
+    recur_print_times(times);
+    if (json_array_size(times) == 0)
+        cli_say(q->name.data != NULL ? "schedule \"%s\" has ended: no time follows" : "no time follows%s",
+                q->name.data != NULL ? (const char *)q->name.data : "");
+    return 0;
+}
+
+static int print_answer(const struct order *w, const struct ask_request *q, json_t *answer, int64_t now_ms)
+{
+    const char *next = json_string_value(json_object_get(answer, "next_at")), *verb = q->operation,
+               *name = (const char *)q->name.data;
+    bool preview = strcmp(verb, "preview") == 0;
     if (w->json)
-        return cli_print_json(json_incref(answer),
-                              q->operation == RECUR_PREVIEW ? JSON_COMPACT : JSON_INDENT(2));
-    switch (q->operation) {
-    case RECUR_SHOW:
+        return cli_print_json(json_incref(answer), preview ? JSON_COMPACT : JSON_INDENT(2));
+    if (preview)
+        return print_preview(q, answer);
+    if (strcmp(verb, "show") == 0)
         recur_print_all(answer, now_ms);
-        break;
-    case RECUR_PREVIEW:
-        recur_print_times(answer);
-        if (json_array_size(answer) == 0)
-            cli_say(q->name.data != NULL ? "schedule \"%s\" has ended: no time follows" : "no time follows%s",
-                    q->name.data != NULL ? (const char *)q->name.data : "");
-        break;
-    case RECUR_RUN:
+    else if (strcmp(verb, "run") == 0)
         puts(json_string_value(answer));
-        break;
-    case RECUR_SET:
-    case RECUR_RESUME:
-        cli_say("schedule \"%s\": next at %s", (const char *)q->name.data, next != NULL ? next : "no time");
-        break;
-    case RECUR_PAUSE:
-        cli_say("schedule \"%s\" is paused", (const char *)q->name.data);
-        break;
-    case RECUR_HISTORY:
+    else if (strcmp(verb, "history") == 0)
         recur_print_history(answer, now_ms);
-        break;
-    case RECUR_REMOVE:
-    case RECUR_LIST:
-    case RECUR_EXPORT:
-        cli_say("schedule \"%s\" is removed", (const char *)q->name.data);
-    }
+    else if (strcmp(verb, "set") == 0 || strcmp(verb, "resume") == 0)
+        cli_say("schedule \"%s\": next at %s", name, next != NULL ? next : "no time");
+    else
+        cli_say("schedule \"%s\" is %sd", name, verb);
     return 0;
 }
 
 static int run(struct cli *cli, void *order)
 {
     struct order *w = order;
-    const enum recur_operation operation = (enum recur_operation)cli->verb->kind;
-    struct recur_request q = {.operation = w->history ? RECUR_HISTORY : operation};
+    const char *verb = cli->verb->name;
+    bool reads = strcmp(verb, "show") == 0 || strcmp(verb, "preview") == 0;
+    struct ask_request q = {.operation = w->history ? "history" : verb, .reads = reads};
     char *text = json_dumps(cli_object_at(&w->f.object), JSON_COMPACT);
     json_t *answer = NULL;
     if (text == NULL)
@@ -271,10 +260,10 @@ static int run(struct cli *cli, void *order)
     if (cli->word_count > 0)
         q.name = bytes_of_str(cli->words[0]);
     q.argument = bytes_of_str(text);
-    int code = ask(cli, &q, &answer, NULL);
-    if (operation != RECUR_SHOW && operation != RECUR_PREVIEW)
+    int code = ask_for(cli, &q, &answer, NULL);
+    if (!reads)
         cli_changed(cli, code == 0);
-    if (code == 0 && q.operation == RECUR_SHOW && !w->json)
+    if (code == 0 && strcmp(q.operation, "show") == 0 && !w->json)
         code = add_local_time(cli, q.name, answer);
     if (code == 0)
         code = print_answer(w, &q, answer, cli->now_ms);
@@ -350,8 +339,8 @@ static const struct cli_option options[] = {
      "not after: 2026-11-22T08:00:00Z" CLI_HELP_LINE
      "What a set leaves out has its default, whatever it was before.",
      FIELD, .of = "set"},
-    {"number", "N", "of preview: how many times (default: 10)", take_number,
-     .offset = offsetof(struct order, f.object), .letter = 'n', .max = 1000, .of = "preview"},
+    {"number", "N", "of preview: how many times (default: 10)", FIELD, .field = "n", .letter = 'n',
+     .max = 1000, .of = "preview"},
     {"history", NULL, "of show: who changed what, and when", CLI_TAKE(flag, order, history), .of = "show"},
     {"prefix", "P", "only names that begin with this", CLI_TAKE(text, order, prefix),
      .of = "apply and export"},
@@ -362,16 +351,16 @@ static const struct cli_option options[] = {
 };
 
 static const struct cli_verb verbs[] = {
-    {"set", .run = run, 1, 2, ONE_NAME, RECUR_SET},
-    {"list", .run = list, 0, 0, "it takes no name", RECUR_LIST, .cells = CLI_CELLS_EACH},
-    {"show", .run = run, 1, 1, ONE_NAME, RECUR_SHOW},
-    {"pause", .run = run, 1, 1, ONE_NAME, RECUR_PAUSE},
-    {"resume", .run = run, 1, 1, ONE_NAME, RECUR_RESUME},
-    {"remove", .run = run, 1, 1, ONE_NAME, RECUR_REMOVE},
-    {"run", .run = run, 1, 1, ONE_NAME, RECUR_RUN},
-    {"preview", .run = run, 0, 1, "give the name of a schedule, or --cron", RECUR_PREVIEW},
+    {"set", .run = run, 1, 2, ONE_NAME},
+    {"list", .run = list, 0, 0, "it takes no name", .cells = CLI_CELLS_EACH},
+    {"show", .run = run, 1, 1, ONE_NAME},
+    {"pause", .run = run, 1, 1, ONE_NAME},
+    {"resume", .run = run, 1, 1, ONE_NAME},
+    {"remove", .run = run, 1, 1, ONE_NAME},
+    {"run", .run = run, 1, 1, ONE_NAME},
+    {"preview", .run = run, 0, 1, "give the name of a schedule, or --cron"},
     {"apply", .run = apply, 1, 1, "give one file, or - for stdin", .takes_file = true},
-    {"export", .run = export, 0, 0, "it takes no name", RECUR_EXPORT},
+    {"export", .run = export, 0, 0, "it takes no name"},
     {0},
 };
 

@@ -1,9 +1,8 @@
-/* Recurring schedules. What they are and do is SQL (sql/operate/recur.h); here is what a request may have,
- * and what a token may name. */
+/* Recurring schedules. What they are and do is SQL (sql/schema/001_73_recur.sql); here is what a request may
+ * have, and what a token may name. */
 #include "core/message/reserved.h"
-#include "gateway/api/api_internal.h"
 #include "gateway/api/api_operation.h"
-#include "gateway/api/recur/recur_request.h"
+#include "gateway/api/ask/api_ask.h"
 #include "gateway/json/json_document.h"
 
 #include <inttypes.h>
@@ -52,22 +51,7 @@ static bool has_no_nul(struct api_request *r)
 
 int api_recur_set(struct api_context *c, struct api_request *r, struct err *e)
 {
-    return has_no_nul(r) && token_admits(c, r) ? recur_request_change(c, r, r->body, e) : 0;
-}
-
-int api_recur_change(struct api_context *c, struct api_request *r, struct err *e)
-{
-    return recur_request_change(c, r, (struct bytes){0}, e);
-}
-
-int api_recur_read(struct api_context *c, struct api_request *r, struct err *e)
-{
-    struct recur_request q = {0};
-    struct recur_answer answer;
-    if (recur_request_ask(c, r, &q, &answer, e) != 0)
-        return -1;
-    recur_request_print(r, &answer, r->op->kind == RECUR_HISTORY ? "changes" : "");
-    return 0;
+    return has_no_nul(r) && token_admits(c, r) ? api_ask_change(c, r, r->body, e) : 0;
 }
 
 /* --- once more */
@@ -75,7 +59,7 @@ int api_recur_read(struct api_context *c, struct api_request *r, struct err *e)
 static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
 {
     const struct bytes *argument = once->work;
-    int rc = recur_request_change(c, r, *argument, e);
+    int rc = api_ask_change(c, r, *argument, e);
     once->touched = rc != 0 && e->kind == ERR_AWAY;
     return rc;
 }
@@ -96,7 +80,7 @@ int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
     struct bytes key = r->idempotency_key, argument;
     struct api_once once = {.run = run_once, .work = &argument};
     if (key.len == 0)
-        return api_recur_change(c, r, e);
+        return api_ask_change(c, r, (struct bytes){0}, e);
     argument = print_argument(
         c, json_pack("{s:o}", "request",
                      json_sprintf("%s: %.*s", api_principal(r), (int)key.len, (const char *)key.data)));
@@ -110,8 +94,8 @@ int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
 
 int api_recur_list(struct api_context *c, struct api_request *r, struct err *e)
 {
-    struct recur_request q = {0};
-    struct recur_answer answer;
+    struct ask_request q = {0};
+    struct ask_answer answer;
     struct api_position after;
     int64_t size;
     char argument[400];
@@ -122,7 +106,7 @@ int api_recur_list(struct api_context *c, struct api_request *r, struct err *e)
     snprintf(argument, sizeof argument, "{\"limit\":%" PRId64 ",\"after\":\"%.*s\"}", size,
              (int)after.name.len, after.name.len > 0 ? (const char *)after.name.data : "");
     q.argument = bytes_of_str(argument);
-    if (recur_request_ask(c, r, &q, &answer, e) != 0)
+    if (api_ask_with(c, r, &q, &answer, e) != 0)
         return -1;
     const struct api_position last = {.name = bytes_of_str(answer.tag)};
     buf_reset(out);
@@ -145,8 +129,8 @@ int api_recur_list(struct api_context *c, struct api_request *r, struct err *e)
 int api_recur_preview(struct api_context *c, struct api_request *r, struct err *e)
 {
     static const char *const fields[] = {"cron", "dialect", "zone", "from", "dst"};
-    struct recur_request q = {.name = api_param(&r->params, "name")};
-    struct recur_answer answer;
+    struct ask_request q = {.name = api_param(&r->params, "name")};
+    struct ask_answer answer;
     int64_t n = 10;
     if (api_param_number(&r->params, "n", TIMES_MAX, &n, e) != 0)
         return -1;
@@ -162,8 +146,8 @@ int api_recur_preview(struct api_context *c, struct api_request *r, struct err *
     if (by_name ? given : !has_cron)
         return err_set(e, ERR_REJECT,
                        "give the name of a schedule, or cron with dialect, zone, from and dst as you like");
-    if (recur_request_ask(c, r, &q, &answer, e) != 0)
+    if (api_ask_with(c, r, &q, &answer, e) != 0)
         return -1;
-    recur_request_print(r, &answer, "times");
+    api_ask_print(r, &answer);
     return 0;
 }

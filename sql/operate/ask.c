@@ -1,0 +1,60 @@
+/* What is asked of the functions of nouns. */
+#include "sql/operate/ask.h"
+
+#include "sql/operate/operate_internal.h"
+#include "sql_embedded.h"
+
+/* $1 the operation, $2 the name, $3 the argument, $4 the scope, $5 whom it is done for, $6 versions, $7
+ * fresh. A row: the answer, its outcome, the tag, what is said.
+ *
+ * A noun has a query of its own, so that its plans are kept apart, and so that a fault in one can be told
+ * from one in another. */
+static const char *const queries[] = {[ASK_RECUR] = sql_query_recur_ask, [ASK_RATE] = sql_query_rate_ask};
+
+/* What else a function may answer: "not_found" and "refused", which are errors. */
+static const struct {
+    const char *name;
+    enum ask_outcome outcome;
+} outcomes[] = {{"done", ASK_DONE},
+                {"made", ASK_MADE},
+                {"unmet", ASK_UNMET},
+                {"exists", ASK_EXISTS},
+                {"exchange", ASK_EXCHANGE}};
+
+static int take_outcome(const PGresult *r, struct ask_answer *out, struct err *e)
+{
+    struct bytes outcome = pg_bytes(r, 0, 1);
+    pg_text(r, 0, 3, out->said, sizeof out->said);
+    for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++) {
+        if (bytes_equal_str(outcome, outcomes[i].name)) {
+            out->outcome = outcomes[i].outcome;
+            return 0;
+        }
+    }
+    return err_set(e, bytes_equal_str(outcome, "not_found") ? ERR_NOT_FOUND : ERR_REJECT, "%s", out->said);
+}
+
+static int take_answer(const PGresult *r, struct arena *a, struct ask_answer *out, struct err *e)
+{
+    struct bytes text = pg_bytes(r, 0, 0);
+    if (take_outcome(r, out, e) != 0)
+        return -1;
+    pg_text(r, 0, 2, out->tag, sizeof out->tag);
+    if (text.data)
+        out->text = arena_copy(a, text);
+    return text.data && !out->text.data ? err_set(e, ERR_BUG, "out of memory for %zu bytes", text.len) : 0;
+}
+
+int ask_noun(struct pg *c, const struct ask_request *q, struct arena *a, struct ask_answer *out,
+             struct err *e)
+{
+    *out = (struct ask_answer){0};
+    PGresult *r = (q->reads ? pg_query : operate_query)(
+        c, queries[q->noun],
+        PG_WITH(as_str(q->operation), as_text(q->name), as_text(q->argument), as_scope(q->scope),
+                as_str(q->via), as_text(q->versions), as_bool(q->fresh)),
+        e);
+    int rc = r ? take_answer(r, a, out, e) : -1;
+    PQclear(r);
+    return rc;
+}

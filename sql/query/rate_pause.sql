@@ -1,1 +1,0 @@
-select postdate.rate_pause($1::text, $2::text)
