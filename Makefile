@@ -138,6 +138,7 @@ check: $(GENERATED) $(CONFIG_PAGE)
 	$(Q)tools/check_layers.sh
 	$(Q)tools/check_rooms.py
 	$(Q)tools/check_docs.py
+	$(Q)tests/model/run.py check
 	$(Q)tools/chart_values.py check
 	$(Q)tools/config_page.sh check $(CONFIG_PAGE) docs/configuration.md man/postdate.conf.5
 	$(Q)tools/check_format.sh $(SOURCES)
@@ -172,6 +173,7 @@ help:
 #: make matrix     make demo and every test on new, empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=demo)
 #: make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS= for each harness)
 #: make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)
+#: make model      the store's protocol in every order of its steps, and planted mistakes found, with spin (FULL=1, ONLY=words)
 #: make bench      every figure and its target, a quarter of an hour (BENCH=small, ONLY=, RUNS=, BACKLOG=)
 #: make console-shots  pictures of each page of the console, in build/console-shots
 #: make faults-full  each crash point with each transport, each Nth allocation and server call failed (hours)

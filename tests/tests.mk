@@ -10,7 +10,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
 $(NO_MEMORY): UNIT_LINK = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
-.PHONY: units unit-tests test-deps test-known test matrix chaos bench console-shots faults-full
+.PHONY: units unit-tests test-deps test-known test matrix chaos model bench console-shots faults-full
 units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(NEXT)/postdated $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
 
 # The units alone, plain: what can run where packages are built.
@@ -75,6 +75,11 @@ matrix:
 chaos: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
 	@SEED='$(SEED)' FAULTS='$(FAULTS)' $(PYTHON) tests/chaos/run.py
+
+# The models of tests/model, in every order of their steps: two minutes on two cores.
+model:
+	@tools/deps.sh --only spin gcc libc6-dev
+	@FULL='$(FULL)' JOBS='$(JOBS)' $(PYTHON) tests/model/run.py $(ONLY)
 
 # Everything measured in one run; tests/bench/bench.py says what the environment can ask for. Without wrk the rows for HTTP are missing.
 bench: deps
