@@ -441,13 +441,13 @@ begin
        and not postdate.days_locked(x.from_id, x.to_id, locked_from, locked_to)
      order by x.again_at limit 1 for update skip locked;
     if not found then return 0; end if;
-    ids_ := postdate.batch_left(b, most);
+    ids_ := postdate.batch_left(b, most + 1); -- one more tells whether anything stays: a range of which nothing is left must not be taken again
     locked := array(select m.id from postdate.message m where m.id = any (ids_[:most]) and m.next_at is null order by m.id for update skip locked);
     update postdate.message m
        set next_at = clock_timestamp() + interval '1 min' + random() * interval '1 min',
            error = 'RabbitMQ has not confirmed an earlier message to this exchange and routing key'
      where m.id = any (locked) and m.next_at is null;
-    if cardinality(ids_) < most and cardinality(locked) = cardinality(ids_) then
+    if cardinality(ids_) <= most and cardinality(locked) = cardinality(ids_) then
         update postdate.batch x set done = true, again_at = null, settled_at = clock_timestamp() where x.id = b.id;
         delete from postdate.batch_position x where x.batch = b.id;
     elsif locked = '{}' then

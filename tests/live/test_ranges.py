@@ -121,6 +121,19 @@ class Ranges(Days):
         self.assertEqual(p.value('select count(*) from postdate.batch where not done'), '1', 'a claim of nothing is over')
         self.free(held)
 
+    def test_a_range_is_over_with_the_last_row_that_is_scattered(self):
+        """Else it is taken again, though nothing is left of it; what was delivered is not merged until then."""
+        p = self.place()
+        make_claim(p.psql)
+        owner = p.value("insert into postdate.instance (name, backend_pid, version, running_since) values ('one', 1, 1, now()) returning id")
+        p.psql("select count(postdate.schedule('k', 'body', '10 min')) from generate_series(1, 6)")
+        self.assertEqual(p.value(f"select count(*) from test.claim(now() + interval '1 h', 10, 1000000, {owner})"), '6')
+        p.psql("update postdate.batch set owner = 0, again_at = now(), back_since = now() - interval '61 s' where not done")
+        for done in 'ft':
+            self.assertEqual(p.value("select postdate.batch_scatter('{}', '{}', 3)"), '3')
+            self.assertEqual(p.value('select done and again_at is null from postdate.batch order by to_id desc limit 1'), done)
+        self.assertEqual(p.psql(f"select * from postdate.batch_again({owner}, '{{}}', '{{}}', 0)"), [])
+
     def test_what_is_not_plain_is_not_read_by_each_look(self):
         """RabbitMQ holds thousands of messages, and few are plain: a look passes what it has read, and late commits there are found."""
         p = self.place()
