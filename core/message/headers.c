@@ -55,12 +55,19 @@ int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, 
     uint8_t *copy = arena_alloc(arena, headers.len);
     if (!copy)
         return err_set(e, ERR_BUG, "out of memory for %zu bytes of headers", headers.len);
-    memcpy(copy, headers.data, headers.len);
-    *out = bytes_of(copy, headers.len);
-    c = wire_table(headers);
-    while (wire_next(&c, &f) == 1)
-        for (size_t i = 0; is_to_lower(f.name) && i < f.name.len; i++)
-            copy[(size_t)(f.name.data - headers.data) + i] = lower(f.name.data[i]);
+    size_t used = 0;
+    for (int wrong = 0; wrong <= 1; wrong++) {
+        c = wire_table(headers);
+        while (wire_next(&c, &f) == 1) {
+            if (is_to_lower(f.name) != (wrong == 1))
+                continue;
+            memcpy(copy + used, f.entry.data, f.entry.len);
+            for (size_t i = 0; wrong == 1 && i < f.name.len; i++)
+                copy[used + 1 + i] = lower(f.name.data[i]); /* behind the length of the name */
+            used += f.entry.len;
+        }
+    }
+    *out = bytes_of(copy, used);
     return 0;
 }
 

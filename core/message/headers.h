@@ -23,7 +23,8 @@ bool headers_is_of_delivery(struct bytes name);
 bool headers_is_ours(struct bytes name);
 
 /* headers: a checked table. out: headers itself where all of ours are lower case, else a table in the arena
- * in which they are. ERR_BUG: no memory. */
+ * in which they are, behind the others: of one that is there in two cases the first counts, whatever order
+ * RabbitMQ brings them in (4.0 has another than the publisher). ERR_BUG: no memory. */
 int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, struct err *e);
 
 /* -1 with ERR_REJECT: the name of a header begins with x-postdate-, and Postdate neither reads nor writes it;

@@ -144,9 +144,10 @@ class Mistyped(SharedTest):
 
     def test_a_delay_in_two_cases_is_delivered_once_and_negated(self):
         inbox, key = self.inbox()
-        self.c.publish(key, b'twice', {'x-delay': 300, 'X-Delay': 9000})
-        found = {k: v for k, v in inbox.wait(1)[0].headers.items() if k.lower() == 'x-delay'}
-        self.assertIn(found, ({'x-delay': -300}, {'x-delay': -9000}), 'the first; since 3.12 RabbitMQ brings headers in an order of its own')
+        for headers in ({'x-delay': 300, 'X-Delay': 9000}, {'X-Delay': 9000, 'x-delay': 300}):
+            self.c.publish(key, b'twice', headers)
+        for m in inbox.wait(2):
+            self.assertEqual({k: v for k, v in m.headers.items() if k.lower() == 'x-delay'}, {'x-delay': -300})
 
 
 class Refused(SharedTest):
