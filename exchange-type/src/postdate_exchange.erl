@@ -53,7 +53,7 @@ enable() ->
         _ ->
             rabbit_registry:register(exchange, ?TYPE, ?MODULE),
             case rabbit:is_running() of
-                true -> recover();
+                true -> route_first(), recover();
                 false -> ok
             end
     end.
@@ -62,7 +62,23 @@ disable() ->
     case rabbit_registry:lookup_module(exchange, ?TYPE_ATOM) of
         {ok, ?MODULE} -> rabbit_registry:unregister(exchange, ?TYPE);
         _ -> ok
+    end,
+    case rabbit:is_running() of
+        true -> route_first();
+        false -> ok
     end.
+
+%% From 3.13 on whoever routes first after a change of types decides for the whole node which module routes. It asks what
+%% its own process remembers, then the registry. A channel that was open before remembers the module of then: that of a
+%% plugin that is disabled now, without code. Each publisher would be closed until the type changes again. So the first
+%% one is this process, which remembers none. Before 3.13 there is no route/3, and each process goes by its own memory.
+route_first() ->
+    Exchanges = [X || X <- rabbit_exchange:list(), ?IS_OF_TYPE(X)],
+    erase({xtype_to_module, ?TYPE_ATOM}),
+    persistent_term:erase(?TYPE_ATOM),
+    [catch rabbit_exchange:route(hd(Exchanges), ?MODULE, #{}) || Exchanges =/= []],
+    erase({xtype_to_module, ?TYPE_ATOM}),
+    ok.
 
 %% A type that keeps a state of its own, as x-consistent-hash does, has not heard of the exchanges that are there when
 %% this is enabled on a node that runs. A node that boots recovers its exchanges when the type is there already.
@@ -102,6 +118,7 @@ info(_X, Items) -> [{messages_delayed, 0} || lists:member(messages_delayed, Item
 
 route(X, Message) -> route(X, Message, #{}).
 
+route(_, ?MODULE, _) -> []; % of route_first()
 route(X, Message, Options) ->
     case is_own(X) of
         true -> route_now(X, Message, Options);

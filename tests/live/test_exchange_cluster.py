@@ -62,17 +62,15 @@ class TypeCluster(LiveTest):
         wait_until(lambda: len(traffic.owed) >= sent + 100, 120, 'more to be published without that node')
         self.cluster.start(1)
         self.cluster.wait_whole()
-        if int(self.ctl(0, 'io:format("~s", [rabbit_misc:version()]).').split('.')[0]) < 4:
-            self.forget_the_type()
+        self.forget_the_type()
         copies = traffic.finish(120)
         failed = self.p.psql("select 1 from postdate.message_now where state = 'failed'")
         print(f'note exchange cluster: {len(traffic.owed)} confirmed, {copies} second copies, {len(failed)} failed', flush=True)
         self.assertEqual(failed, [])
 
     def forget_the_type(self):
-        """Before 4.0; there it goes on with it, and why is not known yet."""
-        # The node of the first gateway: what is due there is refused, and tried again.
-        # A channel of RabbitMQ 3.10 that has used the type goes on with it, so all begin anew.
+        """The node of the first gateway: what is due there is refused, and tried again."""
+        # A channel of RabbitMQ before 3.13 that has used the type goes on with it, so all begin anew.
         self.ctl(2, 'postdate_exchange:disable().')
         self.ctl(2, '[rabbit_networking:close_connection(C, "test") || C <- rabbit_networking:local_connections()].')
         link = cluster_kit.Link(self.servers, 'typed', 2)

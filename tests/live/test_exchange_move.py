@@ -116,8 +116,8 @@ class Move(LiveTest):
 
     def back(self):
         self.may_publish(False)
-        self.plugins('disable', TYPE)
         self.plugins('enable', PLUGIN)
+        self.plugins('disable', TYPE)
         self.may_publish(True)
 
     def judge(self, a):
