@@ -2,12 +2,15 @@
 that publishes all the time and changes nothing; each message arrives once, at its time, by a ledger of its own. Long:
 POSTDATE_MOVE_S=600 POSTDATE_MOVE_RATE=200 POSTDATE_MOVE_LONGEST_S=900 (how long it publishes before and after, messages a second, the
 longest delay), with STACK_PLUGINS_DIR for the plugin."""
+import contextlib
 import os
 import signal
 import statistics
 import subprocess
 import sys
 import time
+
+import pika.exceptions
 
 import harness
 from harness import LiveTest, Stack, wait_until
@@ -134,6 +137,23 @@ class Move(LiveTest):
         self.assertLessEqual(len(came) - len(set(came)), tried + again)
         early = {body: (at_ms, a.owed[body]) for body, at_ms, _ in a.came if body in a.owed and at_ms < a.owed[body][0]}
         self.assertEqual(early, {})
+
+    def test_a_connection_that_was_open_before(self):
+        """It may be closed; but from RabbitMQ 3.13 on it may not decide for its node that a module routes whose plugin is disabled."""
+        arguments = {'x-delayed-type': 'fanout'}
+        for steps in (('disable', PLUGIN), ('enable', TYPE)), (('enable', PLUGIN), ('disable', TYPE)):
+            before = self.p.client()
+            before.channel.exchange_declare('e', 'x-delayed-message', durable=True, arguments=arguments)
+            before.publish('k', b'before', exchange='e')
+            for step in steps:
+                self.plugins(*step)
+            with contextlib.suppress(pika.exceptions.AMQPError):
+                before.publish('k', b'old', exchange='e')
+            c = self.p.client()
+            c.queue('q', 'k', exchange='e')
+            c.publish('k', b'new', exchange='e')
+            self.assertEqual(c.wait_get('q').body, b'new', steps)
+            c.channel.queue_delete('q')
 
     def test_both_enabled(self):
         """Whoever enables it beside the plugin is told, and the plugin stays in charge, also at the next boot."""

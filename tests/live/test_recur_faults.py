@@ -240,6 +240,7 @@ class RecurDatabaseClock(Faults):
     together = True
     time_limit_s = 240
     HOUR = 3600
+    GRACE_MS = 60_000  # the default
 
     @classmethod
     def setUpClass(cls):
@@ -249,21 +250,19 @@ class RecurDatabaseClock(Faults):
         """Each has come three times since, by the clock as it is."""
         wait_until(lambda: all(sum(after_ms < nominal < before_ms for nominal in self.occurrences(inbox).get(n, {})) >= 3 for n in names), 60, what)
 
-    def judge_two_runs(self, name, at, ahead_ms, moments_s):
-        """Those of the clock that is right, and those of an hour later: in each no second is left out, but for what was missed while the clock was wrong for longer
-        than grace, and none comes twice."""
+    def judge_two_runs(self, name, at, ahead_ms):
+        """Those of the clock that is right, and those of an hour later: none comes twice, none early, and none is left out that could be claimed within
+        grace by the clock of its run, however slow the machine is: the next one came later than that."""
         came = sorted(at)
         gaps = [(a, b) for a, b in zip(came, came[1:]) if b - a > 1000]
-        hour = [(a, b) for a, b in gaps if b - a > self.HOUR * 1000 // 2]
+        hour = [b for a, b in gaps if b - a > self.HOUR * 1000 // 2]
         self.assertEqual(len(hour), 1, f'{name}: {gaps}')
-        self.assertTrue(ahead_ms + (self.HOUR - 90) * 1000 < hour[0][1] < ahead_ms + (self.HOUR + 5) * 1000, f'{name}: {gaps}, set at {ahead_ms}')
-        # What is late by grace, all but nothing, when an hour is found missed, may be missed itself until it is claimed.
-        more = [(a, b) for a, b in gaps if b > hour[0][1] + 90_000 or b < hour[0][0]]
-        self.assertLessEqual(len(more), sum(s > 50 for s in moments_s), f'{name}: {gaps}, {moments_s}')
+        heard = {n: ms[0].at_ms + (self.HOUR * 1000 if n >= hour[0] else 0) for n, ms in at.items()}
+        self.assertGreaterEqual(hour[0], ahead_ms + self.HOUR * 1000 - self.GRACE_MS - 1000, f'{name}: {gaps}')
+        self.assertEqual([(a, b) for a, b in gaps if heard[b] < b - 1000 + self.GRACE_MS], [], f'{name}: left out within grace')
         said = [m.headers['x-postdate-missed'] for ms in at.values() for m in ms[:1] if m.headers.get('x-postdate-missed')]
         self.assertEqual((said.count(100), len(said) <= len(gaps)), (1, True), f'{name}: {said}, {gaps}')
-        early = [n for n, ms in at.items() for m in ms if m.at_ms + (self.HOUR * 1000 if n >= hour[0][1] else 0) + 1 < n]
-        self.assertEqual(early, [], name)
+        self.assertEqual([n for n, ms in heard.items() if ms + 1 < n], [], f'{name}: early')
 
     def test_it_is_set_an_hour_ahead_and_back(self):
         """Ahead: an hour was missed. Back: that hour comes in its time, and what came by that clock does not come again."""
@@ -277,9 +276,10 @@ class RecurDatabaseClock(Faults):
         def count():
             return min(len(self.occurrences(inbox).get(n, {})) for n in names)
         wait_until(lambda: count() >= 4, 20, 'the first ones')
-        self.clocks.set_time(self.HOUR)
         ahead_ms = now_ms()
-        # within grace, all of them; then one each second again
+        self.clocks.set_time(self.HOUR)
+        # The janitor finds it within 10 s. Then those within grace come, 60 and one more each second, one after the other: a claim makes the next one. That took
+        # 13 to 18 s where ten programs wanted each processor; what it must not do is told by the judge, not by the time.
         wait_until(lambda: all(max(self.occurrences(inbox).get(n, [0])) > now_ms() + self.HOUR * 1000 - 2000 for n in names), 90, 'those of an hour later')
         self.clocks.set_time(0)
         back_ms = now_ms()
@@ -296,7 +296,7 @@ class RecurDatabaseClock(Faults):
         self.end(p)
         for name, at in self.occurrences(inbox).items():
             self.assertEqual([n for n, ms in at.items() if len(ms) > 1], [], f'{name}: once each')
-            self.judge_two_runs(name, at, ahead_ms, [(back_ms - ahead_ms) / 1000, (right_ms - again_ms) / 1000])
+            self.judge_two_runs(name, at, ahead_ms)
 
     def test_the_time_comes_that_the_clock_was_ahead(self):
         """By three quarters of a minute, for a moment: each second comes once, those that were left out and those that came then alike."""

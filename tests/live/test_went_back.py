@@ -123,7 +123,8 @@ class Promoted(StandbyTest):
     """An asynchronous standby that lacks some seconds takes over, while gateways live."""
     weight = 5
 
-    def run_failover(self, transport, lag_s=2.5):
+    def lag_begins(self, transport):
+        """A place with 600 messages, of which some are delivered when the standby is cut off: (servers, place, settings and two gateways, inbox, how many)."""
         pg = self.pair()
         p = self.place_on(pg, transport=transport)
         env = handover(transport, grace='4s', window='6m') if transport != 'timer' else {}
@@ -136,15 +137,21 @@ class Promoted(StandbyTest):
         pg.add_standby(synchronous=False)
         inbox.wait(60, 60)
         pg.cut_off()
-        before = len(inbox.all())
+        return pg, p, env, gateways, inbox, len(inbox.all())
+
+    def twice_in_the_end(self, p, inbox):
+        wait_until(lambda: len({m.body for m in inbox.all()}) == 600, 90, 'all to come')
+        wait_until(lambda: p.counts() == {'delivered': 600}, 60, 'all to be settled')
+        time.sleep(6)  # what is rescued comes after the grace
+        return len(inbox.all()) - 600
+
+    def run_failover(self, transport, lag_s=2.5):
+        pg, p, _, gateways, inbox, before = self.lag_begins(transport)
         time.sleep(lag_s)
         in_lag = len(inbox.all()) - before
         self.assertGreater(in_lag, 20)
         pg.fail_over()
-        wait_until(lambda: len({m.body for m in inbox.all()}) == 600, 90, 'all to come')
-        wait_until(lambda: p.counts() == {'delivered': 600}, 60, 'all to be settled')
-        time.sleep(6)  # what is rescued comes after the grace
-        twice = len(inbox.all()) - 600
+        twice = self.twice_in_the_end(p, inbox)
         said = sum(metric(g, 'postdate_deliveries_said_again_total') for g in gateways)
         print(f'note went back: {transport}: {in_lag} delivered in the lag, {said} said again, {twice} twice', flush=True)
         for g in gateways:
@@ -153,29 +160,14 @@ class Promoted(StandbyTest):
 
     def run_end_of_all(self, transport):
         """The gateways die with the primary: what they knew is gone, but for what RabbitMQ was told of how far the database had come."""
-        pg = self.pair()
-        p = self.place_on(pg, transport=transport)
-        env = handover(transport, grace='4s', window='6m') if transport != 'timer' else {}
-        gateways = [p.gateway(**env) for _ in range(2)]
-        inbox = p.consumer('q', bind='k')
-        c = p.client()
-        for i in range(600):
-            c.publish('k', f'{i}', {'x-delay': 9000 + i * 20})
-        wait_until(lambda: sum(p.counts().values()) == 600, 20, 'all to be stored')
-        pg.add_standby(synchronous=False)
-        inbox.wait(60, 60)
-        pg.cut_off()
-        before = len(inbox.all())
+        pg, p, env, gateways, inbox, before = self.lag_begins(transport)
         wait_until(lambda: len(inbox.all()) >= before + 150, 60, 'deliveries in the lag')
         for g in gateways:
             g.kill9()
         pg.fail_over()
         g = p.gateway(**env)
         said = g.lines_with('the database went back')
-        wait_until(lambda: len({m.body for m in inbox.all()}) == 600, 90, 'all to come')
-        wait_until(lambda: p.counts() == {'delivered': 600}, 60, 'all to be settled')
-        time.sleep(6)  # what is rescued comes after the grace
-        twice = len(inbox.all()) - 600
+        twice = self.twice_in_the_end(p, inbox)
         counted = json.loads(p.cli('status', '--json')[1])['went_back']['due']
         print(f'note went back: {transport}: all gateways died: {twice} twice, {counted} were due then', flush=True)
         self.assertGreater(twice, 100)
