@@ -12,10 +12,10 @@ from limits import RAW, RawBroker
 SHAPE = 'herd: all due at one instant, drained'
 
 
-def publish_herd(lane, count):
+def publish_herd(lane, count, quorum=False):
     """(queue, due time, consumer): published, and waiting."""
     queue, due_ms = lane.queue('herd'), now_ms() + int((lane.ahead_s(count) + 0.5) * 1000)
-    consumer = lane.consume(queue, count, (due_ms - now_ms()) / 1000 + 120 + count / 2000)
+    consumer = lane.consume(queue, count, (due_ms - now_ms()) / 1000 + 120 + count / 2000, quorum=quorum)
     lane.publish(queue, count, due_ms).result(300)
     return queue, due_ms, consumer
 
@@ -25,10 +25,11 @@ def drain(lane, count):
     _, due_ms, consumer = publish_herd(lane, count)
     late = now_ms() > due_ms
     time.sleep(max(0.0, (due_ms - now_ms()) / 1000 - 0.7))  # claims begin half a second ahead
-    before = cpu_s(lane.processes())
+    asker = lane.askers()
+    before = cpu_s(lane.processes(), asker)
     result = consumer.result(400)
-    lane.wait_settled()  # belongs to the price
-    cpu = cpu_between(before, cpu_s(lane.processes()), count)
+    lane.wait_settled()  # belongs to the price; to ask whether it is so does not
+    cpu = cpu_between(before, cpu_s(lane.processes(), asker), count)
     if result['missing']:
         raise AssertionError(f"{result['missing']} of {count} did not come")
     if late:

@@ -44,6 +44,7 @@ class Sizes:
         self.transport_rates = (200, 500) if small else (200, 1000, 2000, 5000)
         self.herd = 5_000 if small else 50_000          # and of the retries
         self.million = 20_000 if small else 1_000_000
+        self.price_s = 3 if small else 10
         self.feed = 3_000 if small else 200_000
         self.calls = 50 if small else 200
         self.schedules = number('SCHEDULES', 1200 if small else 100_000)
@@ -128,17 +129,19 @@ class Lane:
     """A way from a publisher to a consumer: through a gateway with some transport, or through the bare plugin."""
     BARE = 'bare.delayed'
 
-    def __init__(self, bench, transport, place=None, gateways=1, **env):
+    def __init__(self, bench, transport, place=None, gateways=1, exchange='postdate.delivery', release='', **env):
+        """release: a folder below build/ with the programs; place: one that they migrated. exchange: where deliveries go. gateways: 0
+        where start() is called later."""
         self.bench, self.transport, self.name = bench, transport, bench.lane_name(transport)
         self.bare = transport == 'bare'
-        self.exchange = self.BARE if self.bare else 'postdate.delivery'
+        self.exchange, self.release = self.BARE if self.bare else exchange, release
         self.own_place = place is None
         self.place = place or bench.place(None if self.bare else transport, migrate=not self.bare)
         self.gateways = []
         if self.bare:
             client = self.place.client()
             client.channel.exchange_declare(self.BARE, 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'direct'})
-        else:
+        elif gateways:
             self.start(gateways, **env)
 
     def __enter__(self):
@@ -151,7 +154,8 @@ class Lane:
             self.bench.close(self.place)
 
     def start(self, gateways=1, **env):
-        self.gateways = [self.place.gateway(POSTDATE_HANDOVER_TRANSPORT=self.transport, **env) for _ in range(gateways)]
+        env = {'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_DELIVERY_EXCHANGE': self.exchange, **env}
+        self.gateways = [self.place.gateway(release=self.release, **env) for _ in range(gateways)]
 
     def stop(self):
         for g in self.gateways:
@@ -163,9 +167,9 @@ class Lane:
         self.bench.queues += 1
         return f'{word}.{self.bench.queues}'
 
-    def consume(self, queue, count, timeout_s, windows=1):
+    def consume(self, queue, count, timeout_s, windows=1, quorum=False):
         p = self.place.load('consume', '--queue', queue, '--exchange', self.exchange, '--bind', queue, '--expect', count,
-                            '--timeout-s', int(timeout_s), '--idle-s', 0.5, '--windows', windows)
+                            '--timeout-s', int(timeout_s), '--idle-s', 0.5, '--windows', windows, *['--quorum'] * quorum)
         return p.wait_consuming()
 
     def publish(self, queue, count, due_at_ms, due_rate=0):
@@ -195,6 +199,11 @@ class Lane:
                     f" and not exists (select from postdate.message_now where state = 'handed' and settled_at is null and {SOON})")
             wait_until(lambda: self.place.value(text) == 't', deadline_s, 'everything to be settled', 0.1)
 
+    def askers(self):
+        """The server's processes that answer this program: what they spend is not the messages'."""
+        text = "select pid from pg_stat_activity where datname = current_database() and application_name = 'psql'"
+        return {int(row[0]) for row in self.place.psql(text)} if not self.bare else set()
+
     def processes(self):
         """{group: pids}"""
         env = {**self.bench.stack.env, **self.place.stack.env}
@@ -216,8 +225,8 @@ def stat_fields(path):
     return int(pid), int(fields[1]), sum(map(int, fields[11:15]))  # parent; own ticks and those of ended children
 
 
-def cpu_s(groups):
-    """{group: CPU seconds so far} of the trees below the pids of {group: pids}."""
+def cpu_s(groups, without=()):
+    """{group: CPU seconds so far} of the trees below the pids of {group: pids}, but for the processes `without`."""
     parent, ticks = {}, {}
     for path in glob.glob('/proc/[0-9]*/stat'):
         try:
@@ -231,7 +240,7 @@ def cpu_s(groups):
             seen.add(pid)
             pid = parent.get(pid)
         return pid in roots
-    return {name: sum(t for pid, t in ticks.items() if below(pid, set(roots))) / CLOCK_TICKS for name, roots in groups.items()}
+    return {name: sum(t for pid, t in ticks.items() if pid not in without and below(pid, set(roots))) / CLOCK_TICKS for name, roots in groups.items()}
 
 
 def cpu_between(before, after, count):

@@ -39,6 +39,9 @@ NAMES = {
     'wal': ('WAL', '{:.0f} B'), 'peak_mib': ('peak', '{:.1f} MiB'), 'whole_p99_ms': ('whole p99', '{:.2f}'),
     'mib': ('memory', '{:.1f} MiB'), 'grown_mib': ('grown', '{:+.1f} MiB'), 'ms': ('median', '{:.2f} ms'),
     'us': ('PostgreSQL', '{:.1f} µs'), 'rewrites': ('rewrites', '{:.3f}'), 'wal_ratio': ('WAL of calm', '{:.2f}'), 'us_s': ('PostgreSQL', '{:,.0f} µs/s'), 'wal_s': ('WAL', '{:,.0f} B/s'),
+    'gateway_us': ('gateway', '{:.0f}'), 'postgres_us': ('Postgres', '{:.0f}'), 'rabbitmq_us': ('RabbitMQ', '{:.0f}'), 'sum_us': ('together', '{:.0f} µs'),
+    'life_us': ('whole life', '{:.0f} µs'), 'postgres_syncs': ('syncs of Postgres', '{:.1f}'), 'rabbitmq_syncs': ('of RabbitMQ', '{:.1f}'),
+    'commits': ('commits', '{:.0f}'), 'idle': ('idle', '{:.1f} % of a core'),
     'gateway_cpu': ('gateway', '{:.3f}'), 'postgres_cpu': ('Postgres', '{:.3f}'), 'rabbitmq_cpu': ('RabbitMQ', '{:.3f}'),
 }
 

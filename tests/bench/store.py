@@ -4,6 +4,7 @@ import os
 import tempfile
 import time
 
+from cost_kit import superuser
 from kit import Lane, harness, have, now_ms
 from limits import BATCH, COPY, RAW, RawBroker, RawCopy, message, run
 

@@ -82,9 +82,12 @@ static int command_raw(struct options *o)
         o->queue = o->quorum ? "load.raw.quorum" : "load.raw";
     if (broker_declare_queue(b, o->queue, quorum, &e) != 0)
         die("declare", &e);
+    const struct broker_binding x = {.to = o->queue, .from = o->exchange, .key = o->bind};
+    if (o->bind != NULL && broker_bind_queue(b, &x, &e) != 0)
+        die("bind", &e);
     broker_close(b);
-    o->exchange = "";
-    o->routing_key = o->queue;
+    o->exchange = o->bind != NULL ? o->exchange : "";
+    o->routing_key = o->bind != NULL ? o->bind : o->queue;
     int64_t began_ns = now_ns(CLOCK_MONOTONIC);
     if (pthread_create(&thread, NULL, raw_publish, o) != 0)
         die("cannot start a thread", NULL);
@@ -151,7 +154,7 @@ static const char USAGE[] =
     "       load consume --url U --queue Q --queues M --back-off-ms D --expect N …    refuses each once: "
     "Q.0, "
     "Q.1 …\n"
-    "       load raw     --url U --count N [--size B] [--queue Q] [--quorum]\n";
+    "       load raw     --url U --count N [--size B] [--queue Q] [--exchange E --bind KEY] [--quorum]\n";
 
 static _Noreturn void usage(void)
 {
