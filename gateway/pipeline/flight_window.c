@@ -8,13 +8,15 @@
 #define LONG_MS 50     /* and from here on it shrinks */
 #define MEASURE_MS 50  /* at least, for what a size is good for */
 #define CROWDED 2      /* times `enough`: beyond, it grows while answers are quick only */
+#define QUICK_MS 1     /* answered within that, the server is not busy: what is overdue gains nothing */
 #define PAYS 115       /* percent: so much of what half the size answered is worth doubling it */
 
-void flight_window_begin(struct flight_window *window, int least, int enough, int most)
+void flight_window_begin(struct flight_window *window, int least, int enough, int wide, int most)
 {
     *window = (struct flight_window){.size = least,
                                      .least = least,
                                      .enough = enough,
+                                     .wide = wide,
                                      .most = most,
                                      .quickest_ms = INT64_MAX,
                                      .round_ms = INT64_MAX};
@@ -31,6 +33,11 @@ void flight_window_shrink(struct flight_window *window)
 {
     set_size(window, window->least);
     window->was_full = false;
+}
+
+void flight_window_note_overdue(struct flight_window *window, bool overdue)
+{
+    window->overdue = overdue;
 }
 
 bool flight_window_has_room(struct flight_window *window, int in_flight, int stalled)
@@ -100,6 +107,7 @@ static void end_round(struct flight_window *window, int64_t now_ms)
 {
     int64_t waited_ms = window->round_ms - window->quickest_ms;
     bool late = waited_ms > PACE_MS;
+    int enough = window->overdue && window->round_ms > QUICK_MS ? window->wide : window->enough;
     if (window->learning > 0) {
         if (--window->learning == 0 && window->was_full && window->size < window->before / 2)
             set_size(window, window->before / 2);
@@ -107,10 +115,10 @@ static void end_round(struct flight_window *window, int64_t now_ms)
         set_size(window, window->size / 2);
     else if (!window->was_full)
         window->rounds = 0;
-    else if (window->size >= window->enough || (late && window->size >= ALWAYS))
+    else if (window->size >= enough || (late && window->size >= ALWAYS))
         weigh(window, now_ms);
     else
-        set_size(window, window->size * 2 < window->enough ? window->size * 2 : window->enough);
+        set_size(window, window->size * 2 < enough ? window->size * 2 : enough);
 }
 
 void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms,

@@ -5,9 +5,11 @@
  * it begins small and grows, as TCP's window does: doubled after a round in which it was full. Beyond
  * `enough`, and beyond 16 while answers take longer than the quickest, the doubling must pay: more must be
  * answered in the same time, or it is taken back. Beyond twice `enough` answers must be quick as well. It is
- * halved when answers wait long. A round is as long as one answer takes. The quickest is learnt anew every
- * five seconds, with so little in flight that no queue of it is over there. After a rest it is small, too,
- * for what comes then is often what had piled up. Owned by one thread, or guarded by its owner. */
+ * halved when answers wait long. While something is overdue and even the quickest answer of a round takes
+ * more than a millisecond, `wide` takes the place of `enough`. A round is as long as one answer takes. The
+ * quickest is learnt anew every five seconds, with so little in flight that no queue of it is over there.
+ * After a rest it is small, too, for what comes then is often what had piled up. Owned by one thread, or
+ * guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 #define POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 
@@ -16,7 +18,9 @@
 
 struct flight_window {
     int size, least, most;
-    int enough;          /* to grow beyond this must pay */
+    int enough; /* to grow beyond this must pay … */
+    int wide;   /* … and while something is overdue, beyond this */
+    bool overdue;
     int64_t quickest_ms; /* the quickest answer since learned_ms (monotonic) */
     int64_t learned_ms;
     int learning;     /* rounds until it is known; the window does not grow meanwhile */
@@ -33,8 +37,10 @@ struct flight_window {
     bool was_full;           /* in this round */
 };
 
-/* For a new connection. 1 <= least <= enough <= most, or least == most: a fixed size. */
-void flight_window_begin(struct flight_window *window, int least, int enough, int most);
+/* For a new connection. 1 <= least <= enough <= wide <= most, or least == most: a fixed size. */
+void flight_window_begin(struct flight_window *window, int least, int enough, int wide, int most);
+/* Has what the window keeps back been due for a while? Asked where there is no room. */
+void flight_window_note_overdue(struct flight_window *window, bool overdue);
 /* The other side stopped or goes on: small again. What is known of its pace stays. */
 void flight_window_shrink(struct flight_window *window);
 /* May one more be added, with in_flight without an answer, `stalled` of them for so long that their queue

@@ -108,7 +108,7 @@ void result_queue_open(struct result_queue *q, atomic_int *relayed)
     atomic_init(&q->behind, false);
     atomic_init(&q->took_ms, 0);
     atomic_init(&q->room, UNSETTLED_LEAST);
-    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_ENOUGH, UNSETTLED_MOST);
+    flight_window_begin(&q->window, UNSETTLED_LEAST, UNSETTLED_ENOUGH, UNSETTLED_ENOUGH, UNSETTLED_MOST);
     q->numbered = 0;
 }
 

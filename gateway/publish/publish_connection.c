@@ -4,6 +4,8 @@
 
 #define IN_FLIGHT_LEAST 4
 #define IN_FLIGHT_ENOUGH 64
+#define IN_FLIGHT_OVERDUE                                                                                    \
+    256 /* while something is overdue: a classic queue that gets fewer is idle after each, and flushes */
 #define IN_FLIGHT_MOST 512
 #define SILENT_MS 250        /* after a ping: the channel is held up, or the broker */
 #define BYTES_PER_MS 4096    /* but what is large takes its time */
@@ -18,7 +20,7 @@ void publisher_begin_flight(struct publisher *p)
     p->unheard_ms = 0;
     p->answered = false;
     p->heard_ms = clock_monotonic_ms();
-    flight_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_ENOUGH, IN_FLIGHT_MOST);
+    flight_window_begin(&p->window, IN_FLIGHT_LEAST, IN_FLIGHT_ENOUGH, IN_FLIGHT_OVERDUE, IN_FLIGHT_MOST);
 }
 
 struct broker *publisher_dial(struct publisher *p, struct err *e)

@@ -12,6 +12,7 @@
 
 #define OVERTAKEN_MS                                                                                         \
     50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
+#define OVERDUE_MS 20  /* what waits for room is late by more: a larger window is worth it */
 #define STALLED_MS 500 /* and without that */
 #define LOOK_EVERY_MS 50
 #define KEPT_MS 1000 /* unconfirmed for so long, it may not take more memory than this: */
@@ -126,11 +127,19 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
     return 0;
 }
 
+/* Has the first that waits for room been due for a while? */
+static bool is_overdue(struct publisher *p)
+{
+    int64_t now_ms, next_ms = due_queue_next_ms(p->queue, DUE_ALL);
+    return runtime_now_ms(p->runtime, &now_ms) && next_ms < now_ms - OVERDUE_MS;
+}
+
 bool publisher_window_has_room(struct publisher *p)
 {
     int left = publisher_left_behind(p);
     if (flight_window_has_room(&p->window, p->confirms.count + left, p->stalled + left))
         return true;
+    flight_window_note_overdue(&p->window, is_overdue(p));
     p->stalled = confirms_lagging(&p->confirms, clock_monotonic_ms(), OVERTAKEN_MS, STALLED_MS);
     return flight_window_has_room(&p->window, p->confirms.count + left, p->stalled + left);
 }

@@ -7,7 +7,7 @@
   BACKLOG=n       messages stored; the shapes over a backlog use a tenth, and all of them (default 10000000)
   BURST=n SNAPSHOT_S=s KEPT=n KEYS=n BESIDE=n   sizes of the shape "trouble" (default 50000, 600, 3000000, 1000000, 10000)
   TROUBLE=words   only the troubles with one of these words in their name
-  PRICE=words     of the shape "price" only the ways with one of these words in their name; build/before: another build beside it
+  PRICE=names BUILDS=names   of the shape "price" only some ways; other builds beside it (price.py)
   HELD_S=s        how long the transaction is held open (default 180; less, and said, where BUDGET_S leaves less)
   BUDGET_S=s      shapes that would end later are left out, and that is said (default 895, more with longer shapes; 0: none is)
   BENCH_DIR=dir   the servers keep their data in a new folder in there (default build/bench; /dev/shm is no disk, the table says so)

@@ -1,10 +1,9 @@
 """Price: what a message costs each program in processor time, and how often it is flushed to disk; a burst, and a steady rate in and out.
-Each way in turn with RabbitMQ alone through the same kind of exchange and queue, and with another build's programs where there are any
-in build/before:
+Each way in turn with RabbitMQ alone through the same kind of exchange and queue, and with other builds' programs. PRICE=names: only some
+of the ways timer, direct, quorum, two, ttl, plugin. BUILDS=names: folders below build/ with postdate and postdated of other commits:
 
   git worktree add /tmp/before COMMIT; make -C /tmp/before all; mkdir -p build/before; cp /tmp/before/build/postdate{,d} build/before
-
-PRICE=words: only the ways with one of these words in their name."""
+  BUILDS=before make bench ONLY=price BUDGET_S=0"""
 import glob
 import os
 import signal
@@ -18,7 +17,6 @@ BURST = 'price of a burst: µs of processor time a message by process, flushes t
 STEADY = 'price of 1,000/s in and out: the same, and commits for 1,000 messages'
 RATE, DELAY_MS, IDLE_S = 1000, 3000, 5
 DIRECT = 'price.direct'
-BEFORE = 'before'
 SYNCS = 'syscalls:sys_enter_fsync,syscalls:sys_enter_fdatasync'
 
 
@@ -37,10 +35,10 @@ class Way:
 
 
 def ways(bench):
-    all_ways = [Way('timer'), Way('timer', direct=True, steady=False), Way('timer', quorum=True, steady=False),
-                Way('timer', gateways=2, steady=False), Way('ttl'), *([Way('plugin')] if bench.plugin else [])]
-    words = os.environ.get('PRICE', '').split()
-    return [w for w in all_ways if not words or any(x in w.words(bench) for x in words)]
+    all_ways = {'timer': Way('timer'), 'direct': Way('timer', direct=True, steady=False), 'quorum': Way('timer', quorum=True, steady=False),
+                'two': Way('timer', gateways=2, steady=False), 'ttl': Way('ttl'), **({'plugin': Way('plugin')} if bench.plugin else {})}
+    names = os.environ.get('PRICE', '').split() or all_ways
+    return [way for name, way in all_ways.items() if name in names]
 
 
 # --- what is spent -------------------------------------------------------------------------------------------------------
@@ -189,7 +187,7 @@ def new_lane(bench, way, release):
 def one_round(bench, lanes, raw):
     rates = {}
     for way, release, lane in lanes:
-        what = way.words(bench) + (', before' if release else '')
+        what = way.words(bench) + (f', {release}' if release else '')
         rows = [bench.report.row(BURST, what), *([bench.report.row(STEADY, what)] if way.steady else [])]
         with rows[0].trying(bench.say):
             if way.raw() not in rates:
@@ -204,7 +202,7 @@ def one_round(bench, lanes, raw):
 
 
 def measure(bench):
-    releases = ['', *([BEFORE] if os.path.exists(os.path.join(harness.BIN_DIR, BEFORE, 'postdated')) else [])]
+    releases = ['', *os.environ.get('BUILDS', '').split()]
     raw = Raw(bench)
     lanes = [(way, release, new_lane(bench, way, release)) for way in ways(bench) for release in releases]
     for number in range(bench.sizes.runs):

@@ -7,6 +7,8 @@ import harness
 from harness import LiveTest, now_ms, wait_until
 
 COUNT = 500 if harness.SAN else 2000
+BURST = 20_000
+IN_FLIGHT = 1024 + 256  # docs/guarantees.md: what the death of a gateway can double
 BATCH = 2000   # what a publisher has in its hands: unconfirmed at most
 LEASE_S = 10
 
@@ -16,11 +18,11 @@ class Gateways(LiveTest):
     time_limit_s = 180
     who_waits = 'timer'
 
-    def begin(self, spread, count=COUNT, timeout_s=60):
+    def begin(self, spread, count=COUNT, timeout_s=60, quorum=False):
         """count messages, and their consumer."""
         p = self.p
         self.inbox = p.load('consume', '--queue', 'q', '--exchange', 'postdate.delivery', '--bind', 'k', '--expect', count,
-                            '--timeout-s', timeout_s, '--idle-s', 1, '--retry').wait_consuming()
+                            '--timeout-s', timeout_s, '--idle-s', 1, '--retry', *['--quorum'] * quorum).wait_consuming()
         p.load('publish', '--routing-key', 'k', '--count', count, '--delay-spread-ms', spread).result()
 
     def finish(self, duplicates_at_most=0, count=COUNT):
@@ -125,6 +127,28 @@ class Gateways(LiveTest):
         p.gateway()
         wait_until(lambda: p.counts() == {'delivered': COUNT}, 40, 'all to be delivered')
         self.assertLessEqual(p.client().depth('q'), COUNT + published)
+
+    def killed_in_a_burst(self, quorum):
+        """Of two gateways the older one, again and again, each time that a few thousand more have come."""
+        p = self.p = self.place()
+        kills, gateways = 0, [p.gateway(), p.gateway()]
+        self.begin('9000,9500', BURST, 150, quorum)
+        for share in (1, 2, 3):
+            wait_until(lambda share=share: p.counts().get('delivered', 0) >= BURST * share // 4, 120, f'{share} quarters to be delivered', 0.05)
+            gateways.pop(0).kill9()
+            kills += 1
+            gateways.append(p.gateway())
+        r = self.finish(kills * IN_FLIGHT, BURST)
+        print(f'note gateways: {kills} kills in a burst of {BURST} to a {"quorum" if quorum else "classic"} queue: {r["duplicates"]} '
+              'came twice', flush=True)
+
+    @harness.not_san  # as for a burst
+    def test_what_comes_twice_of_a_burst_is_what_was_in_flight(self):
+        self.killed_in_a_burst(quorum=False)
+
+    @harness.not_san
+    def test_what_comes_twice_of_a_burst_to_a_quorum_queue_is_what_was_in_flight(self):
+        self.killed_in_a_burst(quorum=True)
 
     def test_an_end_of_all_sessions_ends_one_instance(self):
         """The settler notices last that its session is gone, with all in its hands that the publishers gave back. That is no reason to end

@@ -4,6 +4,7 @@
 #define LEAST 4
 #define ALWAYS 16
 #define ENOUGH 64
+#define WIDE 256
 #define MOST 512
 
 /* A broker that takes rate_per_ms messages a millisecond, each base_ms at the quickest, while there is always
@@ -20,7 +21,7 @@ static struct broker b;
 
 static void begin(int rate_per_ms, int base_ms)
 {
-    flight_window_begin(&b.flight, LEAST, ENOUGH, MOST);
+    flight_window_begin(&b.flight, LEAST, ENOUGH, WIDE, MOST);
     b.now_ms = 1000000;
     b.taken = 0;
     b.rate_per_ms = rate_per_ms;
@@ -78,6 +79,28 @@ static void test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough(vo
     run(4900);
     assert_true(run(4000) >= 4 * 4000 * 9 / 10);
     assert_int_equal(b.flight.size, ENOUGH);
+}
+
+/* A queue that flushes whenever it is idle, say: it takes as many as ever, and is cheaper with more at once.
+ */
+static void test_where_something_is_overdue_more_is_enough(void **state)
+{
+    (void)state;
+    begin(20, 2);
+    flight_window_note_overdue(&b.flight, true);
+    run(4000);
+    assert_int_equal(b.flight.size, WIDE);
+    assert_true(run(4000) >= 20 * 4000 * 9 / 10);
+    assert_int_equal(b.flight.size, WIDE);
+}
+
+static void test_one_that_answers_at_once_gets_no_more_for_what_is_overdue(void **state)
+{
+    (void)state;
+    begin(ENOUGH, 1);
+    flight_window_note_overdue(&b.flight, true);
+    run(4000);
+    assert_true(b.flight.size <= 2 * ENOUGH);
 }
 
 /* Its caches are warm only after a while: that it takes more than before is no merit of what is in flight. */
@@ -205,7 +228,7 @@ static void test_one_at_a_time_stays_one(void **state)
 {
     (void)state;
     begin(10, 1);
-    flight_window_begin(&b.flight, 1, 1, 1);
+    flight_window_begin(&b.flight, 1, 1, 1, 1);
     run(1000);
     assert_int_equal(b.flight.size, 1);
     assert_false(flight_window_has_room(&b.flight, 1, 1));
@@ -216,6 +239,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_grows_until_the_broker_is_busy_and_no_further),
         cmocka_unit_test(test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough),
+        cmocka_unit_test(test_where_something_is_overdue_more_is_enough),
+        cmocka_unit_test(test_one_that_answers_at_once_gets_no_more_for_what_is_overdue),
         cmocka_unit_test(test_a_broker_that_only_just_began_gets_no_more_than_twice_enough),
         cmocka_unit_test(test_at_the_most_it_stays_while_that_pays),
         cmocka_unit_test(test_a_broker_that_became_slow_gets_less_in_flight),
