@@ -302,6 +302,20 @@ static int bind_all(struct broker *b, const struct topology *t, struct topology_
     return rc;
 }
 
+/* Where it is there, its type is the user's choice: direct is cheaper, and enough for plain keys. */
+static int declare_delivery(struct broker *b, const char *name, struct topology_found *out, struct err *e)
+{
+    struct err why = {0};
+    /* The default exchange and the broker's own (amq.topic …) are always there and can't be declared. */
+    if (name[0] == '\0' || strncmp(name, "amq.", 4) == 0 || broker_declare_exchange(b, name, "topic", e) == 0)
+        return 0;
+    if (broker_close_code(b) != BROKER_MISFIT || broker_reopen(b, &why) != 0 ||
+        broker_has_exchange(b, name, &why) != 1)
+        return note_refusal(b, out, e);
+    err_clear(e);
+    return 0;
+}
+
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
 {
     out->timed_queue[0] = '\0';
@@ -309,10 +323,7 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
     if (declare_queues(b, t, out, e) || (topology_front_needed(b) && declare_front(b, t, out, e)) ||
         bind_all(b, t, out, e))
         return -1;
-    /* The default exchange and the broker's own (amq.topic …) are always there and can't be declared. */
-    if (t->delivery_exchange[0] == '\0' || strncmp(t->delivery_exchange, "amq.", 4) == 0)
-        return 0;
-    return broker_declare_exchange(b, t->delivery_exchange, "topic", e) ? note_refusal(b, out, e) : 0;
+    return declare_delivery(b, t->delivery_exchange, out, e);
 }
 
 /* --- what consumers refused */

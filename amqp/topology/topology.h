@@ -16,7 +16,7 @@ struct topology {
     const char *intake_exchange;        /* fanout, durable */
     const char *intake_queue;           /* quorum, durable; dead-letters to the default exchange with key
                                            "<intake_queue>.expired" */
-    const char *delivery_exchange;      /* topic, durable */
+    const char *delivery_exchange;      /* topic, durable, where it is not there */
     const char *const *route_exchanges; /* fanout, durable, bound to intake_queue */
     size_t route_count;
     /* With several intake queues, as shards_run.h has it: what is to be done, and what is remembered. */

@@ -250,8 +250,10 @@ static void report_misfit(struct doctor *d, const char *name, struct err *why)
         why->text, name);
 }
 
+#define ANY_TYPE ""
+
 /* What is there must be what the gateway would declare; declaring that again changes nothing. type: of an
- * exchange; NULL: it is a queue. 1 fits, 0 is missing, -1 reported. */
+ * exchange, or ANY_TYPE; NULL: it is a queue. 1 fits, 0 is missing, -1 reported. */
 static int fit(struct doctor *d, const char *name, const char *type)
 {
     struct inspect_queue q = {0};
@@ -264,6 +266,8 @@ static int fit(struct doctor *d, const char *name, const char *type)
     }
     if (!q.exists)
         return 0;
+    if (type != NULL && type[0] == '\0')
+        return 1;
     rc = type != NULL ? broker_declare_exchange(d->broker, name, type, &e)
                       : topology_declare_queue(d->broker, d->config->intake.queue, name, &e);
     /* What is not permitted the permission check has told. */
@@ -287,7 +291,7 @@ void doctor_check_topology(struct doctor *d)
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
         count[1 + fit(d, c->routes[i].intake_exchange, "fanout")]++;
     if (owns_delivery(d) && !broker_is_dead(d->broker))
-        count[1 + fit(d, c->delivery.exchange, "topic")]++;
+        count[1 + fit(d, c->delivery.exchange, ANY_TYPE)]++;
     if (count[0] > 0)
         return;
     d->declared = count[1] == 0;
