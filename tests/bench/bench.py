@@ -42,6 +42,7 @@ import shards
 import steady
 import store
 import trouble
+import wakes
 from kit import HERE, ROOT, SIGNALS, Bench, Servers, Sizes, plugin_kind
 from report import Report, write_between_markers
 
@@ -60,6 +61,7 @@ SHAPES = [
     ('cells', shards.measure_cells, 60),
     ('cost', cost.measure, 200),
     ('price', price.measure, 900),
+    ('wakes', wakes.measure, 120),
     ('feed', feed.measure, 55),
     ('retry', retry.measure, 160),
     ('rates', rates.measure, 90),

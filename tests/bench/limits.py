@@ -10,6 +10,7 @@ from cost_kit import superuser
 
 RAW = 'raw publish, confirm, consume'
 COPY = 'raw COPY'
+INSERT = 'raw INSERT'
 BATCH = 1000
 
 
@@ -64,8 +65,25 @@ class RawCopy:
 
     def measure(self):
         """Rows a second."""
-        harness.run_psql(self.url, 'truncate bench_copy')
+        harness.run_psql(self.url, 'truncate bench_copy')  # of RawInsert's rows, too
         script = ''.join(f"\\copy bench_copy from '{self.path(f'rows-{i}')}' (format binary)\n" for i in range(self.files))
         began = time.monotonic()
         self.psql('copy.sql', script)
         return self.files * self.ROWS / (time.monotonic() - began)
+
+
+class RawInsert:
+    """The row that `schedule` makes, by a bare INSERT into that plain table: one by one, a thousand in a transaction."""
+    ROW = ("insert into bench_copy (due, created_at, id, hold, exchange, routing_key, properties, body) values (now() + interval '1 hour', now(), "
+           "gen_random_uuid(), 'g', 'postdate.delivery', 'bench', '\\x100002', convert_to('%s', 'UTF8'));\n" % message()['body'])
+    SCRIPT = 'begin;\n' + ROW * BATCH + 'commit;\n'
+
+    def __init__(self, place):
+        self.url = superuser(place)
+        harness.run_psql(self.url, 'grant all on bench_copy to postdate')
+
+    def empty(self):
+        harness.run_psql(self.url, 'truncate bench_copy')
+
+    def rows(self):
+        return int(harness.run_psql(self.url, 'select count(*) from bench_copy')[0][0])

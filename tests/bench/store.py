@@ -6,7 +6,7 @@ import time
 
 from cost_kit import superuser
 from kit import Lane, harness, have, now_ms
-from limits import BATCH, COPY, RAW, RawBroker, RawCopy, message, run
+from limits import BATCH, COPY, INSERT, RAW, RawBroker, RawCopy, RawInsert, message, run
 
 SHAPE = 'store: messages accepted a second, until the commit'
 CONNECTIONS, BATCH_CONNECTIONS, SESSIONS = 64, 4, 2
@@ -75,14 +75,14 @@ class Ways:
         return self.wrk('batch', {'messages': [message()] * BATCH}, BATCH_CONNECTIONS)
 
     # --- SQL ----------------------------------------------------------------------------------------------------
-    def pgbench(self, name, script):
+    def pgbench(self, name, script, stored=None):
         began = time.monotonic()
         out = run(['pgbench', '-n', '-M', 'prepared', '-c', str(SESSIONS), '-j', '1', '-T', str(self.sizes.store_s),
                    '-f', self.path(name + '.sql', script), self.place.postgres])
         took_s = time.monotonic() - began
         if 'number of failed transactions: 0' not in out:
             raise AssertionError(out)
-        return self.stored() / took_s, {}
+        return (stored or self.stored)() / took_s, {}
 
     def many(self):
         return self.pgbench('many', f"select count(id) from postdate.schedule_many('{json.dumps([message()] * BATCH)}');\n")
@@ -101,6 +101,12 @@ class Ways:
         """A thousand statements in one transaction, each waiting for the answer of the one before."""
         return self.pgbench('turns', 'begin;\n' + f'select {self.CALL};\n' * BATCH + 'commit;\n')
 
+    def insert(self):
+        """The limit of those one by one; rows a second."""
+        bare = RawInsert(self.place)
+        bare.empty()
+        return self.pgbench('insert', bare.SCRIPT, bare.rows)[0]
+
 
 # name, words, limit, targets
 WAYS = [
@@ -109,14 +115,16 @@ WAYS = [
     ('many', f'SQL: schedule_many of {BATCH:,}, {SESSIONS} sessions', COPY, [('ratio', 0.3)]),
     ('set', f'SQL: schedule, {BATCH:,} in a statement, {SESSIONS} sessions', COPY, []),
     ('each', f'SQL: schedule, {BATCH:,} pipelined, {SESSIONS} sessions', COPY, []),
-    ('turns', f'SQL: schedule, {BATCH:,} one by one, {SESSIONS} sessions', COPY, []),
+    ('turns', f'SQL: schedule, {BATCH:,} one by one, {SESSIONS} sessions', INSERT, []),
     ('http_batch', f'HTTP: batches of {BATCH:,}, {BATCH_CONNECTIONS} connections', COPY, [('rate', 40000)]),
     ('http_single', f'HTTP: one a request, {CONNECTIONS} connections', COPY, [('rate', 10000)]),
 ]
 
 
 def rounds(bench, ways, copy, raw):
-    raw_row, copy_row = bench.report.row(SHAPE, f'limit: {RAW}'), bench.report.row(SHAPE, f'limit: {COPY}, {copy.ROWS:,} a transaction')
+    rows = {RAW: bench.report.row(SHAPE, f'limit: {RAW}'), COPY: bench.report.row(SHAPE, f'limit: {COPY}, {copy.ROWS:,} a transaction'),
+            INSERT: bench.report.row(SHAPE, f'limit: {INSERT}, {BATCH:,} one by one, {SESSIONS} sessions')}
+    measures = {RAW: lambda: raw.measure(bench.sizes.store), COPY: copy.measure, INSERT: ways.insert}
     for number in range(bench.sizes.runs):
         limits = {}
         for name, what, limit, targets in WAYS:
@@ -125,8 +133,8 @@ def rounds(bench, ways, copy, raw):
                 row.aim(figure, '≥', bound)
             with row.trying(bench.say):
                 if limit not in limits:
-                    limits[limit] = raw.measure(bench.sizes.store) if limit == RAW else copy.measure()
-                    (raw_row if limit == RAW else copy_row).add(rate=limits[limit])
+                    limits[limit] = measures[limit]()
+                    rows[limit].add(rate=limits[limit])
                 ways.empty()
                 rate, more = getattr(ways, name)()
                 row.add(rate=rate, **more)

@@ -141,13 +141,15 @@ static const struct setting SETTINGS[] = {
     {"retry", FLAG, AT(retry)},
     {"quorum", FLAG, AT(quorum)},
     {"relative", FLAG, AT(relative)},
+    {"transient", FLAG, AT(transient)},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof SETTINGS[0] };
 
 static const char USAGE[] =
     "usage: load publish --url U --exchange E --routing-key K --count N [--size B] [--start N0] [--target "
     "E]\n"
-    "                    [--delay-ms D | --delay-spread-ms A,B | --due-at-ms T [--due-rate R]] [--relative]\n"
+    "                    [--delay-ms D | --delay-spread-ms A,B | --due-at-ms T [--due-rate R]] [--relative] "
+    "[--transient]\n"
     "                    [--rate R] [--window W] [--retry] [--key K: K0, K1 …] [--on-conflict C]\n"
     "       load consume --url U --queue Q --expect N [--exchange E --bind KEY] [--start N0] [--quorum]\n"
     "                    [--prefetch P] [--timeout-s S] [--idle-s S] [--windows W] [--retry]\n"

@@ -23,7 +23,7 @@ struct options {
         back_off_ms;
     double idle_s;
     struct delay_range delay;
-    bool retry, quorum, relative;
+    bool retry, quorum, relative, transient;
 };
 
 /* How every body begins, in the machine's own byte order; due_ms 0: at once. */

@@ -74,7 +74,7 @@ static void fill_message(struct publisher *p, int64_t index)
         .flags = WIRE_DELIVERY_MODE | WIRE_MESSAGE_ID | WIRE_HEADERS | WIRE_CONTENT_TYPE,
         .content_type = bytes_of_str("application/octet-stream"),
         .headers = buf_bytes(&p->headers),
-        .delivery_mode = 2,
+        .delivery_mode = o->transient ? 1 : 2,
         .message_id = bytes_of(id, (size_t)id_len),
     };
     buf_reset(&p->properties);
