@@ -120,8 +120,9 @@ const struct option option_table[] = {
      .help = "larger bodies are refused"},
 
     {"delivery", "exchange", OPTION_TEXT, "postdate.delivery", .check = check_name, AT(delivery.exchange),
-     .help = "messages that name no exchange go to this one; declared as a durable topic exchange where it is "
-             "not there, of whatever type it is else"},
+     .help =
+         "messages that name no exchange go to this one; declared as a durable topic exchange where it is "
+         "not there, of whatever type it is else"},
     {"delivery", "allow", OPTION_LIST, "", .optional = true, AT(delivery.allow),
      .count_offset = offsetof(struct config, delivery.allow_count),
      .help = "exchanges that messages may name, comma-separated; * matches anything, \"\" is the default "
