@@ -120,6 +120,18 @@ static int64_t attempts_allowed(const struct publisher *p, const struct inflight
     return gone ? RETURN_ATTEMPTS : p->runtime->config->retry.attempts;
 }
 
+/* No attempt is left. */
+static void fail(struct publisher *p, struct inflight *h, enum inflight_cause cause)
+{
+    char text[500];
+    if (h->in_doubt) {
+        snprintf(text, sizeof text, "may have been delivered; no attempt is left: %.400s",
+                 h->error ? h->error : "");
+        inflight_set_error(h, cause, text);
+    }
+    pipeline_settle(p->pipeline, h, SETTLE_FAILED);
+}
+
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
     enum inflight_cause cause = h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
@@ -135,13 +147,10 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
     if (h->returned)
         refusals_add(&p->destinations->refusals, h, REFUSAL_OF_KEY, reason, clock_monotonic_ms());
     expect_again(p, h, h->next_at_ms);
-    if (h->in_doubt)
-        pipeline_settle(p->pipeline, h,
-                        SETTLE_IN_DOUBT); /* an earlier try may have arrived: `failed` would be cancellable */
-    else if (h->attempts + 1 >= attempts_allowed(p, h))
-        pipeline_settle(p->pipeline, h, SETTLE_FAILED);
-    else
-        pipeline_settle(p->pipeline, h, SETTLE_RETRY);
+    if (h->attempts + 1 >= attempts_allowed(p, h))
+        fail(p, h, cause);
+    else /* an earlier try may have arrived: `scheduled` would be cancellable */
+        pipeline_settle(p->pipeline, h, h->in_doubt ? SETTLE_IN_DOUBT : SETTLE_RETRY);
 }
 
 /* Of what goes back to a queue, whose x-postdate-id is not the row's. */

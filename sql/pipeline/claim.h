@@ -57,7 +57,7 @@ enum settle_kind {
 struct settle_item {
     struct message_id id;
     enum settle_kind kind;
-    bool was_in_doubt;  /* for WAIT, RELEASE: stays `claimed` */
+    bool was_in_doubt;  /* for WAIT, RELEASE: stays `claimed`; for FAILED: it may have been delivered */
     int64_t next_at_ms; /* RETRY, IN_DOUBT, WAIT; HOLD: 0 leaves it as it is */
     const char *error;  /* RETRY, IN_DOUBT, FAILED, EXPIRED, WAIT; NULL: none */
     bool isolate;       /* with an error: publish it alone next time */

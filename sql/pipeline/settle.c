@@ -82,7 +82,11 @@ static void put_item(struct buf *const column[COLUMNS], const struct settle_item
     bool untried = item->kind == SETTLE_RELEASE || item->kind == SETTLE_HOLD || item->kind == SETTLE_WAIT ||
                    item->untried;
     pg_array_int4(column[TRIES], untried ? 0 : 1);
-    pg_array_bytes(column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h" : item->isolate ? "i" : ""));
+    bool doubted = item->kind == SETTLE_FAILED && item->was_in_doubt;
+    pg_array_bytes(column[FLAGS], bytes_of_str(item->kind == SETTLE_HOLD ? "h"
+                                               : doubted                 ? "d"
+                                               : item->isolate           ? "i"
+                                                                         : ""));
 }
 
 /* Of a range, that it was delivered or goes back is not written into the row; nor that RabbitMQ has what is

@@ -1,7 +1,8 @@
 -- What was not simply delivered.
 
 -- Parameters as settle_delivered.sql, but of what nobody owns only what is the relay's, or was to be handed over (handed_over); of each id its state, its next_at
--- (null: as it is), its error (null: as it is), how many attempts were made, and 'h': to be held by the gateway, 'i': to be published alone next time. Plain rows are
+-- (null: as it is), its error (null: as it is), how many attempts were made, and 'h': to be held by the gateway, 'i': to be published alone next time,
+-- 'd': of a failed one, it may have been delivered. Plain rows are
 -- those of its batches. Always synchronous: batches move on past what was settled here. Returns how many rows. No nested loop: where the planner expects one row, it
 -- would compare each with each.
 create function postdate.settle_other(ids uuid[], first_id uuid, end_id uuid, instance_id integer, states text[], nexts timestamptz[], errors text[], tries integer[], flags text[],
@@ -15,7 +16,8 @@ begin
            error = coalesce(t.error, m.error), attempts = m.attempts + t.tries,
            settled_at = case when t.state in ('failed', 'expired') then clock_timestamp() end,
            hold = case when t.flag = 'h' then 'g' else m.hold end,
-           isolate = case when t.error is null then m.isolate else t.flag = 'i' end
+           isolate = case when t.error is null then m.isolate else t.flag = 'i' end,
+           doubted = coalesce(nullif(t.flag = 'd', false), m.doubted)
       from unnest(ids, states, nexts, errors, settle_other.tries, flags) as t (id, state, next_at, error, tries, flag)
      where m.id = any (ids) and m.id = t.id
        and m.id >= first_id and m.id < end_id and (not handed_over and m.owner is not distinct from instance_id and (m.owner is not null or m.state = 'claimed')

@@ -2,6 +2,7 @@
 import json
 import statistics
 
+from broker_users import add_user, delete_user
 from harness import LiveTest, now_ms, wait_until
 from picky_broker import CODES, PickyBroker
 from web import Web
@@ -96,6 +97,31 @@ class Culprits(LiveTest):
         company = ', '.join(f"'{body.decode()}'" for body in broker.refused[b'bad'][0])
         self.assertTrue(company, 'none was in flight with it')
         self.assertEqual(p.psql(f"select distinct postdate.cancel(id) from postdate.message_now where body in ({company})"), [['too_late']])
+
+    def test_a_routing_key_without_a_right_among_others_has_an_end(self):
+        """In doubt, for it was in flight with others when the channel was closed: its attempts ended never."""
+        p = self.place()
+        user = 'topics-' + p.vhost
+        self.addCleanup(delete_user, p.stack, user)
+        url = add_user(p, user, 'secret', '.*', '.*', '.*')
+        p.stack.rabbitmqctl('set_topic_permissions', '-p', p.vhost, user, 'postdate.delivery', '^good', '.*')
+        gw = p.gateway(POSTDATE_AMQP_URL=url, POSTDATE_RETRY_FIRST='50ms', POSTDATE_RETRY_MAX='100ms', POSTDATE_RETRY_ATTEMPTS=5)
+        inbox = p.consumer('q', declare=True, bind='#')
+        p.psql("select postdate.schedule('good', 'first'::text, '1 ms')")
+        inbox.wait(1, 20)  # so the exchange is known to be good
+        p.psql("with at as (select clock_timestamp() + interval '1 s' as due) "
+               "select count(postdate.schedule(case i when 30 then 'bad' else 'good' end, i::text, due_at => due)) from generate_series(1, 60) i, at")
+        wait_until(lambda: p.counts() == {'delivered': 60, 'failed': 1}, 30, 'the end of each')
+        bad = p.psql("select id, attempts, doubted, error from postdate.message_now where routing_key = 'bad'")[0]
+        self.assertEqual(bad[1:3], ['5', 't'])
+        self.assertRegex(bad[3], "^may have been delivered; no attempt is left: .*403.*'bad'")
+        self.assertEqual(p.value(f"select postdate.cancel('{bad[0]}')"), 'too_late')
+        self.assertNotIn(b'30', {m.body for m in inbox.all()})
+        gw.wait_log(f'message {bad[0]} failed: may have been delivered')
+        # Once the right is there, it can be tried again: as in doubt as before.
+        p.stack.rabbitmqctl('set_topic_permissions', '-p', p.vhost, user, 'postdate.delivery', '.*', '.*')
+        self.assertEqual(p.value(f"select postdate.retry('{bad[0]}')"), 'retried')
+        wait_until(lambda: p.counts() == {'delivered': 61}, 30, 'its delivery')
 
     def be_picky(self, ways):
         p = self.place()

@@ -7,7 +7,7 @@ from web import Web
 
 class Fail(SharedTest):
     who_waits = 'timer'
-    gateway_env = {'POSTDATE_RETRY_FIRST': '100ms', 'POSTDATE_RETRY_MAX': '200ms'}
+    gateway_env = {'POSTDATE_RETRY_FIRST': '100ms', 'POSTDATE_RETRY_MAX': '200ms', 'POSTDATE_RETRY_ATTEMPTS': '1000'}
 
     def setUp(self):
         super().setUp()
@@ -18,7 +18,7 @@ class Fail(SharedTest):
         return self.p.psql(f"select state, coalesce(error, '') from postdate.message_now where id = '{message_id}'")[0]
 
     def doubt(self, exchange):
-        """The broker did not take it (a nack: perhaps another queue did), and then its exchange went: retried for ever."""
+        """The broker did not take it (a nack: perhaps another queue did), and then its exchange went."""
         channel = self.c.channel
         channel.exchange_declare(exchange, 'fanout')
         self.c.queue(exchange, '', exchange, arguments={'x-max-length': 1, 'x-overflow': 'reject-publish'})
