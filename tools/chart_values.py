@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""chart_values.py write|check: what follows from packaging/helm/postdate/values.yaml and the table of options.
+"""chart_values.py write|check: what follows from packaging/helm/postdate/values.yaml, the table of options and the console's mark.
 
   docs/kubernetes.md      its table has a row for each value, with the comment that stands above it in values.yaml
+  Chart.yaml              its icon is the console's mark, in the address itself: that needs no server
   values.schema.json      `config` has the options of docs/configuration.md, so that Helm refuses one that does not exist
 
-`write` puts both there; `check` says what differs, and exits with 1. A value is a line of values.yaml with something behind
+`write` puts them there; `check` says what differs, and exits with 1. A value is a line of values.yaml with something behind
 its colon; what it means is the comment right above.
 """
+import base64
 import json
 import os
 import re
@@ -17,6 +19,7 @@ os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
 CHART = 'packaging/helm/postdate'
 VALUES, SCHEMA, PAGE, OPTIONS = f'{CHART}/values.yaml', f'{CHART}/values.schema.json', 'docs/kubernetes.md', 'docs/configuration.md'
 BEGIN, END = '<!-- values: written by make docs/kubernetes.md -->', '<!-- end of values -->'
+CHART_FILE, MARK = f'{CHART}/Chart.yaml', 'gateway/console/mark.svg'
 # What the chart itself sets, from secrets.
 OWN = {'postgres.url', 'amqp.url', 'amqp.ca_file'}
 # The kubelet, which asks whether a gateway is ready, comes from outside.
@@ -90,16 +93,21 @@ def new_schema():
     return json.dumps(schema, indent=2, ensure_ascii=False) + '\n'
 
 
+def new_chart():
+    icon = base64.b64encode(read(MARK).strip().encode()).decode()
+    return re.sub(r'(?m)^icon: .*$', f'icon: data:image/svg+xml;base64,{icon}', read(CHART_FILE))
+
+
 def main():
     if sys.argv[1:] not in (['write'], ['check']):
         sys.exit('usage: chart_values.py write|check')
     wrong = 0
-    for path, new in ((PAGE, new_page()), (SCHEMA, new_schema())):
+    for path, new in ((PAGE, new_page()), (SCHEMA, new_schema()), (CHART_FILE, new_chart())):
         if sys.argv[1] == 'write':
             with open(path, 'w', encoding='utf-8') as f:
                 f.write(new)
         elif read(path) != new:
-            print(f'{path} does not fit {VALUES} or {OPTIONS}: run `make docs/kubernetes.md`', file=sys.stderr)
+            print(f'{path} does not fit {VALUES}, {OPTIONS} or {MARK}: run `make docs/kubernetes.md`', file=sys.stderr)
             wrong = 1
     return wrong
 
