@@ -142,13 +142,26 @@ static int64_t base_ms(struct bytes headers, const struct delay_clock *clock, bo
     return clock->now_ms;
 }
 
-/* A time in seconds is a number of milliseconds in 1970, which would be "at once". */
+int delay_check_era(const char *name, int64_t due_ms, struct err *e)
+{
+    char at[40];
+    if (due_ms >= DELAY_FIRST_MS)
+        return 0;
+    return err_set(
+        e, ERR_REJECT,
+        "%s: %s lies before 1973: was a time in seconds taken for milliseconds? (allowed: any time "
+        "since then; one in the past is now)",
+        name, timestamp_format(due_ms, at, sizeof at));
+}
+
 static int refuse_seconds(const struct wire_field *f, const char *name, int64_t ms, struct err *e)
 {
     char value[VALUE_TEXT_SIZE];
     int64_t n;
-    if (ms >= DELAY_FIRST_MS || f->kind == 'T' || !delay_number(f, &n))
+    if (ms >= DELAY_FIRST_MS || f->kind == 'T')
         return 0;
+    if (!delay_number(f, &n))
+        return delay_check_era(name, ms, e);
     return err_set(e, ERR_REJECT,
                    "%s: %s as milliseconds since 1970 is a time before 1973: is it in seconds? (allowed: "
                    "milliseconds since 1970, so %lld or more)",

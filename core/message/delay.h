@@ -15,8 +15,11 @@
  * as a number, until then; so nothing that is published here has it. */
 #define DELIVERY_TIME_HEADER "x-opt-delivery-time"
 
-/* A number below that is no time in milliseconds: 3 March 1973, and as seconds the year 5138. */
+/* No due time lies below that, 3 March 1973 (as seconds: the year 5138): a time in seconds that somebody took
+ * for milliseconds does, and would be "at once". */
 #define DELAY_FIRST_MS INT64_C(100000000000)
+/* That it does not. `name` is what the error calls it. ERR_REJECT. */
+int delay_check_era(const char *name, int64_t due_ms, struct err *e);
 
 struct delay_clock {
     int64_t now_ms;

@@ -1,3 +1,4 @@
+#include "core/message/delay.h"
 #include "gateway/cli/filter.h"
 
 #include <string.h>
@@ -14,7 +15,11 @@ static int take_due(struct cli *cli, const struct cli_option *o, void *at, const
     if (cli_gave(cli, "delay at"))
         return cli_usage(cli, "give either --delay or --at");
     due->is_delay = strcmp(o->name, "delay") == 0;
-    return due->is_delay ? cli_take_duration(cli, o, &due->ms, text) : cli_take_time(cli, o, &due->ms, text);
+    if (due->is_delay)
+        return cli_take_duration(cli, o, &due->ms, text);
+    struct err e;
+    int code = cli_take_time(cli, o, &due->ms, text);
+    return code != 0 || delay_check_era("--at", due->ms, &e) == 0 ? code : cli_usage(cli, "%s", e.text);
 }
 
 /* A duration that may be negative: --shift=-15m. */

@@ -8,7 +8,8 @@ const PATIENCE_MS = 1500, LOOK_MS = 1000;
 export function commandLine(...words) {
     const text = typeof words[0] === 'object' && !Array.isArray(words[0]) ? words[0].text : command(...words);
     return h('div', { class: 'command' },
-        h('code', { tabindex: '0', role: 'textbox', 'aria-readonly': 'true', 'aria-label': 'Command line' }, text),
+        h('code', { tabindex: '0', role: 'textbox', 'aria-readonly': 'true', 'aria-label': 'Command line' },
+            text.split(/(--[a-z][a-z-]*)/).map((part, i) => i % 2 ? h('span', { class: 'whole' }, part) : part)),
         h('button', { type: 'button', class: 'quiet', onclick: () => copy(text) }, 'Copy'));
 }
 

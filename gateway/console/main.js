@@ -48,8 +48,8 @@ function showLinks(section) {
 function showTools(text = '', bad = false) {
     fill(document.getElementById('tools'),
         h('span', { class: bad ? 'pulse bad' : 'pulse', id: 'pulse' }, text),
-        h('button', { type: 'button', class: 'quiet', id: 'zone', 'aria-pressed': String(inUtc()), onclick: switchZone,
-            title: `Times are shown in ${inUtc() ? 'UTC' : zoneName()}` }, 'UTC'),
+        h('button', { type: 'button', class: 'quiet', id: 'zone', onclick: switchZone,
+            title: `Times are shown in ${inUtc() ? 'UTC' : zoneName()}` }, `Times: ${inUtc() ? 'UTC' : 'here'}`),
         h('button', { type: 'button', class: 'quiet', id: 'theme', onclick: switchTheme, title: 'Theme: as the system, light or dark' },
             `Theme: ${document.documentElement.dataset.theme || 'auto'}`),
         hasToken() && h('button', { type: 'button', class: 'quiet', id: 'leave', onclick: signOut }, 'Sign out'));

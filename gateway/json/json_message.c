@@ -168,7 +168,7 @@ int json_due_read(const char *field, const json_t *v, int64_t *out_ms, struct er
     if ((strcmp(field, "due_at") == 0 ? timestamp_parse(json_c_string(v), out_ms, e)
                                       : duration_parse(json_c_string(v), out_ms, e)) != 0)
         return err_wrap(e, "%s", field);
-    return 0;
+    return strcmp(field, "due_at") == 0 ? delay_check_era(field, *out_ms, e) : 0;
 }
 
 static int take_due(const struct json_parser *p, const json_t *const fields[], struct message *out,

@@ -176,8 +176,17 @@ begin
 end $$;
 
 -- The due time in whole milliseconds, not beyond max_delay.
+-- A time in seconds that was taken for milliseconds lies before (core/message/delay.h), and would be "at once".
+create function postdate.check_era(due_at timestamptz) returns void language plpgsql stable as $$
+begin
+    if due_at < timestamptz '1973-03-03 09:46:40+00' then
+        perform postdate.refuse('due_at lies before 1973', 'It is ' || due_at || '.', 'Was a time in seconds taken for milliseconds? Allowed is any time since then; one in the past is now.');
+    end if;
+end $$;
+
 create function postdate.check_due(s postdate.settings, now_at timestamptz, at timestamptz) returns timestamptz language plpgsql stable as $$
 begin
+    perform postdate.check_era(at);
     if at > now_at + s.max_delay_ms * interval '1 millisecond' then
         perform postdate.refuse('the message would be due too far ahead', 'It would be due ' || at || '.',
             'Allowed are up to ' || postdate.ms_shown(s.max_delay_ms) || ' ahead (delivery.max_delay).');

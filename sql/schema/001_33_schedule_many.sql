@@ -88,6 +88,7 @@ language sql as $$
                                           and v ->> 'delay_ms' ~ '^[0-9]{1,13}$' and (v ->> 'delay_ms')::bigint <= s.max_delay_ms
                                      else jsonb_typeof(v -> 'due_at') = 'string'
                                           and v ->> 'due_at' ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$'
+                                          and (v ->> 'due_at')::timestamptz >= timestamptz '1973-03-03 09:46:40+00'
                                           and (v ->> 'due_at')::timestamptz <= now_at + s.max_delay_ms * interval '1 ms' end
                             and (not v ? 'exchange' or (jsonb_typeof(v -> 'exchange') = 'string' and octet_length(v ->> 'exchange') <= 255
                                                         and v ->> 'exchange' like any (s.allow_like) and not postdate.exchange_reserved(s, v ->> 'exchange')))

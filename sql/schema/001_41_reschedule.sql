@@ -56,6 +56,7 @@ begin
         perform postdate.refuse(case when delay is null then 'the due time is missing' else 'the due time is given twice' end,
             'delay is ' || postdate.shown(delay::text) || ', due_at is ' || postdate.shown(due_at::text) || '.', 'Give exactly one of delay and due_at.');
     end if;
+    perform postdate.check_era(at);
     result := (postdate.do_reschedule(reschedule.id, at, null, null)).result;
     if result = 'too_far' then
         perform postdate.check_due(s, clock_timestamp(), at) from postdate.settings s;

@@ -260,7 +260,7 @@ await run({
     'times in UTC and here; theme and zone last, and nothing else is kept': async () => {
         await visit(page, `messages/${settings.message}`);
         const here = await page.locator('main time').first().innerText();
-        await page.getByRole('button', { name: 'UTC' }).click();
+        await page.getByRole('button', { name: 'Times: here' }).click();
         await until('the other zone', async () => /UTC$/.test(await page.locator('main time').first().innerText()));
         check(await page.locator('main time').first().innerText() !== here, 'the same time in both zones');
         await page.getByRole('button', { name: 'Auto' }).click();

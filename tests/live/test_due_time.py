@@ -96,6 +96,32 @@ class DueTime(SharedTest):
             with self.subTest(name=name):
                 self.assertRegex(self.rejected(name.encode()).headers['x-postdate-error'], '^x-postdate-at: .*allowed: ')
 
+    def test_a_time_of_1970_is_one_in_seconds_in_each_way(self):
+        """new Date(seconds), to_timestamp(seconds / 1000): it was "in the past means at once"."""
+        odd, good = '1970-01-21T17:00:00Z', '1973-03-03T09:46:40Z'
+        web = Web(self.gw.http())
+        self.addCleanup(web.close)
+        message = web.post('/v1/messages', {'routing_key': 'k', 'delay': '1h', 'body': ''}).json['id']
+        for verb, path, body in (('POST', '/v1/messages', {'routing_key': 'k', 'body': '', 'due_at': odd}), ('PATCH', f'/v1/messages/{message}', {'due_at': odd})):
+            answer = web.ask(verb, path, body)
+            self.assertEqual(answer.status, 422, (path, answer))
+            self.assertRegex(answer.json['detail'], '^due_at: 1970-01-21T17:00:00.000Z lies before 1973: was a time in seconds taken for milliseconds?')
+        for args in (('schedule', '-k', 'k', '--body', '', '--at', odd), ('reschedule', message, '--at', odd)):
+            code, _, said = self.p.cli(*args)
+            self.assertIn(code, (64, 65), said)
+            self.assertIn('before 1973', said)
+        line = '{"routing_key":"k","body":"x","due_at":"%s"}\n'
+        code, _, said = self.p.cli('schedule', '--batch', '-', stdin=line % odd)
+        self.assertIn('before 1973', said)
+        for call in (f"schedule('k', 'x', due_at => '{odd}')", f"reschedule('{message}', due_at => '{odd}')"):
+            with self.assertRaisesRegex(AssertionError, 'before 1973'):
+                self.p.psql('select postdate.' + call)
+        for more in ('', ',"hold":"gateway"'):
+            item = line.strip()[:-1] + more + '}'
+            self.assertRegex(self.p.psql(f"select error from postdate.schedule_many('[{item % odd}]')")[0][0], 'before 1973')
+            self.assertEqual(self.p.psql(f"select error from postdate.schedule_many('[{item % good}]')"), [['']])
+        self.assertEqual(self.p.value(f"select state from postdate.message_now where id = '{message}'"), 'scheduled')
+
     def test_elsewhere_the_field_is_due_at(self):
         """Over HTTP, in SQL and to the control queue x-postdate-at is refused among headers, as others of ours are."""
         web = Web(self.gw.http())

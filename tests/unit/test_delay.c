@@ -203,7 +203,8 @@ static void test_absolute_of_every_kind(void **state)
         {'d', "\x41\xda\xc0\xa9\x21\x40\0\0", 8, -3},
         {'S', "1795334400", 10, -3},
         {'S', "1795334400.500", 14, -3},
-        {'S', "1970-01-01T00:00:01Z", 20, 1000},
+        {'S', "1970-01-01T00:00:01Z", 20, -4}, /* new Date(seconds) */
+        {'S', "1973-03-03T09:46:40Z", 20, DELAY_FIRST_MS},
         {'L', "\0\0\x01\xa2\x03\x6a\x90\0", 8, INT64_C(0x1a2036a9000)},
         {'L', "\xff\xff\xff\xff\xff\xff\xff\xff", 8, -1},
         {'d', "\x42\x7a\x20\x36\xa9\x00\x80\0", 8, INT64_C(0x1a2036a9008)},
@@ -239,9 +240,12 @@ static void test_absolute_of_every_kind(void **state)
         assert_memory_equal(e.text, name, strlen(name));
         const char *why = table[i / 2].due_ms == -1   ? "too far ahead"
                           : table[i / 2].due_ms == -2 ? "is not a point in time"
+                          : table[i / 2].due_ms == -4 ? "lies before 1973"
                                                       : "is it in seconds?";
         assert_non_null(strstr(e.text, why));
-        assert_non_null(strstr(e.text, table[i / 2].due_ms == -3 ? "milliseconds since 1970" : "730d"));
+        assert_non_null(strstr(e.text, table[i / 2].due_ms == -4   ? "since then"
+                                       : table[i / 2].due_ms == -3 ? "milliseconds since 1970"
+                                                                   : "730d"));
     }
 }
 
