@@ -25,6 +25,12 @@ begin
         end if;
     end loop;
 
+    foreach f in array '{delay,spread}'::text[] loop    -- PostgreSQL takes such an interval for seconds
+        if v ->> f ~ '^ *[-+]?[0-9.]+ *$' then
+            perform postdate.refuse(f || ' has no unit', 'It is ' || postdate.shown(v ->> f) || '.', 'Write one, such as 15m, 90s or 250ms.');
+        end if;
+    end loop;
+
     given := num_nonnulls(v ->> 'delay_ms', v ->> 'delay', v ->> 'due_at');
     if given <> 1 then
         perform postdate.refuse(case given when 0 then 'the due time is missing' else 'the due time is given twice' end,

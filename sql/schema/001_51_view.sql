@@ -10,6 +10,16 @@ select m.id, m.key, m.state::text as state, m.exchange, m.routing_key, m.due as 
        m.deadline
   from postdate.message_now m;
 
+-- A view for looking at. The owner's UPDATE or DELETE would go through to the tables: messages would be gone, in no state, and due times would not fit their ids.
+create function postdate.view_refuse() returns trigger language plpgsql as $$
+begin
+    perform postdate.refuse('postdate.' || tg_table_name || ' cannot be changed', 'It was to be, by ' || tg_op || '.', tg_argv[0], '0A000');
+    return null;
+end $$;
+
+create trigger messages_refuse instead of insert or update or delete on postdate.messages for each row
+    execute function postdate.view_refuse('Call postdate.schedule, postdate.cancel, postdate.reschedule, postdate.retry or postdate.fail.');
+
 -- One message by any id that it ever had. The view knows the latest only.
 create function postdate.message(id uuid) returns setof postdate.messages
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$

@@ -297,6 +297,30 @@ class Sql(SharedTest):
         code, text = psql_error(self.p.postgres, "select postdate.schedule_many('{}')")
         self.assertEqual(code, '22023', text)
 
+    def test_schedule_many_asks_for_a_unit(self):
+        """Over HTTP such a delay is refused; PostgreSQL would take it for seconds: 900000 for ten days."""
+        _, key = self.inbox()
+        times = [{'delay': '900000'}, {'delay': ' -1.5'}, {'delay': '1h', 'spread': '600'}, {'delay': '15 min'}, {'delay': '1h', 'spread': 'PT10M'}]
+        rows = self.p.psql(f"select id, error from postdate.schedule_many('{json.dumps([{'routing_key': key, 'body': 'x', **t} for t in times])}')")
+        self.assertEqual([bool(r[0]) for r in rows], [False, False, False, True, True], rows)
+        for row, field in zip(rows, ('delay', 'delay', 'spread')):
+            self.assertIn(f'{field} has no unit', row[1])
+
+    def test_nobody_changes_what_views_show(self):
+        """Nor the owner, whose DELETE would go through to the table: messages would be gone, in no state."""
+        _, key = self.inbox()
+        self.p.psql(f"select postdate.schedule('{key}', 'x', '1h')")
+        self.p.psql("select postdate.recur_set('looked-at', '@yearly', 'k', 'x'::text)")
+        for view, change in (('messages', f"set due_at = now() where routing_key = '{key}'"), ('recurring_changes', "set who = 'me'"),
+                             ('recurring', "set paused = true"), ('rates', 'set paused = true')):
+            for statement in (f'update postdate.{view} {change}', f"delete from postdate.{view} {change[change.find('where'):] if 'where' in change else ''}"):
+                self.assertRegex(psql_error(self.p.postgres, f'explain {statement}; {statement}')[1], 'cannot ', statement)
+        code, text = psql_error(self.p.postgres, f"delete from postdate.messages where routing_key = '{key}'")
+        self.assertEqual(code, '0A000', text)
+        self.assertRegex(text, r'(?s)postdate.messages cannot be changed.*DELETE.*postdate.cancel')
+        self.assertEqual(self.p.psql(f"select state, due_at > now() from postdate.messages where routing_key = '{key}'"), [['scheduled', 't']])
+        self.p.psql("select postdate.recur_remove('looked-at')")
+
     def test_reading_the_view_costs_what_the_message_is_large(self):
         """Not the square of it: an array and a table with as many entries as fit."""
         found = self.p.psql(
