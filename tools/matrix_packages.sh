@@ -79,7 +79,12 @@ install_packages() { # suite
         deliver fresh configure message leave
         apt-get install ./next/postdate_*.deb ./next/postdate-monitoring_*.deb
         dpkg-query -W postdate postdate-monitoring
-        deliver fetch remove
+        deliver fetch
+        apt-get install ./rabbitmq-postdate-exchange_*.deb
+        deliver exchange
+        apt-get purge rabbitmq-postdate-exchange
+        rm /etc/rabbitmq/enabled_plugins
+        deliver remove
         apt-get purge postdate-monitoring
         traces >/root/after
         diff /root/before /root/after
