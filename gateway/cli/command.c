@@ -172,7 +172,7 @@ static int unknown_option(const struct cli *cli, const char *word)
 int cli_common_option(struct cli *cli, int option, char **argv)
 {
     /* getopt has already stepped past a word it did not like, but not past a letter inside one. */
-    const char *word = argv[optind > 0 ? optind - 1 : 0];
+    const char *word = argv[optind > 0 ? optind - 1 : 0], *next = argv[optind];
     switch (option) {
     case 'c':
         cli->config_path = optarg;
@@ -189,6 +189,9 @@ int cli_common_option(struct cli *cli, int option, char **argv)
     case ':':
         return cli_usage(cli, "%s needs a value", word);
     default:
+        if (optopt > ' ' && optopt < 0x7f && next != NULL && next[0] == '-' && next[1] != '-' &&
+            strchr(next + 1, optopt) != NULL)
+            return cli_usage(cli, "unknown option -%c in %s", optopt, next);
         if (optopt > ' ' && optopt < 0x7f && word[0] == '-' && word[1] != '-')
             return cli_usage(cli, "unknown option -%c", optopt);
         if (optopt > ' ')

@@ -86,8 +86,13 @@ static int run_command(struct cli *cli, int argc, char **argv)
         return 64;
     }
     if (strcmp(argv[optind], "help") == 0) {
-        print_help(stdout);
-        return 0;
+        static char help[] = "--help";
+        if (optind + 1 == argc) {
+            print_help(stdout);
+            return 0;
+        }
+        argv[optind] = argv[optind + 1]; /* as `postdate COMMAND --help` */
+        argv[optind + 1] = help;
     }
     cli->command = find_command(argv[optind]);
     if (cli->command == NULL) {

@@ -50,6 +50,15 @@ static void begin_section(struct ini_file *f, const char *name, const char *rest
     f->begin(f);
 }
 
+/* Many write a comment so. It would be part of the value, such as the name of a database. */
+static bool has_hash_behind(const char *value)
+{
+    for (const char *c = strchr(value, '#'); c != NULL; c = strchr(c + 1, '#'))
+        if (c > value && isspace((unsigned char)c[-1]))
+            return true;
+    return false;
+}
+
 static void read_line(struct ini_file *f, char *line)
 {
     for (char *c = line; *c != '\0'; c++)
@@ -68,6 +77,11 @@ static void read_line(struct ini_file *f, char *line)
         begin_section(f, line + 1, ini_file_trim(end));
     else if (f->section[0] == '\0')
         ini_file_mistake(f, "option %s stands before the first [section]", ini_file_trim(line));
+    else if (has_hash_behind(end))
+        ini_file_mistake(f,
+                         "option %s: '#' behind a space begins no comment there: write ';', or give the "
+                         "comment a line of its own",
+                         ini_file_trim(line));
     else
         f->take(f, ini_file_trim(line), ini_file_trim(end));
 }

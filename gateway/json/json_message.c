@@ -89,9 +89,12 @@ static int take_names(const struct json_parser *p, const json_t *const fields[],
             return -1;
         if (!accept_exchange_allowed(&p->rules, out->exchange))
             return err_set(e, ERR_REJECT,
-                           "exchange: %s is not among those that delivery.allow lists: add it there, in the "
-                           "configuration of the gateways",
-                           json_show(fields[FIELD_EXCHANGE], shown));
+                           "exchange: %s is not among those that delivery.allow lists%s",
+                           json_show(fields[FIELD_EXCHANGE], shown),
+                           out->exchange.len == 0 ? "; with \"\" there, every queue would be reached"
+                           : reserved_exchange(out->exchange, &p->rules)
+                               ? ", and is the gateway's own: nobody may name it"
+                               : ": add it there, in the configuration of the gateways");
     }
 
     out->key = (struct bytes){0};

@@ -167,6 +167,10 @@ class Commands(CliTest):
         self.fails(p, 64, 'drop-topology', '--yse', says='did you mean --yes?')
         rc, out, err = p.cli('frobnicate')
         self.assertNotIn('did you mean', err)
+        self.assertEqual(p.cli('help', 'schedule'), p.cli('schedule', '--help'))
+        self.assertIn('--batch', p.cli('help', 'schedule')[1])
+        self.fails(p, 64, 'help', 'chedule', says='did you mean "schedule"?')
+        self.fails(p, 64, 'rate', 'set', 'orders', '-1/s', says='unknown option -1 in -1/s')
 
     def test_list_filters_by_due_range(self):
         p = self.place()

@@ -27,6 +27,7 @@ class DoctorType(TypeServers, Doctor):
         found = self.look()
         self.assert_finding(found, CHECK, 'ok', "1 exchange; queues dead-letter to them: 'dead'")
         self.assert_finding(found, 'handover.transport', 'ok', 'timer')
+        self.assert_finding(found, 'plugin.messages', 'ok', "the type x-delayed-message is Postdate's")
         a.c.channel.exchange_declare('first', 'fanout')
         a.c.channel.exchange_bind('orders', 'first')
         a.c.channel.exchange_declare('front', 'direct', arguments={'alternate-exchange': 'orders'})

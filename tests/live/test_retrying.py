@@ -116,6 +116,27 @@ class Retrying(LiveTest):
         self.assertEqual(web.post(f'/v1/messages/{made["one"]}:retry', {}).status, 409, 'it is delivered')
         self.assertEqual(web.post('/v1/messages:cancel', {'filter': {'state': 'retrying'}}).json['changed'], 1)
 
+    def test_what_a_right_to_a_queue_keeps_from_going_back_has_its_remedy(self):
+        p = self.place()
+        user = 'back-' + p.vhost
+        self.addCleanup(delete_user, p.stack, user)
+        url = add_user(p, user, 'secret', '^postdate', '^(postdate.*|amq[.]default)$', '^postdate')
+        p.gateway(POSTDATE_AMQP_URL=url, POSTDATE_RETRY_FIRST='300ms', POSTDATE_RETRY_MAX='300ms')
+        p.psql("select postdate.retry_policy_set('*', first => '100 ms')")
+        c = p.client()
+        c.channel.queue_declare('shop.work', durable=True, arguments={'x-dead-letter-exchange': 'postdate.retry'})
+        c.channel.basic_publish('', 'shop.work', b'x')
+        wait_until(lambda: self.refuse_one(c, 'shop.work'), 10, 'the message')
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where error like '%shop.work%'") == '1', 20, 'it to be kept back')
+        out = p.cli('doctor', env={'POSTDATE_AMQP_URL': url})[1]
+        self.assertRegex(out, f"(?s)queue 'shop.work': cannot bind.*?-> let '{user}' write to queue 'shop.work', which it binds: add its name to the second pattern")
+
+    def refuse_one(self, c, queue):
+        method = c.channel.basic_get(queue)[0]
+        if method:
+            c.channel.basic_reject(method.delivery_tag, requeue=False)
+        return method
+
     def test_what_a_right_to_a_topic_or_an_internal_exchange_keeps_back_has_its_remedy_and_is_not_delivered(self):
         """Each refused alone, so none is in doubt: it can be cancelled, and its attempts end."""
         p = self.place()

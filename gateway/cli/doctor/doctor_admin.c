@@ -79,10 +79,26 @@ static void report_exchange(struct doctor *d, const json_t *x)
     buf_free(&bindings);
 }
 
-static void report_delayed(struct doctor *d, const json_t *delayed)
+/* Whether the exchange type of the nodes that know it is Postdate's, which keeps nothing in RabbitMQ. */
+static bool is_type_postdates(const json_t *types)
+{
+    bool ours = false;
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *module = text_of(json_array_get(types, i), "module");
+        if (strcmp(module, "postdate_exchange") == 0)
+            ours = true;
+        else if (strcmp(module, "none") != 0)
+            return false;
+    }
+    return ours;
+}
+
+static void report_delayed(struct doctor *d, const json_t *delayed, const json_t *types)
 {
     if (json_array_size(delayed) == 0)
-        doctor_ok(d, "plugin.messages", "there is no x-delayed-message exchange");
+        return doctor_ok(d, "plugin.messages", "there is no x-delayed-message exchange");
+    if (is_type_postdates(types))
+        return doctor_ok(d, "plugin.messages", "none: the type x-delayed-message is Postdate's");
     for (size_t i = 0; i < json_array_size(delayed); i++)
         report_exchange(d, json_array_get(delayed, i));
 }
@@ -167,7 +183,7 @@ void doctor_admin_report(struct doctor *d, const json_t *answer, int64_t from_ms
     if (json_object_get(answer, "down") != NULL)
         doctor_down_report(d, answer);
     if (delayed != NULL)
-        report_delayed(d, delayed);
+        report_delayed(d, delayed, json_object_get(answer, "types"));
     if (json_object_get(answer, "types") != NULL)
         doctor_type_report(d, answer);
     report_policies(d, json_object_get(answer, "policies"));

@@ -61,6 +61,11 @@ static const char *advise(const struct doctor *d, const struct group *g, char ou
                  "let '%s' write routing key '%s' to exchange '%s': its topic permissions, which rabbitmqctl "
                  "list_user_topic_permissions %s shows, with rabbitmqctl set_topic_permissions",
                  user, g->key, exchange, user);
+    else if (strstr(g->reason, "access to queue") != NULL)
+        snprintf(out, REMEDY_SIZE,
+                 "let '%s' write to queue '%s', which it binds: add its name to the second pattern, which "
+                 "rabbitmqctl list_user_permissions %s shows, with rabbitmqctl set_permissions",
+                 user, g->queue, user);
     else if (strstr(g->reason, "ACCESS_REFUSED") != NULL)
         snprintf(out, REMEDY_SIZE,
                  "let '%s' write to exchange '%s': add its name to the second pattern, which "
