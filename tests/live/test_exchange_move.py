@@ -140,20 +140,19 @@ class Move(LiveTest):
 
     def test_a_connection_that_was_open_before(self):
         """It may be closed; but from RabbitMQ 3.13 on it may not decide for its node that a module routes whose plugin is disabled."""
-        arguments = {'x-delayed-type': 'fanout'}
+        self.p.gateway()
         for steps in (('disable', PLUGIN), ('enable', TYPE)), (('enable', PLUGIN), ('disable', TYPE)):
             before = self.p.client()
-            before.channel.exchange_declare('e', 'x-delayed-message', durable=True, arguments=arguments)
-            before.publish('k', b'before', exchange='e')
+            before.channel.exchange_declare('e', 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'fanout'})
+            before.queue('q', 'k', exchange='e')
+            before.publish('k', b'before', {'x-delay': 1}, exchange='e')
             for step in steps:
                 self.plugins(*step)
             with contextlib.suppress(pika.exceptions.AMQPError):
-                before.publish('k', b'old', exchange='e')
+                before.publish('k', b'old', {'x-delay': 1}, exchange='e')
             c = self.p.client()
-            c.queue('q', 'k', exchange='e')
-            c.publish('k', b'new', exchange='e')
-            self.assertEqual(c.wait_get('q').body, b'new', steps)
-            c.channel.queue_delete('q')
+            c.publish('k', b'new', {'x-delay': 1}, exchange='e')
+            wait_until(lambda c=c: (m := c.get('q')) and m.body == b'new', 30, f'what is published after {steps}')
 
     def test_both_enabled(self):
         """Whoever enables it beside the plugin is told, and the plugin stays in charge, also at the next boot."""
