@@ -79,14 +79,15 @@ def postdate(*arguments):
     return done.stdout.strip()
 
 
-def publish_all(connection):
+def publish_all(connection, messages=MESSAGES, exchange='postdate', key='demo.message'):
+    """messages: of (name, delay in ms; None: without one). When each was sent."""
     channel = connection.channel()
     channel.confirm_delivery()
     sent = {}
-    for name, delay_ms in MESSAGES:
+    for name, delay_ms in messages:
         sent[name] = time.monotonic()
-        channel.basic_publish('postdate', 'demo.message', name.encode(),
-                              pika.BasicProperties(headers={'x-delay': delay_ms}, delivery_mode=2))
+        channel.basic_publish(exchange, key, name.encode(),
+                              pika.BasicProperties(headers={} if delay_ms is None else {'x-delay': delay_ms}, delivery_mode=2))
     return sent
 
 

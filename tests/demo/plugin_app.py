@@ -9,9 +9,7 @@ import sys
 import threading
 import time
 
-import pika
-
-from demo import URL, postdate, wait_for_gateway
+from demo import connect, postdate, publish_all, wait_for_gateway
 
 MESSAGES = [('six seconds', 6000), ('at once', None), ('half a second', 500), ('three seconds', 3000), ('one second', 1000)]
 LIMIT_S = 25.0
@@ -19,7 +17,7 @@ LIMIT_S = 25.0
 
 def application(arrivals, bound):
     """Declares and binds as for the plugin, and consumes."""
-    channel = pika.BlockingConnection(pika.URLParameters(URL)).channel()
+    channel = connect().channel()
     channel.exchange_declare('orders', 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'topic'})
     channel.queue_declare('orders.work', durable=True)
     channel.queue_bind('orders.work', 'orders', 'order.*')
@@ -27,17 +25,6 @@ def application(arrivals, bound):
         (time.monotonic(), body.decode(), m.exchange, (p.headers or {}).get('x-delay'))), auto_ack=True)
     bound.set()
     channel.start_consuming()
-
-
-def publish(connection):
-    channel = connection.channel()
-    channel.confirm_delivery()
-    sent = {}
-    for name, delay_ms in MESSAGES:
-        sent[name] = time.monotonic()
-        channel.basic_publish('orders', 'order.new', name.encode(), pika.BasicProperties(
-            delivery_mode=2, headers={} if delay_ms is None else {'x-delay': delay_ms}))
-    return sent
 
 
 def collect(arrivals, sent):
@@ -60,7 +47,7 @@ def collect(arrivals, sent):
 
 def main():
     wait_for_gateway()
-    connection = pika.BlockingConnection(pika.URLParameters(URL))
+    connection = connect()
     version = connection._impl.server_properties['version']  # noqa: SLF001
     with open(os.path.join(os.environ['STACK_DIR'], 'rabbitmq', 'enabled_plugins'), encoding='utf-8') as f:
         enabled = f.read().strip()
@@ -70,7 +57,7 @@ def main():
     threading.Thread(target=application, args=(arrivals, bound), daemon=True).start()
     if not bound.wait(10):
         sys.exit('It could not declare or bind.')
-    sent = publish(connection)
+    sent = publish_all(connection, MESSAGES, 'orders', 'order.new')
     wrong = collect(arrivals, sent)
     time.sleep(0.3)  # what has arrived is being settled
     rows = [json.loads(line) for line in postdate('list', '--exchange', 'orders', '--json').splitlines()]
