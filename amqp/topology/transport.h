@@ -32,6 +32,7 @@ struct transport_options {
     int exit_bound; /* so many get what comes out, 1..exit_queues, by the exchange broker_names.exit_shards,
                        to which transport_move_exit has moved it; TRANSPORT_EXIT_DIRECT, or
                        TRANSPORT_EXIT_UNKNOWN */
+    bool exact;     /* some waits have no slack (struct transport_wait) */
     int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/message/publish_headers.h); 0: none
                            does. It must be declared already */
 };
@@ -75,9 +76,10 @@ extern const struct transport transport_ttl;
 #define TRANSPORT_COUNT 3
 extern const struct transport *const transport_all[TRANSPORT_COUNT];
 
-/* How many messages wait in the ladder for that window; ERR_NOT_FOUND: not declared. A request per queue: for
+/* How many messages wait in the ladder for that window, whose waits are exact or not (struct
+ * transport_options); ERR_NOT_FOUND: not declared. A request per queue: for
  * status, not for a hot path. Of the other transports AMQP offers no way to ask. */
-int transport_ttl_count(struct broker *b, int64_t window_ms, int64_t *waiting, struct err *e);
+int transport_ttl_count(struct broker *b, int64_t window_ms, bool exact, int64_t *waiting, struct err *e);
 
 /* Does this broker keep messages back by itself? It is shown one that is for half a second from now, by the
  * database's clock, in a queue of its own. 1 yes; 0 no, and e says why; -1 error. */

@@ -44,14 +44,20 @@ static int declare_rung(struct broker *b, int level, int digit, struct err *e)
                : 0;
 }
 
-static int declare_level(struct broker *b, int level, struct err *e)
+/* Waits with a slack need no rungs of level 0. */
+static int first_level(bool exact)
+{
+    return exact ? 0 : 1;
+}
+
+static int declare_level(struct broker *b, int level, bool exact, struct err *e)
 {
     const struct broker_binding zero = {
         exchange_below(level), ttl_ladder_exchange(level), NULL,
         BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_NUMBER(ttl_ladder_header(level), 0))};
     if (broker_declare_exchange(b, ttl_ladder_exchange(level), "headers", e))
         return -1;
-    for (int digit = 1; digit < TTL_LADDER_RADIX; digit++)
+    for (int digit = 1; level >= first_level(exact) && digit < TTL_LADDER_RADIX; digit++)
         if (declare_rung(b, level, digit, e))
             return -1;
     return broker_bind_exchange(b, &zero, e);
@@ -61,17 +67,17 @@ static int declare_level(struct broker *b, int level, struct err *e)
 static int declare_levels(struct broker *b, const struct transport_options *o, struct err *e)
 {
     for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++)
-        if (declare_level(b, level, e))
+        if (declare_level(b, level, o->exact, e))
             return -1;
     return 0;
 }
 
-int transport_ttl_count(struct broker *b, int64_t window_ms, int64_t *waiting, struct err *e)
+int transport_ttl_count(struct broker *b, int64_t window_ms, bool exact, int64_t *waiting, struct err *e)
 {
     char queue[TTL_LADDER_NAME_SIZE];
     uint32_t ready;
     *waiting = 0;
-    for (int level = 0; level < ttl_ladder_levels(window_ms); level++) {
+    for (int level = first_level(exact); level < ttl_ladder_levels(window_ms); level++) {
         for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
             if (broker_look_at_queue(b, ttl_ladder_queue(level, digit, queue), &ready, NULL, e))
                 return -1;
@@ -84,7 +90,10 @@ int transport_ttl_count(struct broker *b, int64_t window_ms, int64_t *waiting, s
 static const char *ttl_steer(const struct transport_wait *w, struct buf *headers)
 {
     int digits[TTL_LADDER_LEVELS_MAX];
-    int used = ttl_ladder_digits(ttl_ladder_shorten(w->until_ms - w->now_ms, w->slack_ms), digits);
+    int64_t wait_ms = ttl_ladder_shorten(w->until_ms - w->now_ms, w->slack_ms);
+    if (wait_ms == 0)
+        return broker_names.ladder_exit;
+    int used = ttl_ladder_digits(wait_ms, digits);
     for (int level = 0; level < used; level++)
         wire_put_int64(headers, bytes_of_str(ttl_ladder_header(level)), digits[level]);
     return ttl_ladder_exchange(used - 1);

@@ -37,7 +37,9 @@ int ttl_ladder_levels(int64_t window_ms)
 int64_t ttl_ladder_shorten(int64_t delay_ms, int64_t slack_ms)
 {
     const int64_t rung_ms = TTL_LADDER_RADIX * TTL_LADDER_GRAIN_MS, less_ms = delay_ms % rung_ms;
-    return delay_ms > rung_ms && less_ms <= slack_ms ? delay_ms - less_ms : delay_ms;
+    if (slack_ms <= 0 || less_ms > slack_ms)
+        return delay_ms;
+    return delay_ms > less_ms ? delay_ms - less_ms : 0;
 }
 
 int ttl_ladder_digits(int64_t delay_ms, int digits[TTL_LADDER_LEVELS_MAX])

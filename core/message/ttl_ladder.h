@@ -32,7 +32,7 @@
 int ttl_ladder_levels(int64_t window_ms);
 
 /* A wait that may be up to slack_ms shorter, in whole rungs of level 1 if that will do: a hop less, and a hop
- * is a message stored, read and deleted. Not shorter than one such rung. */
+ * is a message stored, read and deleted. 0: no wait at all. */
 int64_t ttl_ladder_shorten(int64_t delay_ms, int64_t slack_ms);
 
 /* The digits of a wait, lowest first, rounded up to whole grains (at least one: there is no wait of nothing).

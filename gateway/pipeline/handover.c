@@ -1,8 +1,11 @@
 #include "gateway/pipeline/handover.h"
 #include "amqp/topology/transport.h"
+#include "core/message/ttl_ladder.h"
 #include "gateway/runtime/sessions.h"
 
 #define MARK_VALID_MS 10000 /* what the marks in the database say, only who has asked lately knows */
+
+_Static_assert(HANDOVER_SLACK_MS >= TTL_LADDER_RADIX * TTL_LADDER_GRAIN_MS, "no rung of level 0 is needed");
 
 void handover_open(struct handover *handover, struct runtime *rt)
 {
@@ -81,11 +84,12 @@ struct transport_options handover_transport_options(struct handover *handover)
     if (!is_fresh(atomic_load(&handover->noted_ms)))
         queue = 0;
     bool known = is_fresh(atomic_load(&handover->exit_known_ms));
-    return (struct transport_options){.window_ms = config_declared_window_ms(handover->runtime->config),
-                                      .exit_queues = atomic_load(&handover->exit_queues),
-                                      .exit_bound =
-                                          known ? atomic_load(&handover->exit_bound) : TRANSPORT_EXIT_UNKNOWN,
-                                      .last_hop_queue = queue > 0 ? queue : 0};
+    return (struct transport_options){
+        .window_ms = config_declared_window_ms(handover->runtime->config),
+        .exit_queues = atomic_load(&handover->exit_queues),
+        .exit_bound = known ? atomic_load(&handover->exit_bound) : TRANSPORT_EXIT_UNKNOWN,
+        .exact = handover->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ,
+        .last_hop_queue = queue > 0 ? queue : 0};
 }
 
 int handover_declare_last_hop(struct handover *handover, struct err *e)

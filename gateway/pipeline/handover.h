@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 /* What RabbitMQ waits with may come out so much before the lead, where that costs it less; the gateway waits
- * for the rest. */
+ * for the rest. As long as a rung of the ladder's level 1 at least. */
 #define HANDOVER_SLACK_MS 1600
 
 /* Does a policy of the broker's change its waiting (prober.c)? */

@@ -66,13 +66,14 @@ int startup_declare_transport(struct runtime *rt, const struct transport *t, str
  * so, and tries again. */
 static int try_transport(struct runtime *rt, const struct transport *t, struct err *e)
 {
+    bool last_hop = rt->config->handover.last_hop == LAST_HOP_RABBITMQ;
     struct transport_options o = {.window_ms = config_declared_window_ms(rt->config),
+                                  .exact = last_hop,
                                   .exit_queues = rt->exit_queues,
                                   .exit_bound = rt->exit_bound};
     struct broker *b = sessions_open_broker(rt, "postdate startup", e);
     if (!b)
         return -1;
-    bool last_hop = rt->config->handover.last_hop == LAST_HOP_RABBITMQ;
     int rc =
         (last_hop && last_hop_declare(b, e) != 0) || startup_declare_transport(rt, t, b, &o, e) != 0 ? -1 : 0;
     broker_close(b);

@@ -82,11 +82,10 @@ static void test_a_wait_that_may_be_shorter_has_a_hop_less(void **state)
     (void)state;
     static const struct {
         int64_t delay_ms, slack_ms, wanted_ms;
-    } table[] = {{2500, 1600, 1600}, {2500, 899, 2500},
-                 {2500, 900, 1600},  {1600, 1600, 1600},
-                 {1599, 1600, 1599}, {-5, 1600, -5},
-                 {3199, 1600, 1600}, {3200, 1600, 3200},
-                 {2500, 0, 2500},    {26 * HOUR_MS, 1600, 26 * HOUR_MS}};
+    } table[] = {{2500, 1600, 1600}, {2500, 899, 2500},  {2500, 900, 1600},
+                 {1600, 1600, 1600}, {1599, 1600, 0},    {-5, 1600, 0},
+                 {3199, 1600, 1600}, {3200, 1600, 3200}, {2500, 0, 2500},
+                 {1500, 0, 1500},    {-5, 0, -5},        {26 * HOUR_MS, 1600, 26 * HOUR_MS}};
     for (size_t i = 0; i < COUNT_OF(table); i++)
         assert_int_equal(ttl_ladder_shorten(table[i].delay_ms, table[i].slack_ms), table[i].wanted_ms);
     for (int64_t ms = 1601; ms < 30 * HOUR_MS; ms = ms * 3 + 1) {

@@ -263,7 +263,8 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
 {
     int64_t waiting;
     struct err e;
-    if (transport_ttl_count(d->broker, d->config->handover.window_ms, &waiting, &e) != 0) {
+    if (transport_ttl_count(d->broker, d->config->handover.window_ms,
+                            d->config->handover.last_hop == LAST_HOP_RABBITMQ, &waiting, &e) != 0) {
         if (!inspect_is_missing(&e))
             doctor_error(d, "handover.messages", &e);
         else if (h->waiting == 0)
