@@ -234,12 +234,12 @@ class DoctorAdmin(Users):
         p.stack.rabbitmqctl('eval', member % 'stop')
         self.addCleanup(p.stack.rabbitmqctl, 'eval', member % 'restart')
         # killed oftener than RabbitMQ starts it again
-        p.stack.rabbitmqctl('eval', 'K = fun K(0) -> ok; K(N) -> ' + find % RUNGS[0] + 'P = amqqueue:get_pid(Q), exit(P, kill), '
+        p.stack.rabbitmqctl('eval', 'K = fun K(0) -> ok; K(N) -> ' + find % RUNGS[-16] + 'P = amqqueue:get_pid(Q), exit(P, kill), '
                             'timer:sleep(200), K(N - 1) end, K(10).')
         found = self.admin(p)
         self.assert_finding(found, 'broker.down', 'fail', "queue 'postdate.intake' does not answer: 0 of 1", 'start RabbitMQ on')
-        self.assert_finding(found, 'broker.down', 'fail', f"queue '{RUNGS[0]}' does not answer", 'stop_app')
-        self.assert_finding(found, 'handover.messages', 'fail', f"'{RUNGS[0]}'")
+        self.assert_finding(found, 'broker.down', 'fail', f"queue '{RUNGS[-16]}' does not answer", 'stop_app')
+        self.assert_finding(found, 'handover.messages', 'fail', f"'{RUNGS[-16]}'")
 
     def test_queues_that_cannot_be_asked(self):
         """As by a RabbitMQ whose own calls are other ones: that says nothing of the queues."""
