@@ -167,6 +167,7 @@ static struct relay_note make_note(struct relay_rescue *rescue, int64_t now_ms)
     if (handover_consumers(handover) > 0 && read_ms < most_ms)
         most_ms = read_ms;
     struct relay_note n = {
+        .found_ms = now_ms,
         .low_ms = relay_book_begin_note(&rescue->pipeline->book, most_ms < now_ms ? most_ms : now_ms),
         /* As long as it does as if there were one, nobody moves what comes out to others. */
         .queues = atomic_load(&handover->binds_directly) ? 1 : atomic_load(&handover->exit_queues),

@@ -88,6 +88,7 @@ int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struc
     struct buf *consumers = pg_add_array(&p, PG_OID_INT4, (size_t)n->queues);
     pg_add(&p, as_time_or_null(n->last_hop_ping_ms[0]));
     pg_add(&p, as_time_or_null(n->last_hop_ping_ms[1]));
+    pg_add(&p, as_time(n->found_ms));
     for (int i = 0; i < n->queues; i++) {
         if (n->ping_ms[i])
             pg_array_time(pings, n->ping_ms[i]);

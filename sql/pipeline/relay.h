@@ -33,6 +33,7 @@ int relay_look(struct pg *c, int32_t instance, const struct message_id *ids, siz
 
 /* Of one gateway. Times of the database in ms. */
 struct relay_note {
+    int64_t found_ms;                 /* when low_ms was found, or before: what it took since is not in it */
     int64_t low_ms;                   /* the outcome of all that it took and that was due before is settled */
     int queues;                       /* exit queues that it knows of: 1..EXIT_QUEUES_MAX */
     int64_t ping_ms[EXIT_QUEUES_MAX]; /* when the latest ping that it took from each was sent; 0: none */

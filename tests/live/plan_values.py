@@ -120,7 +120,7 @@ VALUES = {
     'recur_clock': ['1200000'],
     'recur_look': ['10'],
     'relay_claim': [HANDED, BEGIN, END, '1', '1000000', 'true'],
-    'relay_note': ['1', 'now()', "'{}'", "'{}'", 'null', 'null'],
+    'relay_note': ['1', 'now()', "'{}'", "'{}'", 'null', 'null', 'now()'],
     'relay_look': [HANDED, BEGIN, END, '1'],
     'retry_policy_set': ["'q'", '3', '1000', '2000', '2000', '10', "'{rejected}'", '1000'],
     'settings_record': ["'e'", "'{*}'", '259200000', '1000000', '100000', '3600000', '500', 'null', "''"],

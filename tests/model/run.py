@@ -31,6 +31,15 @@ RUNS = [
     ('held', 'three messages with one key, of which one keeps what is there', 'M=3 STORED=0 KEYED=7 KEEPS=2'),
     ('held', 'two gateways take slots of a rate', 'RATED=3 G=2'),
     ('held', 'a slot is taken and missed, two gateways', ONE + 'RATED=1 G=2 CRASHES=1 DEADLINES=1 CANCELS=1'),
+    ('handed', 'RabbitMQ loses a copy', 'LOSSES=1'),
+    ('handed', 'fed, a hand-over breaks or is refused, lost, cancelled', 'STORED_AS=SCHEDULED BROKEN=1 LOSSES=1 CANCELS=1 CRASHES=1'),
+    ('handed', 'a gateway dies twice, RabbitMQ loses a copy', 'CRASHES=2 LOSSES=1'),
+    ('handed', 'a gateway has no database and goes on, another one dies, lost, doubled', 'AWAYS=1 CRASHES=1 DOUBLES=1 LOSSES=1'),
+    ('handed', 'a connection is lost, a gateway dies', 'CUTS=1 CRASHES=1 LOSSES=1'),
+    ('handed', 'RabbitMQ is made anew, given back, cancelled, a gateway dies', 'STORED_AS=SCHEDULED EMPTIES=1 CRASHES=1 CANCELS=1 LOSSES=1'),
+    ('handed', 'last_hop = broker, a gateway dies', 'LAST=1 LOSSES=1 CRASHES=1'),
+    ('handed', 'last_hop = broker, a gateway has no database', 'LAST=1 LOSSES=1 AWAYS=1'),
+    ('standby', 'stored, cancelled, claimed, three waits cancelled, the primary dies', ''),
 ]
 LARGE = [
     ('held', 'two gateways, two messages of which one is cancelled', 'G=2 CANCELS=1'),
@@ -59,6 +68,23 @@ MISTAKES = [
     ('held', 14, 'what is in doubt and past its deadline ends as expired', ONE + 'DEADLINES=1 CRASHES=1'),
     ('held', 15, 'a range is put back with a message in flight', ONE + 'BACKS=1'),
     ('held', 17, 'what is in doubt waits for its slot as new', ONE + 'RATED=1 CRASHES=1 CANCELS=1'),
+]
+MISTAKES += [
+    ('handed', 1, 'a gateway knows of its own low-water mark only when it is noted', 'LOSSES=1'),
+    ('handed', 2, 'what RabbitMQ gives out again is not looked up', 'CUTS=1'),
+    ('handed', 3, 'a rescue waits for no low-water marks', ''),
+    ('handed', 4, 'a rescue does not count the consumers', 'AWAYS=1'),
+    ('handed', 5, 'a rescue waits for no ping', 'AWAYS=1'),
+    ('handed', 6, 'a ping counts that is older than what a consumer gave back', 'AWAYS=1'),
+    ('handed', 7, 'what RabbitMQ lost is given back without the lock', 'STORED_AS=SCHEDULED EMPTIES=1 CANCELS=1'),
+    ('handed', 8, 'a delivery is acknowledged without a proof', 'AWAYS=1'),
+    ('handed', 9, 'a refused hand-over waits again as new', 'BROKEN=1 CANCELS=1'),
+    ('handed', 10, 'a hand-over of a dead gateway waits again as new', 'CRASHES=1 CANCELS=1'),
+    ('handed', 11, 'what is due now is given back, too', 'EMPTIES=1 CANCELS=1 CRASHES=1'),
+    ('handed', 12, 'a low-water mark counts from when it was noted, not from when it was found', 'AWAYS=1 LOSSES=1'),
+    ('standby', 1, 'that it is stored is answered after a read', ''),
+    ('standby', 2, 'that it is cancelled is answered after a read', ''),
+    ('standby', 3, 'a claim that only the primary has is published', ''),
 ]
 
 STEP = re.compile(r'\bin ((?:sql|gateway|core|amqp)/[\w/.]+): ([^\n]+?)(?:\. | \*/|$)', re.M)
