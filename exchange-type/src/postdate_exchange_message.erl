@@ -43,6 +43,7 @@ delay(M) ->
 number({timestamp, _}) -> 0;
 number({binary, _}) -> not_a_number;
 number({decimal, _}) -> not_a_number;
+number({as_is, _, _}) -> not_a_number; % the decimals of AMQP 1.0
 number({_, Number}) when is_integer(Number) -> Number;
 number({_, Number}) when is_float(Number) -> trunc(Number);
 number({_, Text}) when is_binary(Text), byte_size(Text) =< ?DIGITS_MAX -> binary_to_integer(Text);

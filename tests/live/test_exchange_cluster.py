@@ -1,6 +1,7 @@
 """Three nodes with Postdate's exchange type: one is killed while messages are published, and one does not know the type for a while."""
 import os
 import subprocess
+import time
 
 import cluster_kit
 import harness
@@ -67,6 +68,22 @@ class TypeCluster(LiveTest):
         failed = self.p.psql("select 1 from postdate.message_now where state = 'failed'")
         print(f'note exchange cluster: {len(traffic.owed)} confirmed, {copies} second copies, {len(failed)} failed', flush=True)
         self.assertEqual(failed, [])
+
+    def test_a_minority(self):
+        """Two of three are gone: nobody is told that something is kept which is not, and the type is there again when they are."""
+        traffic = Applications(self.p, self.id()).start((TARGET,))
+        wait_until(lambda: len(traffic.seen) >= 30, 60, 'some to arrive')
+        for node in (1, 2):
+            self.cluster.kill(node)
+        time.sleep(20)  # RabbitMQ takes some seconds to notice, and then the third does not serve
+        confirmed = len(traffic.owed)
+        for node in (1, 2):
+            self.cluster.stack('start-node', node + 1)
+        self.cluster.wait_whole()
+        wait_until(lambda: len(traffic.owed) >= confirmed + 100, 120, 'more to be published')
+        copies = traffic.finish(120)
+        print(f'note exchange cluster: a minority: {len(traffic.owed)} confirmed, {confirmed} of them before it ended, {copies} second copies', flush=True)
+        self.assertEqual(self.p.psql("select 1 from postdate.message_now where state = 'failed'"), [])
 
     def forget_the_type(self):
         """The node of the first gateway: what is due there is refused, and tried again."""

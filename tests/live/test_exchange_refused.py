@@ -2,7 +2,9 @@
 import glob
 import json
 import os
+import struct
 
+from amqp10 import Publisher, fixed, sym, uint, ulong, utf8, variable
 from exchange_kit import INTAKE, Application, TypeServers, wait_until
 
 LONG = 600_000
@@ -156,3 +158,32 @@ class TypeRefuses(TypeServers):
             self.assertIn('no delayed-message plugin', out, rc)
         rc, _, error = self.p.cli('status')
         self.assertEqual(rc, 0, error)
+
+    def test_amqp_1_0(self):
+        """From RabbitMQ 4.0 on: annotations count, as with the plugin; what AMQP 0-9-1 cannot say would not reach the gateway, or end its channel."""
+        a = self.served()
+        if int(self.servers.rabbitmqctl('eval', 'io:format("~s", [rabbit_misc:version()]).').split('.')[0]) < 4:
+            self.skipTest('before RabbitMQ 4.0 AMQP 1.0 is a client of AMQP 0-9-1')
+        a.exchange('e', 'fanout')
+        a.queue('q', 'e')
+        x_delay, char, uuid = sym('x-delay'), b'\x73' + struct.pack('>I', LONG), b'\x98' + bytes(16)
+        numbers = [uint(700), ulong(700), utf8('700'), sym('700'), fixed(0x71, '>i', 700), fixed(0x82, '>d', 700.5)]
+        for number, value in enumerate(numbers):
+            amqp = Publisher(self.p.amqp, '/exchanges/e/k')
+            amqp.publish(b'%d' % number, annotations=[(x_delay, value)])
+            amqp.close()
+        inbox = a.inbox('q')
+        self.assertEqual([m.headers['x-delay'] for m in inbox.wait(len(numbers))], [-700] * len(numbers))
+        for annotations, properties in (([(x_delay, char)], []), ([(x_delay, b'\x74' + struct.pack('>I', 5))], []), ([(x_delay, variable(0xa0, b'abc'))], []),
+                                        ([(x_delay, uint(700))], [(utf8('id'), uuid)]), ([(x_delay, uint(700)), (sym('x-c'), char)], [])):
+            amqp = Publisher(self.p.amqp, '/exchanges/e/k')
+            with self.subTest(annotations=annotations, properties=properties), self.assertRaises((ConnectionError, AssertionError)) as refused:
+                amqp.publish(b'refused', annotations=annotations, properties=properties)
+            self.assertIn('precondition-failed', str(getattr(refused, 'exception', '')))
+            amqp.close()
+        # A property of the application is none of RabbitMQ's.
+        amqp = Publisher(self.p.amqp, '/exchanges/e/k')
+        amqp.publish(b'now', properties=[(utf8('x-delay'), uint(LONG))])
+        self.assertEqual(inbox.wait(len(numbers) + 1)[-1].body, b'now')
+        amqp.close()
+        self.assertEqual(a.depth('postdate.rejected'), 0)
