@@ -88,8 +88,7 @@ static int take_names(const struct json_parser *p, const json_t *const fields[],
         if (json_name("exchange", fields[FIELD_EXCHANGE], &out->exchange, e) != 0)
             return -1;
         if (!accept_exchange_allowed(&p->rules, out->exchange))
-            return err_set(e, ERR_REJECT,
-                           "exchange: %s is not among those that delivery.allow lists%s",
+            return err_set(e, ERR_REJECT, "exchange: %s is not among those that delivery.allow lists%s",
                            json_show(fields[FIELD_EXCHANGE], shown),
                            out->exchange.len == 0 ? "; with \"\" there, every queue would be reached"
                            : reserved_exchange(out->exchange, &p->rules)
