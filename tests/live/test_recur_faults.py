@@ -43,7 +43,9 @@ class Faults(LiveTest):
     def end(self, p):
         """Nothing follows, and what is on its way arrives."""
         p.psql("select postdate.recur_remove(name) from postdate.recurring")
-        wait_until(lambda: p.value('select count(*) from postdate.message_now where settled_at is null') == '0', 30, 'the last ones')
+        # What was claimed in the moment before its clock was set back by an hour is due in an hour.
+        wait_until(lambda: p.value("select count(*) from postdate.message_now where settled_at is null and (state <> 'claimed' or due < now() + interval '1 min')")
+                   == '0', 30, 'the last ones')
 
     def settled(self, p, what):
         """What is due by now has been settled, so that no occurrence is in flight at two deaths."""
@@ -344,9 +346,10 @@ class RecurDatabaseClock(Faults):
         def die_and_set(point, seconds):
             g = self.dies_at(p, point, 1)
             wait_until(lambda: g.process.poll() is not None, 25, point)
+            at_ms = now_ms()
             self.clocks.set_time(seconds)
             self.assertEqual(g.wait(), -signal.SIGKILL, f'{point}: {g.log()[-500:]}')
-            return now_ms()
+            return at_ms
         ahead_ms = die_and_set('publish.after', self.HOUR)
         wait_until(lambda: all(max(self.occurrences(inbox)[n]) > now_ms() + self.HOUR * 1000 - 2000 for n in NAMES), 60, 'those of an hour later')
         wait_until(lambda: len(self.occurrences(each).get('minute', {})) >= 59, 60, 'those of the hour')
@@ -361,7 +364,7 @@ class RecurDatabaseClock(Faults):
         self.end(p)
         for name, at in self.occurrences(inbox).items():
             self.assertEqual([n for n, ms in at.items() if len({m.id for m in ms}) > 1 or len(ms) > 2], [], f'{name}: once, or once more under the same id')
-            self.judge_two_runs(name, at, ahead_ms, [(back_ms - ahead_ms) / 1000])
+            self.judge_two_runs(name, at, ahead_ms)
         self.assertLessEqual(self.twice(inbox), 3 * len(NAMES), 'only what was in flight')
         minutes = self.occurrences(each)['minute']
         self.assertEqual(sorted(minutes), list(range(min(minutes), max(minutes) + 1, 60_000)), 'each minute')
