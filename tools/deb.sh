@@ -22,11 +22,11 @@ tar -C "$out" -xf "$tarball"
 cp -r "$source/packaging/debian" "$source/debian"
 cd "$source"
 
-# VERSION in the Makefile is the one that counts. A version without an entry of its own gets one.
+# VERSION in the Makefile is the one that counts. A version without an entry of its own gets one, a second later than the last.
 if [[ $(dpkg-parsechangelog -S Version) != "$upstream"-* ]]; then
     {
         printf 'postdate (%s-1) unstable; urgency=medium\n\n  * Built from the sources; not released.\n\n' "$upstream"
-        printf ' -- %s  %s\n\n' "$(dpkg-parsechangelog -S Maintainer)" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")"
+        printf ' -- %s  %s\n\n' "$(dpkg-parsechangelog -S Maintainer)" "$(LC_ALL=C date -u -R -d "@$((SOURCE_DATE_EPOCH + 1))")"
         cat debian/changelog
     } >debian/changelog.new
     mv debian/changelog.new debian/changelog

@@ -13,6 +13,7 @@ name=postdate_exchange-$version
 command -v erlc >/dev/null || { echo "exchange_type: erlc is missing: install erlang-base" >&2; exit 69; }
 otp=$(erl -noshell -eval 'io:put_chars(erlang:system_info(otp_release)), halt().')
 broker=$(printf '%s\n' /usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins | sort -V | tail -n 1)
+[[ -d $broker ]] || broker=/opt/rabbitmq/plugins # in the official image
 strict=-Werror
 [[ -d $broker ]] || broker='' strict='' # without it there is a warning: the behaviour is not known
 

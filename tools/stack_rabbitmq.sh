@@ -167,8 +167,9 @@ rabbitmq_configure() {
     rabbitmq_choose_exchange_type || return 1
     # What users are given (plugins-config/), as it is, with what is private to this stack after it: the later file wins.
     # Without its definitions: a broker that starts with them has no guest.
-    cp "$top/plugins-config/enabled_plugins${plugins_dir:+.delayed}" "$dir/enabled_plugins" || return 1
-    [[ $exchange_type != 1 ]] || sed 's/\[/[postdate_exchange, /' "$top/plugins-config/enabled_plugins" >"$dir/enabled_plugins" || return 1
+    local enabled=${plugins_dir:+.delayed}
+    [[ $exchange_type != 1 ]] || enabled=.exchange
+    cp "$top/plugins-config/enabled_plugins$enabled" "$dir/enabled_plugins" || return 1
     cp "$top/plugins-config/rabbitmq.conf" "$dir/rabbitmq.conf" || return 1
     # The demo is to run where the disk is nearly full, too.
     cat >"$dir/conf.d/90-private.conf" <<CONF

@@ -165,3 +165,27 @@ class PluginCases(Cases, OwnServers, LiveTest):
         erlang = f'lists:sum([proplists:get_value(messages_delayed, rabbit_exchange:info(X, [messages_delayed]), 0) || X <- rabbit_exchange:list(<<"{self.p.vhost}">>), element(3, X) =:= \'x-delayed-message\']).'
         wait_until(lambda: int(self.servers.rabbitmqctl('eval', erlang)) == count, 15, f'{count} to wait in the plugin')
 
+
+    def test_what_the_type_does_otherwise(self):
+        """docs/migrate.md, "What is different": the column of the plugin. That of the type is in test_exchange_ways and test_exchange_refused."""
+        a = self.application()
+        a.c.channel.exchange_declare('ae', 'fanout')
+        a.queue('q.ae', 'ae')
+        a.exchange('with', 'direct', arguments={'alternate-exchange': 'ae'})
+        a.queue('q.with', 'with', 'k')
+        a.publish('with', 'k', b'twice', 400)
+        self.assertEqual([a.c.wait_get(q).body for q in ('q.ae', 'q.with')], [b'twice'] * 2)
+        a.exchange('e', 'direct')
+        a.queue('q', 'e', 'k')
+        with self.assertRaises(pika.exceptions.UnroutableError):
+            a.publish('e', 'k', b'returned', 300, mandatory=True)
+        m = a.c.wait_get('q')
+        self.assertEqual((m.body, m.headers['x-delay'] % 2 ** 64), (b'returned', 300 if self.before_4 else 2 ** 64 - 300))
+        a.publish('e', 'none', b'dropped', 1)
+        a.c.channel.exchange_declare('first', 'fanout')
+        a.c.channel.exchange_bind('e', 'first')
+        a.c.channel.exchange_declare('front', 'direct', arguments={'alternate-exchange': 'e'})
+        a.publish('e', 'none', b'bcc', 300, {'BCC': ['k']})
+        a.publish('first', 'k', b'first', 900)
+        a.publish('front', 'k', b'front', 1500)
+        self.assertEqual([a.c.wait_get('q').body for _ in range(3)], [b'bcc', b'first', b'front'])

@@ -52,3 +52,26 @@ class TopicSideBySide(TypeServers):
         for i, pattern in enumerate(patterns):
             got = [[m.body for m in iter(lambda: a.c.get(f'{exchange} {i}'), None)] for exchange in ('plain', 'typed')]  # noqa: B023
             self.assertEqual(*got, pattern)
+
+    def test_many_bindings(self):
+        """What a search costs among 1,000 bindings: with Mnesia no more than among few, with Khepri each is looked at, once."""
+        a = self.served()
+        for exchange, bindings in (('few', 3), ('many', 1000)):
+            a.exchange(exchange, 'topic')
+            a.c.channel.queue_declare('q', durable=True)
+            for i in range(bindings):
+                a.c.channel.queue_bind('q', exchange, f'a.{i}.*')
+        cost = {exchange: self.reductions(exchange) for exchange in ('few', 'many')}
+        mnesia = self.servers.rabbitmqctl('eval', 'ets:whereis(rabbit_route) =/= undefined.').strip() == 'true'
+        print(f'note exchange topic: reductions of a search {cost}, {"Mnesia" if mnesia else "Khepri"}', flush=True)
+        self.assertLess(cost['many'], 1_000 if mnesia else 20_000)
+
+    def reductions(self, exchange):
+        """The least of some, for the first may load what it calls."""
+        name = f'rabbit_misc:r(<<"{self.p.vhost}">>, exchange, <<"{exchange}">>)'
+        said = self.servers.rabbitmqctl('eval', f"""lists:min([begin
+            {{reductions, Before}} = process_info(self(), reductions),
+            [_] = postdate_exchange_bindings:matching({name}, [<<"a.2.x">>]),
+            {{reductions, After}} = process_info(self(), reductions),
+            After - Before end || _ <- lists:seq(1, 5)]).""")
+        return int(said)

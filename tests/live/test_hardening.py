@@ -75,7 +75,7 @@ class Units(LiveTest):
             self.assertTrue('mem_limit: ' in service or '<<: *gateway' in service or '<<: *example' in service, service)
         self.assertRegex(compose, r'x-gateway: &gateway\n  <<: \*hardened\n  mem_limit: ')
         named = re.findall(r'(?m)^    image: (\S+)$', compose)
-        for name in ('Dockerfile', 'Dockerfile.rabbitmq-plugin', 'example/Dockerfile'):
+        for name in ('Dockerfile', 'Dockerfile.rabbitmq-plugin', 'Dockerfile.rabbitmq-exchange', 'example/Dockerfile'):
             with open(os.path.join(docker, name), encoding='utf-8') as f:
                 text = f.read()
             values = dict(re.findall(r'(?m)^ARG (\w+)=(\S+)', text))
@@ -84,23 +84,28 @@ class Units(LiveTest):
             if not image.endswith(':local'):
                 self.assertRegex(image, r'\d+\.\d+(-slim)?\}?$')
 
-    def test_the_image_has_what_make_needs(self):
+    def copy_for_image(self, name, folder):
         """Only what the Dockerfile copies, and Docker's list of what it may see lets through."""
-        with open(os.path.join(harness.ROOT, 'docker', 'Dockerfile'), encoding='utf-8') as f:
+        with open(os.path.join(harness.ROOT, 'docker', name), encoding='utf-8') as f:
             copied = [line.split()[1:] for line in f if re.match(r'COPY (?!--from)', line)]
-        with open(os.path.join(harness.ROOT, 'docker', 'Dockerfile.dockerignore'), encoding='utf-8') as f:
+        with open(os.path.join(harness.ROOT, 'docker', name + '.dockerignore'), encoding='utf-8') as f:
             seen = re.findall(r'(?m)^!(\S+)$', f.read())
-        with tempfile.TemporaryDirectory() as folder:
-            for *sources, target in copied:
-                for source in sources:
-                    self.assertIn(source, seen)
-                    to = os.path.join(folder, source if target == './' else target)
-                    os.makedirs(os.path.dirname(to), exist_ok=True)
-                    (shutil.copytree if os.path.isdir(os.path.join(harness.ROOT, source)) else shutil.copy)(
-                        os.path.join(harness.ROOT, source), to)
-            done = subprocess.run(['make', '-n', 'all', 'install', 'DESTDIR=/out', 'PREFIX=/usr'], cwd=folder, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
-            self.assertEqual(done.returncode, 0, done.stdout.decode()[-2000:])
+        for *sources, target in copied:
+            for source in sources:
+                self.assertIn(source, seen)
+                to = os.path.join(folder, source if target == './' else target)
+                os.makedirs(os.path.dirname(to), exist_ok=True)
+                (shutil.copytree if os.path.isdir(os.path.join(harness.ROOT, source)) else shutil.copy)(
+                    os.path.join(harness.ROOT, source), to)
+
+    def test_the_images_have_what_is_needed(self):
+        for name, command in (('Dockerfile', ['make', '-n', 'all', 'install', 'DESTDIR=/out', 'PREFIX=/usr']),
+                              ('Dockerfile.rabbitmq-exchange', ['tools/exchange_type.sh', 'out'])):
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                self.copy_for_image(name, folder)
+                done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      check=False, timeout=120)
+                self.assertEqual(done.returncode, 0, done.stdout.decode()[-2000:])
 
     def test_exposure(self):
         if not shutil.which('systemd-analyze') or '--offline' not in self.analyze('--help'):
