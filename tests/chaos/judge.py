@@ -269,7 +269,8 @@ class Judge:
             if id_number not in copies:
                 copies[id_number] = 1
                 self.duplicate(verdict, table, n, t_us, first_us, from_us)
-                if not table.asked[n] & MOVED:
+                # What is stored and delivered in a lag is forgotten, and RabbitMQ gives it to the intake again if that could not acknowledge it.
+                if not table.asked[n] & MOVED and not self.is_forgotten(first_us):
                     verdict.find('other_id', table.ref(n), f'came again under another id at {t_us}')
             elif again != AGAIN_UNKNOWN and seen[key] > copies[id_number]:
                 copies[id_number] += 1
