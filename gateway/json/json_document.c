@@ -324,10 +324,15 @@ json_t *json_document_load(struct bytes text, enum json_fault *fault, struct err
         err_set(e, ERR_REJECT, "not valid JSON at byte %zu: a NUL byte", (size_t)(nul - text.data));
         return NULL;
     }
+    if (text.len == 0) {
+        *fault = JSON_FAULT_SYNTAX;
+        err_set(e, ERR_REJECT, "not valid JSON at byte 0: there is nothing; write an object, {} at least");
+        return NULL;
+    }
     *fault = JSON_FAULT_LIMIT;
     if (check_limits(text, e) != 0)
         return NULL;
-    struct holes holes = {.text = text.len > 0 ? text : bytes_of("", 0)};
+    struct holes holes = {.text = text};
     json_t *value = load_document(&holes, fault, e);
     free(holes.list);
     if (value == NULL && *fault == JSON_FAULT_MEMORY)

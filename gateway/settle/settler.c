@@ -260,13 +260,13 @@ static void gather_results(struct settler *s)
     settle_backlog_add(&s->backlog, result_queue_take_all(&s->pipeline->results, wait_ms));
 }
 
-/* Counts what the database had forgotten, and says so. */
+/* Counts what the database had forgotten, or could not be told while it was away, and says so. */
 static void note_forgotten(struct settler *s)
 {
     if (s->forgotten == 0)
         return;
     metrics_add(&s->runtime->metrics, METRIC_SAID_AGAIN, (uint64_t)s->forgotten);
-    log_info("%" PRId64 " deliver%s that the database had forgotten %s written down again", s->forgotten,
+    log_info("%" PRId64 " deliver%s that the database did not know of %s written down now", s->forgotten,
              s->forgotten == 1 ? "y" : "ies", s->forgotten == 1 ? "is" : "are");
     s->forgotten = 0;
 }

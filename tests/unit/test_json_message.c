@@ -196,7 +196,7 @@ static void test_names(void **state)
 static void test_malformed(void **state)
 {
     (void)state;
-    refused("", "not valid JSON");
+    refused("", "there is nothing; write an object, {} at least");
     refused("[]", "not a JSON object");
     refused("{\"routing_key\":\"k\"", "not valid JSON");
     refused("{\"delay_ms\":1,\"delay_ms\":2}", "duplicate");
