@@ -36,9 +36,12 @@ const filterOf = params => {
     return state === ANY ? f : { state, ...f };
 };
 
+// The command line takes a * for any run of characters; what is shown here, and touched, has that very key.
+const exactly = key => key.replace(/[*\\]/g, '\\$&');
+
 export function filterWords(f) {
     return [f.key && ['--key', f.key], f.state && ['--state', f.state], f.exchange !== undefined && ['--exchange', f.exchange],
-        f.routing_key !== undefined && ['--routing-key', f.routing_key], f.due_after && ['--due-after', f.due_after],
+        f.routing_key !== undefined && ['--routing-key', exactly(f.routing_key)], f.due_after && ['--due-after', f.due_after],
         f.due_before && ['--due-before', f.due_before]].filter(Boolean).flat();
 }
 const filterText = f => Object.entries(f).map(([k, v]) => `${k.replace('_', ' ')} ${JSON.stringify(v)}`).join(', ');
