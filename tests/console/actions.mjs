@@ -216,9 +216,9 @@ const tests = {
         await close();
         await visit(page, 'messages?routing_key=it*');
         found = await look('Cancel them …');
-        check(/^0 messages are/.test(found.text), found.text);
+        check(!found.possible, found.text);
         same(found.line, "postdate cancel --state waiting --routing-key 'it\\*'", 'the command line, which would touch no more than this');
-        await page.getByRole('button', { name: 'Do nothing' }).click();
+        await close();
         found = await look('Cancel them …');
         check(/^5 messages are/.test(found.text), found.text);
         same(await confirm(), '5 of 5 cancelled.', 'the result');
