@@ -219,6 +219,7 @@ const tests = {
         check(/^No message/.test(found.text), found.text);
         same(found.line, "postdate cancel --state waiting --routing-key 'it\\*'", 'the command line, which would touch no more than this');
         await close();
+        await visit(page, `messages?routing_key=${encodeURIComponent('it\'s bulk $(x)')}`);
         found = await look('Cancel them …');
         check(/^5 messages are/.test(found.text), found.text);
         same(await confirm(), '5 of 5 cancelled.', 'the result');
