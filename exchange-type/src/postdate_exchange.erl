@@ -76,7 +76,7 @@ route_first() ->
     Exchanges = [X || X <- rabbit_exchange:list(), ?IS_OF_TYPE(X)],
     erase({xtype_to_module, ?TYPE_ATOM}),
     persistent_term:erase(?TYPE_ATOM),
-    [catch rabbit_exchange:route(hd(Exchanges), ?MODULE, #{}) || Exchanges =/= []],
+    [try rabbit_exchange:route(hd(Exchanges), ?MODULE, #{}) catch _:_ -> ok end || Exchanges =/= []],
     erase({xtype_to_module, ?TYPE_ATOM}),
     ok.
 
