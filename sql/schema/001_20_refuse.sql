@@ -1,6 +1,6 @@
 -- What is refused, and how that is said.
 
-create function postdate.refuse(message text, detail text, hint text, code text default '22023') returns void language plpgsql as $$
+create function postdate.refuse(message text, detail text, hint text, code text default '22023') returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = code, message = message, detail = detail, hint = hint;
 end $$;

@@ -39,7 +39,7 @@ def make_claim(run):
 create schema if not exists test;
 create function test.claim(horizon timestamptz, rows_max integer, bytes_max bigint, instance_id integer)
 returns table (due timestamptz, id uuid, next_at timestamptz, doubt boolean, attempts integer, hold "char", exchange text, routing_key text, key text, properties bytea,
-               body bytea, isolate boolean, properties_json text, clock timestamptz, deadline timestamptz, aside boolean, batch bigint, claimed_at timestamptz)
+               body bytea, isolate boolean, properties_json text, clock timestamptz, deadline timestamptz, aside boolean, kept boolean, batch bigint, claimed_at timestamptz)
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $claim$
 #variable_conflict use_column
 declare
