@@ -99,13 +99,13 @@ class Checks:
             self.assertGreaterEqual(m.at_ms, m.due_ms, f'{m.body!r} was early')
             self.assertIsNotNone(m.id)
 
-    def publish_many(self, p, key, delays):
+    def publish_many(self, p, key, delays, least_bytes=0):
         """A message for each delay, shuffled; {body: earliest time}."""
         c, sent = p.client(), {}
         numbered = list(enumerate(delays))
         random.Random(7).shuffle(numbered)
         for number, delay in numbered:
-            body = f'{number} {delay}'.encode()
+            body = f'{number} {delay}'.ljust(least_bytes).encode()
             sent[body] = now_ms() + delay
             c.publish(key, body, {'x-delay': delay})
         return sent

@@ -73,7 +73,7 @@ class Exit(SharedExit, Checks):
                 raise harness.TooSlow('the exit queue was not suspended in time')
             wait_until(lambda: now_ms() > first_ms + 15_000, 40, 'the others to be there, and the stuck ones to be overdue')
             delivered = p.counts()['delivered']
-            self.assertGreater(delivered, 60)
+            self.assertGreater(delivered, 30)  # the shares of three queues are by chance: 50 to 115 of 150 came by two of them
             self.assertLess(delivered, 140)
             late = p.value("select count(*) from postdate.message_now where settled_at > due + interval '5 s'")
             self.assertEqual(late, '0', 'what came out by the others was late, or what is stuck was taken for lost')
@@ -128,7 +128,8 @@ class Exit(SharedExit, Checks):
         p.gateway(**handover(self.transport, grace='1s'))
         inbox = p.consumer('k', bind='k')
         first_ms = now_ms() + 6000 * self.pace
-        sent = self.publish_many(p, 'k', [first_ms - now_ms() + 10 * i for i in range(60)])
+        # Of small ones that come ahead of time the gateway reads more by a second consumer, which would share the queue with the taker.
+        sent = self.publish_many(p, 'k', [first_ms - now_ms() + 10 * i for i in range(60)], 9000)
         self.wait_held(p, 60, 5 * self.pace)
         taker, had = p.client(), []
         ours = "[{element(2, C), element(1, C)} || C <- rabbit_amqqueue:consumers(Q)]"

@@ -87,10 +87,13 @@ class Locks(LiveTest):
         wait_until(lambda: p.claimed() == 300, 10, 'all to be claimed')
         s, rows = self.lock(p, "convert_from(body, 'UTF8') like '%7'")
         self.assertEqual(len(rows), 30)
+        # What was stored behind the frontier of a claim was claimed by its row, and is settled there.
+        by_row = int(p.value("select count(*) from postdate.message where next_at is not null and convert_from(body, 'UTF8') like '%7'"))
         inbox.wait(300, 20)
-        wait_until(lambda: p.counts() == {'delivered': 300}, 10, 'all to be settled: that writes no row of theirs')
+        wait_until(lambda: p.counts().get('delivered') == 300 - by_row, 10, 'all to be settled: that writes no row of theirs')
         s.run('rollback')
         s.close()
+        wait_until(lambda: p.counts() == {'delivered': 300}, 10, 'all to be settled')
         self.assertEqual(len(inbox.all()), 300, 'delivered once')
 
     def test_hundreds_of_one_held_key_do_not_hold_up_the_intake(self):

@@ -95,9 +95,11 @@ class LateConfirms(LiveTest):
     def test_more_than_memory_keeps_goes_back_as_ranges(self):
         """Of two targets one stands still for so long that nothing is kept for it any more; the other one has its messages meanwhile."""
         def hold(p, _, at_ms):
-            self.suspend(p, 'q', at_ms + 300, 14000)
+            still = threading.Thread(target=self.suspend, args=(p, 'q', at_ms + 300, 14000))
+            still.start()
+            wait_until(lambda: p.value('select count(*) from postdate.batch where back_since is not null') != '0', 20, 'ranges to be put back', 0.1)
+            still.join()
             self.assertGreaterEqual(p.counts()['delivered'], COUNT // 2)
-            self.assertGreater(int(p.value('select count(*) from postdate.batch where back_since is not null')), 0)
         _, wal, rewrites, twice = self.cost('one of two targets stands still for 14 s', hold, ('q', 'other'))
         self.assertLess(rewrites, 0.05)
         self.assertLess(wal, 200)
