@@ -70,7 +70,7 @@ class Memory(LiveTest):
         session.close()
         wait_until(lambda: p.counts() == {'scheduled': 20}, 60, 'all to be stored', 0.1)
         size.stop('140 MB in 20 bodies, and a database that takes nothing')
-        self.assertLess(size.log_lines(), 6, g.log())
+        self.assertLess(size.log_lines(), 12, g.log())  # that there is no room ends and begins anew, some seconds apart
         self.assertLess(size.grown_mib(), 64)
 
 
