@@ -32,10 +32,11 @@ int intake_deferred_add(struct intake *in, const struct inbox_delivery *d, struc
                 (in->deferred_bytes + size <= BYTES_MAX || in->deferred_count == 0);
     struct intake_deferred *a = room ? malloc(sizeof *a + size + 1) : NULL;
     if (!a)
-        return err_set(
-            e, ERR_BUSY,
-            "%zu messages wait for their key or for the queue of rejected ones; there is no room for more",
-            in->deferred_count);
+        return err_set(e, ERR_BUSY,
+                       "%zu messages cannot be stored yet: their key or a table is locked, or the queue of "
+                       "rejected ones "
+                       "takes nothing; there is no room for more",
+                       in->deferred_count);
     uint8_t *at = a->data;
     *a = (struct intake_deferred){.delivery = *d, .size = size};
     a->delivery.input.exchange = bytes_copy(&at, i->exchange);
