@@ -85,8 +85,8 @@ class LiveTest(unittest.TestCase):
     def logs(self):
         return '\n'.join(p.log_tail() for p in getattr(self, 'places', []))
 
-    def assert_on_time(self, message, published_ms, delay_ms, late_ms=1500):
-        """Not early (neither by what was asked nor by what the header says), and not much later."""
+    def assert_on_time(self, message, published_ms, delay_ms, late_ms=5000):
+        """Not early (neither by what was asked nor by what the header says), and not seconds later, as by a way that is for losses."""
         due = published_ms + delay_ms
         self.assertGreaterEqual(message.at_ms, due, 'delivered early')
         self.assertLessEqual(message.at_ms, due + late_ms * SLOWNESS, 'delivered late')
