@@ -100,7 +100,8 @@ class TypeRefuses(TypeServers):
             a.c.channel.queue_bind('q', 'gone', 'more')
             a.c.channel.queue_unbind('q', 'gone', 'more')
             a.c.channel.exchange_declare('gone', 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'x-random'}, passive=True)
-            eval_('eval', f'rabbit_vhost_sup_sup:stop_and_delete_vhost(<<"{self.p.vhost}">>).')
+            again = 'ok = rabbit_vhost_sup_sup:stop_and_delete_vhost(V), rabbit_vhost_sup_sup:start_vhost(V)'
+            self.assertIn('{ok,', eval_('eval', f'V = <<"{self.p.vhost}">>, {again}.'))
         finally:
             eval_('eval', 'rabbit_registry:register(exchange, <<"x-random">>, rabbit_exchange_type_random).')
         self.wait_counts(scheduled=1)
