@@ -58,7 +58,7 @@ class FullDisk(Doctor):
         c.queue('k', 'k')
         inbox = self.p.consumer('k')
         web = Web(ready_address(gateway))
-        self.p.psql(f"select count(postdate.schedule('k', i::text, delay => interval '3 s' + i * interval '5 ms')) from generate_series(1, {MESSAGES}) i")
+        self.p.psql(f"select count(postdate.schedule('k', i::text, delay => interval '3 s' + i * interval '10 ms')) from generate_series(1, {MESSAGES}) i")
         inbox.wait(20, 30)
         balloon = self.fill()
         wait_until(lambda: web.get('/readyz').status == 503, 40, '/readyz to say that it is not ready')
