@@ -140,6 +140,7 @@ check: $(GENERATED) $(CONFIG_PAGE)
 	$(Q)tools/check_docs.py
 	$(Q)tests/model/run.py check
 	$(Q)tools/chart_values.py check
+	$(Q)tools/metrics_page.py check
 	$(Q)tools/config_page.sh check $(CONFIG_PAGE) docs/configuration.md man/postdate.conf.5
 	$(Q)tools/check_format.sh $(SOURCES)
 	$(Q)cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
@@ -159,6 +160,8 @@ chart: $(BUILD)/postdated
 	$(Q)BUILD=$(BUILD) tools/chart.sh
 docs/kubernetes.md: docs/configuration.md
 	@tools/chart_values.py write
+docs/metrics.md: force
+	@tools/metrics_page.py write
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -182,6 +185,7 @@ help:
 #: make install    PREFIX=/usr/local DESTDIR= (also uninstall)
 #: make deb        Debian packages for this system in build/deb; make dist: the sources as a tarball; make sbom: what is linked
 #: make docs/configuration.md man/postdate.conf.5   writes the options on both pages from their table
+#: make docs/metrics.md         writes the table of metrics from the texts of # HELP
 #: make docs/kubernetes.md      writes the table of the chart's values, and its schema
 #: make deps | format | clean | version
 

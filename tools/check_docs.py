@@ -8,7 +8,7 @@ Names are looked for in `code spans` and code blocks only:
                  (docs/kubernetes.md: also the values of the Helm chart, which look the same)
   our own names  in docs/internals, but for decisions: `module_verb_noun`, a function, type, table or file of the code
   live tests     test_NAME, a file or a function; in a table with a column "tested by", each code span there
-Links (and #anchors) of Markdown must lead somewhere. README.md has at most 150 lines; prose has at most 110 characters a line.
+Links (and #anchors) of Markdown must lead somewhere. A page of WORDS has at most so many words (`wc -w`). README.md has at most 150 lines; prose has at most 110 characters a line.
 """
 import functools
 import glob
@@ -24,6 +24,10 @@ DOCUMENTS = sorted(glob.glob('*.md') + glob.glob('docs/**/*.md', recursive=True)
                    glob.glob('plugins-config/*.md') + glob.glob('tests/**/*.md', recursive=True))
 MANUALS = sorted(glob.glob('man/*.[1-8]'))
 README_LINES, LINE = 150, 110
+# Words of a page at most: its target and 3 %. A page that needs more says something that belongs on another page, or twice.
+WORDS = {
+    'docs/metrics.md': 1770,
+}
 # Settings of RabbitMQ and PostgreSQL that are written like options of ours.
 FOREIGN_OPTIONS = {'cluster_partition_handling', 'load_definitions', 'message_interceptors', 'synchronous_commit', 'owner', 'overflow',
                    'idle_in_transaction_session_timeout', 'server_name', 'exchange'}
@@ -270,6 +274,9 @@ def check_schema(d):
 def check_lines(d):
     if d.path == 'README.md' and len(d.lines) > README_LINES:
         complain(d.path, len(d.lines), f'{len(d.lines)} lines: at most {README_LINES}')
+    words = len(' '.join(d.lines).split())
+    if words > WORDS.get(d.path, words):
+        complain(d.path, len(d.lines), f'{words} words: at most {WORDS[d.path]}')
     if not d.path.startswith('tests/'):
         for n, (line, code) in enumerate(zip(d.lines, d.code), 1):
             breakable = re.sub(r'https?://\S+', '', line)

@@ -32,6 +32,10 @@ class Monitoring(LiveTest):
     def metrics(self, gw):
         return Web(gw.http()).get('/metrics').body.decode()
 
+    def page(self, name):
+        with open(os.path.join(harness.ROOT, 'docs', name), encoding='utf-8') as f:
+            return f.read()
+
     def settled_gateway(self, p):
         gw = p.gateway()
         web = Web(gw.http())
@@ -47,11 +51,11 @@ class Monitoring(LiveTest):
             rules = f.read()
         used = set(NAME.findall(rules)) | {n for q in board_queries() for n in NAME.findall(q)}
         self.assertEqual({n for n in used if re.sub(r'_(bucket|sum|count)$', '', n) not in there}, set())
-        with open(os.path.join(harness.ROOT, 'docs', 'operations.md'), encoding='utf-8') as f:
-            page = f.read()
-        self.assertEqual({n for n in there if n not in page}, set(), 'docs/operations.md lists every metric')
+        rows = dict(re.findall(r'(?m)^\| `(\w+)` \| \w+ \| [^|]* \| (.*) \|$', self.page('metrics.md')))
+        said = dict(re.findall(r'(?m)^# HELP (\w+) (.*)$', text))
+        self.assertEqual({n: said[n] for n in said if rows.get(n) != said[n]}, {}, 'docs/metrics.md has what is said of each metric')
         for alert in re.findall(r'- alert: (\w+)', rules):
-            self.assertIn(alert, page, 'each alert has its paragraph')
+            self.assertIn(alert, self.page('operations.md'), 'each alert has its paragraph')
 
     @unittest.skipUnless(program('promtool'), 'needs promtool (Debian: prometheus, or POSTDATE_PROMETHEUS=its folder)')
     def test_promtool_is_content(self):
