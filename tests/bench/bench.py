@@ -14,7 +14,7 @@
   BENCH_OUT=dir   where table, JSON and plots go (default build/bench)
   STACK_PLUGINS_DIR=dir   RabbitMQ's delayed-message plugin: rows for it, alone and with us
   PEERS=1         other schedulers beside it, where they can be installed (tests/bench/peers.py)
-  PUBLISH=1       writes table and plots into docs/performance.md, too
+  PUBLISH=1       writes table and plots into docs/internals/figures.md, too
 
 Exit: 0 all measured, 1 some figure could not be (the table says which and why), 130 interrupted.
 """
@@ -127,8 +127,8 @@ def publish(report):
     if os.environ.get('PUBLISH'):
         docs = os.path.join(ROOT, 'docs')
         drawn = plot.write(report, os.path.join(docs, 'performance'))
-        pictures = ''.join(f'\n\n![{name[:-4]}](performance/{name})' for name in drawn)
-        write_between_markers(os.path.join(docs, 'performance.md'), report.markdown() + pictures)
+        pictures = ''.join(f'\n\n![{name[:-4]}](../performance/{name})' for name in drawn)
+        write_between_markers(os.path.join(docs, 'internals', 'figures.md'), report.markdown() + pictures)
     table = report.text()
     with open(os.path.join(OUT, 'bench.txt'), 'w', encoding='utf-8') as f:
         f.write(table + '\n')
