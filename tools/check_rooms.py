@@ -65,10 +65,9 @@ SUPERVISOR = 'gateway/runtime/supervisor.c gateway/runtime/once.c gateway/runtim
 # Files that call each other: none.
 CYCLE_EXCEPTIONS = []
 
-FOLDER_MAX = 20  # .c files
-FUNCTION_MAX = 60  # lines
+FUNCTION_MAX = 80  # lines
 PARAMETERS_MAX = 6
-FILE_MIN, FILE_MAX = 60, 450  # lines of a .c file
+FILE_MIN, FILE_MAX = 60, 1200  # lines of a .c file
 INCLUDED_MAX = 3  # no header but core's is included by more than one file in three
 
 SHORT = {
@@ -191,9 +190,6 @@ def parameters(text):
 
 def check_sizes():
     widest = collections.Counter()
-    for folder, n in collections.Counter(os.path.dirname(f) for f in FILES if f.endswith('.c')).items():
-        if n > FOLDER_MAX:
-            breach(f'{folder}/ has {n} .c files, more than {FOLDER_MAX}')
     for f in FILES:
         lines = TEXT[f].count('\n')
         if f.endswith('.c') and lines < FILE_MIN and f not in SHORT:

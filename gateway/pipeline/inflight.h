@@ -73,7 +73,7 @@ struct inflight {
     int64_t published_ms; /* monotonic; while it is unconfirmed */
     uint64_t destination; /* destination_cache.h; 0: not watched */
     bool is_try;          /* it is to find out whether its destination still stands still */
-    bool left_behind;     /* unconfirmed on a connection that was held up: publish_previous.c */
+    bool left_behind;     /* unconfirmed on a connection that was held up: publisher.c */
     bool unproven;        /* destination_cache.h: in flight to a destination that has not confirmed lately */
     struct message message; /* views into data */
     enum settle_kind outcome;

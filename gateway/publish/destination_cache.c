@@ -136,20 +136,6 @@ static bool is_proven(const struct destination *d, int64_t now_ms)
            (!d->in_flight || now_ms - d->since_ms < LAG_MS);
 }
 
-static bool has_room(const struct destination *d, int64_t now_ms)
-{
-    return d->in_flight < DESTINATION_UNPROVEN_MOST || is_proven(d, now_ms);
-}
-
-static void count_in_flight(struct destination_cache *cache, struct destination *d, struct inflight *h,
-                            int64_t now_ms)
-{
-    h->unproven = !is_proven(d, now_ms);
-    cache->unproven += h->unproven;
-    if (d->in_flight++ == 0)
-        d->since_ms = now_ms;
-}
-
 static void park_message(struct destination_cache *cache, struct destination *d, struct inflight *h)
 {
     if (!d->parked)
@@ -184,10 +170,14 @@ static enum destination_verdict admit_message(struct destination_cache *cache, s
         return DESTINATION_PARKED;
     if (v == DESTINATION_ISOLATE)
         d->proving_until_ms = now_ms + PROVING_MS;
-    if (v == DESTINATION_GOOD && !has_room(d, now_ms))
+    if (v == DESTINATION_GOOD && !(d->in_flight < DESTINATION_UNPROVEN_MOST || is_proven(d, now_ms)))
         return DESTINATION_PARKED;
-    if (v == DESTINATION_GOOD)
-        count_in_flight(cache, d, h, now_ms);
+    if (v == DESTINATION_GOOD) {
+        h->unproven = !is_proven(d, now_ms);
+        cache->unproven += h->unproven;
+        if (d->in_flight++ == 0)
+            d->since_ms = now_ms;
+    }
     return v;
 }
 
@@ -298,12 +288,6 @@ void destination_cache_left(struct destination_cache *cache, struct inflight *h,
         set_ready(cache, d);
 }
 
-static void note_name(struct destination_cache *cache, const struct inflight *h)
-{
-    cache->said = false;
-    refusals_print_name(h, REFUSAL_OF_KEY, cache->name);
-}
-
 static void mark_stalled(struct destination_cache *cache, struct destination *d, const struct inflight *h,
                          int64_t now_ms)
 {
@@ -311,8 +295,10 @@ static void mark_stalled(struct destination_cache *cache, struct destination *d,
     if (d->stalled_ms)
         return;
     d->stalled_ms = now_ms;
-    if (cache->stalled++ == 0 && !cache->said)
-        note_name(cache, h);
+    if (cache->stalled++ == 0 && !cache->said) {
+        cache->said = false;
+        refusals_print_name(h, REFUSAL_OF_KEY, cache->name);
+    }
 }
 
 void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,

@@ -27,7 +27,7 @@ struct publish_to {
     struct bytes exchange, routing_key;
 };
 
-/* publish_previous.c: a connection that was held up. */
+/* A connection that was held up. */
 struct publisher_previous {
     struct broker *broker; /* NULL: none */
     struct confirms confirms;
@@ -82,7 +82,7 @@ struct publisher_role {
     void (*release_parked)(struct publisher *p);
 };
 
-/* publish_fast.c, publish_alone.c, publish_handover.c. */
+/* publish_roles.c */
 extern const struct publisher_role publisher_fast, publisher_serial, publisher_patient, publisher_handover;
 
 struct publisher {
@@ -106,7 +106,7 @@ struct publisher {
     int stalled;                 /* of these, do not count: their queues are behind the others' */
     struct broker *broker;
     bool blocked;
-    bool pinging;          /* publish_unconfirmed.c: the answer to a ping is to come */
+    bool pinging;          /* the answer to a ping is to come */
     int64_t pinged_ms;     /* monotonic: the last ping */
     uint64_t ping_tag;     /* of the publish before it */
     uint64_t answered_tag; /* the broker has dealt with this one, and all before */
@@ -137,5 +137,47 @@ void publisher_open(struct publisher *p, const struct publisher_role *role, stru
                     struct destination_cache *destinations);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
+
+/* --- for the roles */
+/* After so long an unconfirmed message's row is given back, as one in doubt; its confirm still counts. */
+#define PUBLISHER_CONFIRM_MS 30000
+#define PUBLISHER_AGAIN_MS 1000 /* what holds up a channel is tried again after that */
+/* Sends a ping. */
+int publisher_ping(struct publisher *p, struct err *e);
+/* For how long a ping has not been answered, where that is too long; else 0. */
+int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms);
+/* The broker took a delivery, or did not. */
+void publisher_acked(struct publisher *p, struct inflight *h);
+void publisher_nacked(struct publisher *p, struct inflight *h);
+/* Their connection is given up: what is in c is in doubt, and published again; alone, where one of them may
+ * have been the reason. Empties c. */
+void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct publisher_end *end);
+/* The message was certainly not delivered: try again later, or fail. */
+void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason);
+/* Where h goes is missing or forbidden, whatever its routing key. */
+void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e);
+/* h is not in flight any more; confirmed: the broker answered. */
+void publisher_left(struct publisher *p, struct inflight *h, bool confirmed);
+/* h's destination stands still: it waits in the database, until then (database ms). */
+void publisher_wait(struct publisher *p, struct inflight *h);
+/* Called again and again: looks at what is unconfirmed. False: the broker is blocked, and need not answer. */
+bool publisher_check_unconfirmed(struct publisher *p, int64_t now_ms);
+/* Is there room in the publish window, beside what is left on previous connections? */
+bool publisher_window_has_room(struct publisher *p);
+/* Then: changes over to another connection, or (-1) this one is of no use any more. */
+int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms, struct err *e);
+/* False: h was not ours any more, and has been dealt with; or it was claimed, and too much is not settled: it
+ * goes back to its queue. What was relayed does not, for it has proofs. */
+bool publisher_keep_ours(struct publisher *p, struct inflight *h);
+/* To a due queue; without memory for that it is released. */
+void publisher_send_to(struct publisher *p, struct inflight *h, struct due_queue *to);
+/* A role's route, for a delivery. */
+bool publisher_route(struct publisher *p, struct inflight *h);
+/* The publisher is to deal with h as v says. True: it publishes it itself. */
+bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination_verdict v);
+/* Is it an answer to a requester that waits without a queue (direct reply-to)? */
+bool publisher_is_reply(const struct message *m);
+/* A role's compose, for a delivery. */
+int publisher_compose(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
 
 #endif

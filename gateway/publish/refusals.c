@@ -114,15 +114,6 @@ int refusals_count(struct refusals *r, int64_t now_ms)
     return count;
 }
 
-static bool may_say(struct refusals *r, int64_t now_ms)
-{
-    if (r->lines == 0 || now_ms - r->lines_since_ms >= 60000) {
-        r->lines = 0;
-        r->lines_since_ms = now_ms;
-    }
-    return r->lines < REFUSALS_LINES;
-}
-
 bool refusals_news(struct refusals *r, int64_t now_ms, struct refusal_news *out)
 {
     bool found = false;
@@ -130,7 +121,11 @@ bool refusals_news(struct refusals *r, int64_t now_ms, struct refusal_news *out)
         return false;
     GUARD(&r->lock);
     int count = atomic_load(&r->count);
-    bool may = may_say(r, now_ms);
+    if (r->lines == 0 || now_ms - r->lines_since_ms >= 60000) {
+        r->lines = 0;
+        r->lines_since_ms = now_ms;
+    }
+    bool may = r->lines < REFUSALS_LINES;
     for (int i = 0; i < count && !found; i++) {
         struct refusal *one = &r->list[i];
         bool over = is_over(one, now_ms);

@@ -151,7 +151,7 @@ end_idle:
     :: is_away -> goto dies
     od;
 
-/* in gateway/publish/publish_handover.c: compose_envelope */
+/* in gateway/publish/publish_roles.c: compose_envelope */
 brings:
     if
     DIES
@@ -161,7 +161,7 @@ brings:
         :: waiting++
         :: skip
         fi
-    /* It refused: almost certainly it has nothing. In doubt, for its due time. in gateway/publish/publish_handover.c: settle_refused */
+    /* It refused: almost certainly it has nothing. In doubt, for its due time. in gateway/publish/publish_roles.c: settle_refused */
     :: atomic { broken < BROKEN -> broken++; excuse = 1;
             if
             :: waiting++

@@ -385,7 +385,7 @@ works:
             fi };
         if
         DIES
-        :: !IN(passed, i) ->    /* RabbitMQ confirms. in gateway/publish/publish_outcome.c: SETTLE_DELIVERED */
+        :: !IN(passed, i) ->    /* RabbitMQ confirms. in gateway/publish/publisher.c: SETTLE_DELIVERED */
             atomic { deliver(i); s = 1;
                 if
                 :: one && IN(RATED, i) && st[i] == OWNED && owner[i] == me -> assert(!IN(slots_used, slot[i])); slots_used = slots_used | BIT(slot[i])
@@ -415,7 +415,7 @@ works:
                 :: one && st[i] == OWNED && owner[i] == me -> st[i] = OPEN; owner[i] = 0
                 :: else
                 fi }
-        /* Too late. in gateway/publish/publish_outcome.c: SETTLE_EXPIRED */
+        /* Too late. in gateway/publish/publisher.c: SETTLE_EXPIRED */
         :: atomic { IN(passed, i) && !IN(locked, i) ->
                 if
                 :: (!one && MY_CLAIM && st[i] == PLAIN) || (one && st[i] == OWNED && owner[i] == me) || BUG == 13 ->     /* 13: without a look at the owner */
