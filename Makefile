@@ -158,7 +158,7 @@ docs/configuration.md man/postdate.conf.5: $(CONFIG_PAGE) force
 # lets through, are written from values.yaml and the page of options.
 chart: $(BUILD)/postdated
 	$(Q)BUILD=$(BUILD) tools/chart.sh
-docs/kubernetes.md: docs/configuration.md
+docs/values.md: docs/configuration.md
 	@tools/chart_values.py write
 docs/metrics.md: force
 	@tools/metrics_page.py write
@@ -186,7 +186,7 @@ help:
 #: make deb        Debian packages for this system in build/deb; make dist: the sources as a tarball; make sbom: what is linked
 #: make docs/configuration.md man/postdate.conf.5   writes the options on both pages from their table
 #: make docs/metrics.md         writes the table of metrics from the texts of # HELP
-#: make docs/kubernetes.md      writes the table of the chart's values, and its schema
+#: make docs/values.md          writes the table of the chart's values, and its schema
 #: make deps | format | clean | version
 
 OBJECTS := $(call object,tools/config_page.c) $(CORE) $(SQL) $(AMQP) $(GATEWAY) $(DAEMON) $(CLI) \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """chart_values.py write|check: what follows from packaging/helm/postdate/values.yaml, the table of options and the console's mark.
 
-  docs/kubernetes.md      its table has a row for each value, with the comment that stands above it in values.yaml
+  docs/values.md          has a row for each value, with the comment that stands above it in values.yaml
   Chart.yaml              its icon is the console's mark, in the address itself: that needs no server
   values.schema.json      `config` has the options of docs/configuration.md, so that Helm refuses one that does not exist
 
@@ -17,8 +17,8 @@ import sys
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
 
 CHART = 'packaging/helm/postdate'
-VALUES, SCHEMA, PAGE, OPTIONS = f'{CHART}/values.yaml', f'{CHART}/values.schema.json', 'docs/kubernetes.md', 'docs/configuration.md'
-BEGIN, END = '<!-- values: written by make docs/kubernetes.md -->', '<!-- end of values -->'
+VALUES, SCHEMA, PAGE, OPTIONS = f'{CHART}/values.yaml', f'{CHART}/values.schema.json', 'docs/values.md', 'docs/configuration.md'
+BEGIN, END = '<!-- values: written by make docs/values.md -->', '<!-- end of values -->'
 CHART_FILE, MARK = f'{CHART}/Chart.yaml', 'gateway/console/mark.svg'
 # What the chart itself sets, from secrets.
 OWN = {'postgres.url', 'amqp.url', 'amqp.ca_file'}
@@ -107,7 +107,7 @@ def main():
             with open(path, 'w', encoding='utf-8') as f:
                 f.write(new)
         elif read(path) != new:
-            print(f'{path} does not fit {VALUES}, {OPTIONS} or {MARK}: run `make docs/kubernetes.md`', file=sys.stderr)
+            print(f'{path} does not fit {VALUES}, {OPTIONS} or {MARK}: run `make docs/values.md`', file=sys.stderr)
             wrong = 1
     return wrong
 
