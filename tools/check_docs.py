@@ -30,6 +30,8 @@ WORDS = {
     'docs/README.md': 400,
     'docs/capacity.md': 355,
     'docs/clients.md': 530,
+    'docs/operations.md': 3720,
+    'docs/troubleshooting.md': 1970,
     'docs/forecast.md': 390,
     'docs/glossary.md': 950,
     'docs/guarantees.md': 1980,
