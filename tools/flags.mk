@@ -4,7 +4,7 @@ LIBS := librabbitmq libssl libpq jansson yaml-0.1
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes -Wmissing-prototypes \
 	-Wpointer-arith -Wcast-qual -Wwrite-strings -Wformat=2 -Werror=format-security -Wundef -Wvla -Wimplicit-fallthrough
 INCLUDE := -I. -I$(GEN) $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(LIBS) 2>/dev/null))
-# From the OpenSSF hardening guide (docs/security.md tells about each flag). FORTIFY and sanitizers do not go together.
+# From the OpenSSF hardening guide (docs/internals/security.md lists each flag). FORTIFY and sanitizers do not go together.
 HARDEN := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection
 # Those that not every compiler knows: all of them when it takes them all, else each that it takes.
 knows = $(shell $(CC) -Werror $(1) -x c -fsyntax-only /dev/null 2>/dev/null && echo '$(1)')
