@@ -238,7 +238,7 @@ class ExitBack(Checks, LiveTest):
 
     @harness.given_time
     def test_back_to_one_that_needs_no_plugin(self):
-        """As docs/scale.md says, with messages on their way."""
+        """As docs/internals/scale.md says, with messages on their way."""
         p = self.place()
         options = handover(self.transport, min_ahead='500ms')
         bound = 'select exit_bound from postdate.meta'
