@@ -26,16 +26,16 @@ MANUALS = sorted(glob.glob('man/*.[1-8]'))
 README_LINES, LINE = 150, 110
 # Words of a page at most: its target and 3 %. A page that needs more says something that belongs on another page, or twice.
 WORDS = {
-    'docs/install.md': 1265,
-    'docs/versions.md': 800,
     'README.md': 1130,
     'docs/README.md': 400,
     'docs/capacity.md': 515,
     'docs/clients.md': 530,
+    'docs/compare.md': 1045,
     'docs/forecast.md': 390,
     'docs/glossary.md': 950,
     'docs/guarantees.md': 1980,
     'docs/handover.md': 1870,
+    'docs/install.md': 1265,
     'docs/kubernetes.md': 1190,
     'docs/last-hop.md': 770,
     'docs/metrics.md': 1770,
@@ -44,10 +44,12 @@ WORDS = {
     'docs/performance.md': 925,
     'docs/publish.md': 1570,
     'docs/rates.md': 780,
+    'docs/recurring.md': 2000,
     'docs/scale.md': 1920,
     'docs/security.md': 1880,
     'docs/slo.md': 360,
     'docs/troubleshooting.md': 1970,
+    'docs/versions.md': 800,
 }
 # Settings of RabbitMQ and PostgreSQL that are written like options of ours.
 FOREIGN_OPTIONS = {'cluster_partition_handling', 'load_definitions', 'message_interceptors', 'synchronous_commit', 'owner', 'overflow',
