@@ -31,6 +31,7 @@ WORDS = {
     'docs/capacity.md': 515,
     'docs/clients.md': 530,
     'docs/compare.md': 1045,
+    'docs/configuration.md': 1760,
     'docs/forecast.md': 390,
     'docs/glossary.md': 950,
     'docs/guarantees.md': 1980,
