@@ -46,6 +46,8 @@ WORDS = {
     'docs/publish.md': 1570,
     'docs/rates.md': 780,
     'docs/recurring.md': 2000,
+    'docs/retries.md': 1270,
+    'docs/retry-clients.md': 1220,
     'docs/scale.md': 1920,
     'docs/security.md': 1880,
     'docs/slo.md': 360,
