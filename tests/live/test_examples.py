@@ -18,6 +18,7 @@ PAGES = {'publish': 'clients.md', 'Publish': 'clients.md', 'consume': 'consume.m
          'retry': 'retry-clients.md', 'Retry': 'retry-clients.md', 'retry_celery': 'retry-clients.md', 'move_celery': 'from-others.md',
          **{f'export_{x}': 'from-others.md' for x in ('sidekiq', 'bullmq', 'asynq', 'celery_redis', 'pgboss', 'graphile', 'river', 'dbscheduler',
                                                       'quartz', 'quartz_cron')}}
+LINKED = ('export_', 'move_')  # programs to run, not to write: a link will do
 LANGUAGES = {'py': 'python', 'js': 'js', 'java': 'java', 'go': 'go', 'sql': 'sql', 'sh': 'sh', 'cs': 'csharp'}
 POM = '''<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>example</groupId><artifactId>example</artifactId><version>1</version>
@@ -39,6 +40,8 @@ class Documents(LiveTest):
         with open(os.path.join(harness.ROOT, page), encoding='utf-8') as f:
             text = f.read()
         block = f'```{LANGUAGES[name.rsplit(".", 1)[-1]]}\n{source(name)}```\n'
+        if name.startswith(LINKED) and block not in text:
+            block = f'[{name}](examples/{name})'
         self.assertIn(block, text, f'{page} does not show docs/examples/{name} as it is')
 
     def test_they_show_the_examples_as_they_are(self):

@@ -1,4 +1,4 @@
-"""What waits in other schedulers comes to Postdate by the programs of docs/from-others.md: all of it, once, when it is due there.
+"""What waits in other schedulers comes to Postdate by the programs of docs/examples (docs/from-others.md): all of it, once, when it is due there.
 
 Tables have the columns and types that the libraries give them, entries are as they write them; the page names the sources. Redis is a server
 of the test's own; without redis-server these tests are skipped.
