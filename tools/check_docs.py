@@ -32,6 +32,7 @@ WORDS = {
     'docs/clients.md': 530,
     'docs/compare.md': 1045,
     'docs/configuration.md': 1760,
+    'docs/consume.md': 630,
     'docs/forecast.md': 390,
     'docs/from-others.md': 800,
     'docs/glossary.md': 950,
