@@ -38,6 +38,7 @@ WORDS = {
     'docs/glossary.md': 950,
     'docs/guarantees.md': 1980,
     'docs/handover.md': 1870,
+    'docs/http.md': 1890,
     'docs/install.md': 1265,
     'docs/kubernetes.md': 1190,
     'docs/last-hop.md': 770,
