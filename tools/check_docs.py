@@ -54,6 +54,7 @@ WORDS = {
     'docs/scale.md': 1920,
     'docs/security.md': 1880,
     'docs/slo.md': 360,
+    'docs/sql.md': 890,
     'docs/troubleshooting.md': 1970,
     'docs/versions.md': 800,
 }
