@@ -33,6 +33,7 @@ WORDS = {
     'docs/compare.md': 1045,
     'docs/configuration.md': 1760,
     'docs/consume.md': 630,
+    'docs/control-queue.md': 780,
     'docs/forecast.md': 390,
     'docs/from-others.md': 800,
     'docs/glossary.md': 950,
