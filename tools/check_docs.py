@@ -67,6 +67,7 @@ FOLDERS = ('core', 'sql', 'amqp', 'gateway', 'docs', 'tests', 'tools', 'packagin
 PATH = re.compile(r'(?<![\w/.<>{}$-])((?:%s)/[\w.*/-]*|\.\./[\w.*/-]+)' % '|'.join(map(re.escape, FOLDERS)))
 SPAN = re.compile(r'(`+)(.+?)\1')
 LINK = re.compile(r'!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)')
+LINK_TARGET = re.compile(r'\]\(([^)\s]+)\)')
 TARGET = re.compile(r'(?:^|[\s;&|(])make((?:[ ]+[\w./=$"\',*-]+)+)')
 ENVIRONMENT = re.compile(r'\bPOSTDATE_[A-Z0-9_]*[A-Z0-9]\b')
 
@@ -175,7 +176,8 @@ def document(path):
 # --- checks ------------------------------------------------------------------------------------------------------
 def check_links(d):
     for n, (line, code) in enumerate(zip(d.lines, d.code), 1):
-        for link in () if code else LINK.finditer(SPAN.sub(lambda m: 'x' * len(m.group(0)), line)):
+        # The text of a link may begin on the line before.
+        for link in () if code else LINK_TARGET.finditer(SPAN.sub(lambda m: 'x' * len(m.group(0)), line)):
             target, _, anchor = link.group(1).partition('#')
             if re.match(r'[a-z]+:', target):
                 continue
