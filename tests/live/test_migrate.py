@@ -11,12 +11,12 @@ import pika.exceptions
 import harness
 from harness import LiveTest, Stack, now_ms, wait_until
 
-DOCUMENT = os.path.join(harness.ROOT, 'docs', 'migrate.md')
+COUNTING = os.path.join(harness.ROOT, 'docs', 'internals', 'import.md')  # step 0 leads there
 
 
 def eval_commands():
     """The Erlang of the document's `rabbitmqctl eval '…'` lines, those that are given in full."""
-    with open(DOCUMENT, encoding='utf-8') as f:
+    with open(COUNTING, encoding='utf-8') as f:
         return [x for x in re.findall(r"^ {4}rabbitmqctl eval '(.*)'$", f.read(), re.M) if '…' not in x]
 
 
