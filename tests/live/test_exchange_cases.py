@@ -167,7 +167,7 @@ class PluginCases(Cases, OwnServers, LiveTest):
 
 
     def test_what_the_type_does_otherwise(self):
-        """docs/migrate.md, "What is different": the column of the plugin. That of the type is in test_exchange_ways and test_exchange_refused."""
+        """docs/migrate.md, "Differences": the column of the plugin. That of the type is in test_exchange_ways and test_exchange_refused."""
         a = self.application()
         a.c.channel.exchange_declare('ae', 'fanout')
         a.queue('q.ae', 'ae')

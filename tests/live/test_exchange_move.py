@@ -1,4 +1,4 @@
-"""docs/migrate.md, "Nothing changes": from the delayed-message plugin (or its double) to Postdate's exchange type, and back, under an application
+"""docs/migrate.md, "With the exchange type": from the delayed-message plugin (or its double) to Postdate's exchange type, and back, under an application
 that publishes all the time and changes nothing; each message arrives once, at its time, by a ledger of its own. Long:
 POSTDATE_MOVE_S=600 POSTDATE_MOVE_RATE=200 POSTDATE_MOVE_LONGEST_S=900 (how long it publishes before and after, messages a second, the
 longest delay), with STACK_PLUGINS_DIR for the plugin."""

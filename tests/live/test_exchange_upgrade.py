@@ -1,4 +1,4 @@
-"""docs/migrate.md, "Nothing changes": from a RabbitMQ with the delayed-message plugin to another one, of version 4.3, that has Postdate's
+"""docs/migrate.md, "With the exchange type": from a RabbitMQ with the delayed-message plugin to another one, of version 4.3, that has Postdate's
 exchange type instead, by definitions, under an application that publishes and changes nothing but the address it connects to.
 
 POSTDATE_TEST_NEWER=/path/of/a/system names the root of a Debian with a newer RabbitMQ, as tools/matrix.sh makes them: with this checkout in
