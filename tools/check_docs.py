@@ -29,6 +29,7 @@ WORDS = {
     'README.md': 1130,
     'docs/README.md': 400,
     'docs/capacity.md': 515,
+    'docs/cli.md': 950,
     'docs/clients.md': 530,
     'docs/compare.md': 1045,
     'docs/configuration.md': 1760,
