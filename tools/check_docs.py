@@ -47,6 +47,8 @@ WORDS = {
     'docs/metrics.md': 1770,
     'docs/migrate.md': 3015,
     'docs/operations.md': 3650,
+    'docs/migrate.md': 2980,
+    'docs/operations.md': 3610,
     'docs/performance.md': 925,
     'docs/publish.md': 1570,
     'docs/rates.md': 765,
