@@ -46,8 +46,6 @@ WORDS = {
     'docs/last-hop.md': 770,
     'docs/metrics.md': 1770,
     'docs/migrate.md': 3015,
-    'docs/operations.md': 3650,
-    'docs/migrate.md': 2980,
     'docs/operations.md': 3610,
     'docs/performance.md': 925,
     'docs/publish.md': 1570,
