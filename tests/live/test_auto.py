@@ -192,27 +192,31 @@ class Stamps(LiveTest):
             self.assertEqual([n for n in names if 'probe' in n], [])
 
 
+def begin_stamping(test, p, overwrite, ahead_ms=0):
+    """A double of what RabbitMQ 3.12 and later can do (tests/stamp_double), in this place's vhost alone."""
+    directory = os.path.join(p.stack.directory, 'stamp-' + p.vhost)
+    os.makedirs(directory)
+    test.addCleanup(shutil.rmtree, directory)
+    broker = sorted(glob.glob('/usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins'))[-1]
+    subprocess.run(['erlc', '-o', directory, os.path.join(harness.ROOT, 'tests', 'stamp_double', 'postdate_stamp.erl')],
+                   env=dict(os.environ, ERL_LIBS=broker), check=True, stdin=subprocess.DEVNULL)
+    os.chmod(directory, 0o755)
+    p.stack.rabbitmqctl('eval', f'code:is_loaded(postdate_stamp) =/= false orelse '
+                        f'({{module, _}} = code:load_abs("{directory}/postdate_stamp")), ' + stamp_setting(p, overwrite, ahead_ms))
+
+
+def stamp_setting(p, overwrite, ahead_ms):
+    return f'postdate_stamp:set(<<"{p.vhost}">>, {{{overwrite}, {ahead_ms}}}).'
+
+
 @harness.not_san
 class StampingBroker(LiveTest):
-    """A double of what RabbitMQ 3.12 and later can do (tests/stamp_double), in this test's vhost alone."""
     weight = 20
 
     def stamping(self, overwrite, ahead_ms=0):
         p = self.place()
-        directory = os.path.join(p.stack.directory, 'stamp-' + p.vhost)
-        os.makedirs(directory)
-        self.addCleanup(shutil.rmtree, directory)
-        broker = sorted(glob.glob('/usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins'))[-1]
-        subprocess.run(['erlc', '-o', directory, os.path.join(harness.ROOT, 'tests', 'stamp_double', 'postdate_stamp.erl')],
-                       env=dict(os.environ, ERL_LIBS=broker), check=True, stdin=subprocess.DEVNULL)
-        os.chmod(directory, 0o755)
-        p.stack.rabbitmqctl('eval', f'code:is_loaded(postdate_stamp) =/= false orelse '
-                            f'({{module, _}} = code:load_abs("{directory}/postdate_stamp")), '
-                            + self.setting(p, overwrite, ahead_ms))
+        begin_stamping(self, p, overwrite, ahead_ms)
         return p
-
-    def setting(self, p, overwrite, ahead_ms):
-        return f'postdate_stamp:set(<<"{p.vhost}">>, {{{overwrite}, {ahead_ms}}}).'
 
     def delay_across_a_restart(self, p, pattern, **headers):
         """Publishes a message due in 3 s while no gateway runs; returns when it came, after the publish and the start."""
@@ -247,7 +251,7 @@ class StampingBroker(LiveTest):
         inbox, c, published = p.consumer('q', bind='k'), p.client(), {}
         for ahead_ms in (-800, -5_000, 0):
             time.sleep(0.2)  # for a tenth of a second the gateway believes what it was told last
-            p.stack.rabbitmqctl('eval', self.setting(p, 'true', ahead_ms))
+            p.stack.rabbitmqctl('eval', stamp_setting(p, 'true', ahead_ms))
             for i in range(5):
                 published[f'{ahead_ms} {i}'.encode()] = now_ms()
                 c.publish('k', f'{ahead_ms} {i}'.encode(), {'x-delay': 1000})
@@ -261,7 +265,7 @@ class StampingBroker(LiveTest):
         self.addCleanup(door.close)
         p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address))
         inbox, c = p.consumer('q', bind='k'), p.client()
-        p.stack.rabbitmqctl('eval', self.setting(p, 'true', -800))
+        p.stack.rabbitmqctl('eval', stamp_setting(p, 'true', -800))
         door.say_nothing()
         began = now_ms()
         for i in range(6):

@@ -7,6 +7,7 @@ import pika
 import pika.exceptions
 
 from exchange_kit import INTAKE, Application, TypeServers, now_ms, wait_until
+from test_auto import begin_stamping
 
 LONG = 600_000
 
@@ -105,6 +106,27 @@ class TypeStrange(TypeServers):
             self.assertRegex(m.headers['x-postdate-error'], 'has|have')
         a.publish('e', 'k', b'fits', 300, {f'h{i}': 'x' * 1000 for i in range(110)})
         self.assertEqual(a.inbox('q').wait(1)[0].body, b'fits')
+
+    def test_no_gateway_runs_for_a_while(self):
+        """A delay counts from when a gateway reads the message, and from its publish where RabbitMQ stamps messages."""
+        for stamps in (False, True):
+            self.p = self.place(transport='timer')
+            if stamps:
+                begin_stamping(self, self.p, 'true')
+            g = self.p.gateway()
+            a = Application(self.p)
+            a.exchange('e', 'fanout')
+            a.queue('q', 'e')
+            self.assertEqual(g.term(), 0)
+            sent = now_ms()
+            a.publish('e', 'k', b'm', 2500)
+            wait_until(lambda: now_ms() > sent + 2000, 5, 'some time without a gateway')  # noqa: B023
+            started = now_ms()
+            self.p.gateway()
+            m = a.inbox('q').wait(1)[0]
+            self.assert_in_time(m, sent if stamps else started, 2500)
+            if stamps:
+                self.assertLess(m.at_ms, started + 2500)
 
     def test_the_virtual_host_is_deleted(self):
         """And made again: what is stored arrives when the application has declared its own things once more."""
