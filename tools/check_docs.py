@@ -33,6 +33,7 @@ WORDS = {
     'docs/clients.md': 530,
     'docs/compare.md': 1045,
     'docs/configuration.md': 1760,
+    'docs/console.md': 760,
     'docs/consume.md': 630,
     'docs/control-queue.md': 780,
     'docs/forecast.md': 390,
