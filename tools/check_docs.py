@@ -27,7 +27,7 @@ README_LINES, LINE = 150, 110
 # Words of a page at most: its target and 3 %. A page that needs more says something that belongs on another page, or twice.
 WORDS = {
     'README.md': 1130,
-    'docs/README.md': 400,
+    'docs/README.md': 450,
     'docs/capacity.md': 515,
     'docs/cli.md': 950,
     'docs/clients.md': 530,
