@@ -283,7 +283,7 @@ end_idle:
     :: atomic { cuts < CUTS && (book & 1) && !is_proof -> cuts++; must_look = must_look | 1; front++; ping_old = (ping != NO_PING -> 1 : ping_old) }
     od
 }
-/* With RabbitMQ's last hop what waits longer than the grace comes beside its rescue (a limit that docs/handover.md names), so here it does not. */
+/* With RabbitMQ's last hop what waits longer than the grace comes beside its rescue (a limit that docs/last-hop.md names), so here it does not. */
 proctype clock() {
     near = 1;
     atomic { st != NONE && !(LAST && (waiting || handing || st == SCHEDULED)) -> late = 1 }
