@@ -26,7 +26,7 @@ MANUALS = sorted(glob.glob('man/*.[1-8]'))
 README_LINES, LINE = 150, 110
 # Words of a page at most: its target and 3 %. A page that needs more says something that belongs on another page, or twice.
 WORDS = {
-    'README.md': 1130,
+    'README.md': 1140,
     'docs/README.md': 450,
     'docs/capacity.md': 515,
     'docs/cli.md': 950,
