@@ -139,9 +139,8 @@ class Control(SharedTest):
         self.assertEqual(self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}'"), '1')
 
     def test_the_documented_example(self):
-        with open(os.path.join(harness.ROOT, 'docs', 'control-queue.md'), encoding='utf-8') as f:
-            text = f.read()
-        code = text.split('```python\n')[1].split('```\n')[0]
+        with open(os.path.join(harness.ROOT, 'docs', 'examples', 'control.py'), encoding='utf-8') as f:
+            code = f.read()
         done = []
         for page, name in (('control-queue.md', 'clerk'), ('install.md', 'shop')):
             url = documented_user(self, self.p, name, 'docs', page)

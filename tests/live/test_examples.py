@@ -15,10 +15,11 @@ from harness import LiveTest, SharedTest, wait_until
 EXAMPLES = os.path.join(harness.ROOT, 'docs', 'examples')
 # Which page shows which; the README shows the two in Python, too.
 PAGES = {'publish': 'clients.md', 'Publish': 'clients.md', 'consume': 'consume.md', 'order': 'sql.md', 'http': 'http.md',
-         'retry': 'retry-clients.md', 'Retry': 'retry-clients.md', 'retry_celery': 'retry-clients.md', 'move_celery': 'from-others.md',
+         'control': 'control-queue.md', 'retry': 'retry-clients.md', 'Retry': 'retry-clients.md', 'retry_celery': 'retry-clients.md',
+         'move_celery': 'from-others.md',
          **{f'export_{x}': 'from-others.md' for x in ('sidekiq', 'bullmq', 'asynq', 'celery_redis', 'pgboss', 'graphile', 'river', 'dbscheduler',
                                                       'quartz', 'quartz_cron')}}
-LINKED = ('export_', 'move_')  # programs to run, not to write: a link will do
+LINKED = ('export_', 'move_', 'control', 'http')  # programs to run, not to write: a link will do
 LANGUAGES = {'py': 'python', 'js': 'js', 'java': 'java', 'go': 'go', 'sql': 'sql', 'sh': 'sh', 'cs': 'csharp'}
 POM = '''<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>example</groupId><artifactId>example</artifactId><version>1</version>
