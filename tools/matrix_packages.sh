@@ -14,6 +14,25 @@ package_layer() { # suite name: sets root
     in_layer 'apt-get -qq update && apt-get -qq install make >/dev/null'
 }
 
+# An exchange type as a later Erlang would have compiled it: its code says that it has operations which this one does not know.
+too_new='
+        mkdir /srv/too-new
+        cd /srv/next/rabbitmq-postdate-exchange/usr/share/rabbitmq-postdate-exchange
+        erl -noshell -eval "
+            [Ez] = filelib:wildcard(\"*.ez\"),
+            {ok, Files} = zip:extract(Ez, [memory]),
+            Later = fun(Beam) ->
+                {ok, _, Chunks} = beam_lib:all_chunks(Beam),
+                {ok, New} = beam_lib:build_module([case C of
+                    {[67,111,100,101], <<Head:8/binary, _:32, Rest/binary>>} -> {[67,111,100,101], <<Head/binary, 1000:32, Rest/binary>>};
+                    _ -> C
+                end || C <- Chunks]),
+                New
+            end,
+            {ok, _} = zip:create(Ez, [case filename:extension(N) of [46|[98|_]] -> {N, Later(B)}; _ -> {N, B} end || {N, B} <- Files]),
+            halt()."
+        dpkg-deb --build /srv/next/rabbitmq-postdate-exchange /srv/too-new'
+
 # The second time as somebody else would. The next version is the same programs, by a higher number.
 build_packages() { # suite
     local out=$MATRIX_DIR/$1.packages version next
@@ -41,15 +60,16 @@ build_packages() { # suite
         for file in *; do cmp \"\$file\" \"/srv/first/\$file\"; done
         echo 'Both times the same:'
         sha256sum *.deb *.dsc *.json *.tar.*
-        for name in postdate postdate-monitoring; do
+        for name in postdate postdate-monitoring rabbitmq-postdate-exchange; do
             dpkg-deb --raw-extract /srv/first/\${name}_*.deb /srv/next/\$name
             sed -i 's/^Version: .*/Version: $next-1/' /srv/next/\$name/DEBIAN/control
             dpkg-deb --build /srv/next/\$name /srv/next
         done
-        rm -r /srv/next/postdate /srv/next/postdate-monitoring" || return 1
+        $too_new
+        rm -r /srv/next/postdate /srv/next/postdate-monitoring /srv/next/rabbitmq-postdate-exchange" || return 1
     rm -rf "$out"
-    mkdir -p "$out/next"
-    cp "$root"/srv/first/* "$out" && cp "$root"/srv/next/* "$out/next"
+    mkdir -p "$out/next" "$out/too-new"
+    cp "$root"/srv/first/* "$out" && cp "$root"/srv/next/*.deb "$out/next" && cp "$root"/srv/too-new/*.deb "$out/too-new"
 }
 
 # What could be left behind: files, without those that apt, the servers and the running system write; and the text of /etc.
@@ -81,6 +101,15 @@ install_packages() { # suite
         dpkg-query -W postdate postdate-monitoring
         deliver fetch
         apt-get install ./rabbitmq-postdate-exchange_*.deb
+        deliver exchange
+        rabbitmq-plugins enable postdate_exchange
+        # It is enabled, and the next version does not load: RabbitMQ starts without it.
+        if dpkg --install too-new/*.deb; then exit 1; fi
+        if find / -xdev -name \"postdate_exchange-*.ez\" | grep /plugins/; then exit 1; fi
+        rabbitmqctl shutdown
+        deliver message
+        dpkg --install next/rabbitmq-postdate-exchange_*.deb
+        rabbitmqctl shutdown
         deliver exchange
         apt-get purge rabbitmq-postdate-exchange
         rm /etc/rabbitmq/enabled_plugins
