@@ -435,7 +435,7 @@ class Away(Relay, OwnServers):
             os.kill(settler, signal.SIGCONT)
         p.gateway(**options)
         r = self.all_there(inbox, 'a gateway killed while nothing is settled')
-        self.assertLess(r['duplicates'], 125 * harness.SLOWNESS)  # RabbitMQ 4.3: 103, 105; 154 and 162 with proofs of what is 0.3 s old
+        self.assertLess(r['duplicates'], 250 * harness.SLOWNESS)  # of 3,000; 103 to 128 on busy machines, and 154, 162 with proofs of what is 0.3 s old
         self.wait_delivered(p, count, 60)
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
 
