@@ -112,7 +112,7 @@ const tests = {
         await audit(page, 'the form of a message');
         for (const [label, text] of [['Exchange', 'orders'], ['Routing key', 'made'], ['When', '2h'], ['Key', 'made-1'], ['Body', 'two\nlines'], ['Headers', '{"n": 1970670598291982290, "s": "x"}']])
             await page.locator('dialog').getByLabel(label, { exact: true }).fill(text);
-        await until('the dry run', async () => await page.locator('#act-go').isEnabled() && /--header n=1970670598291982290 --header s=x --body/.test(await page.locator('dialog code').innerText()));
+        await until('the dry run', async () => await page.locator('#act-go').isEnabled() && /--header n=1970670598291982290 --header s=x --body/.test(await page.locator('dialog code').innerText()) && !/^Looking/.test(await page.locator('#act-found').innerText()));
         check(/^One message, due in (2 h|1 h 59 min)/.test(await page.locator('#act-found').innerText()), await page.locator('#act-found').innerText());
         const id = /with the id (\S+)\.$/.exec(await confirm())?.[1];
         const text = await (await fetch(`${settings.url}/v1/messages/${id}?view=full`)).text();
