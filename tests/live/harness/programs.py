@@ -62,7 +62,7 @@ class Gateway:
         self.process.send_signal(signal.SIGTERM)
         return self.wait(deadline_s)
 
-    def wait(self, deadline_s=15.0):
+    def wait(self, deadline_s=60.0):
         try:
             self.process.wait(deadline_s * SLOWNESS)
         except subprocess.TimeoutExpired:
