@@ -100,7 +100,7 @@ class LateConfirms(LiveTest):
             wait_until(lambda: p.counts()['delivered'] >= COUNT // 2, 20, 'the other target to have its messages')
             p.eval_queue('q', 'sys:resume(amqqueue:get_pid(Q), infinity).')
         _, wal, rewrites, twice = self.cost('one of two targets stands still until ranges are put back', hold, ('q', 'other'))
-        self.assertLess(rewrites, 0.05)
+        self.assertLess(rewrites, 0.25)  # row by row it would be 1; RabbitMQ 4.0 with PostgreSQL 17: 0.12, 3.10 with 15: 0.00
         self.assertLess(wal, 200)
         self.assertLess(twice, 600)  # what was in flight when it had been silent for five seconds
 
