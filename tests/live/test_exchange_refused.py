@@ -96,7 +96,7 @@ class TypeRefuses(TypeServers):
         eval_('eval', 'rabbit_registry:unregister(exchange, <<"x-random">>).')
         try:
             self.assert_refused(a, 'x-delayed-type is not known', 'gone', delay=None)
-            a.publish('gone', 'k', b'kept', LONG)
+            a.publish('gone', 'k', b'kept', LONG, message_id='a redelivery is stored once')
             a.c.channel.queue_bind('q', 'gone', 'more')
             a.c.channel.queue_unbind('q', 'gone', 'more')
             a.c.channel.exchange_declare('gone', 'x-delayed-message', durable=True, arguments={'x-delayed-type': 'x-random'}, passive=True)
