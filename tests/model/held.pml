@@ -49,6 +49,20 @@
 #define BUG 0
 #endif
 
+/* With -DSTEPS a simulation prints each step by name, and what is true after it: tests/live/model_kit.py does the same in PostgreSQL. `a`: which message or claim. */
+#ifdef STEPS
+#define STATE printf("| %e %e %e %d %d %d %d %d %d %d", st[0], st[1], st[2], owner[0], owner[1], owner[2], doubt, delivered, fence, frontier); \
+    printf(" %d %d %d %d %d %d %d %d %d %d %d %d", b_is, b_done, b_back, b_from[0], b_from[1], b_from[2], b_owner[0], b_owner[1], b_owner[2], b_took[0], b_took[1], b_took[2]); \
+    printf(" %d %d %d %d %d %d %d %d\n", b_settled[0], b_settled[1], b_settled[2], looked, upto, late, table, lives)
+#define STEP(name, a) printf("STEP %d ", _pid); printf(name); printf(" %d ", a); STATE;
+#define STEP_OF(name, a) printf("STEP %d ", _pid); printf(name); printf(" %d %d %d %d %d ", a, me, mine, one, doubted); STATE;    /* of a gateway */
+#define ONCE(condition) (condition)     /* who comes before that finds nothing: few walks are spent on it */
+#else
+#define STEP(name, a)
+#define STEP_OF(name, a)
+#define ONCE(condition) (1)
+#endif
+
 #define DUE(m) ((m) + 1)
 #define BIT(m) (1 << (m))
 #define IN(mask, m) (((mask) >> (m)) & 1)
@@ -106,11 +120,11 @@ inline settle_as(m, what) {
 /* in sql/schema/001_14_batch.sql: fence_for_store. The transaction has its id before it reads the fence. */
 inline begin_store(m, f) {
 #if BUG == 1            /* reads the fence before it has an id */
-    f = fence;
-    atomic { has_id = has_id | BIT(m); running = running | BIT(m) };
+    atomic { f = fence; STEP("store_fence", m) };
+    atomic { has_id = has_id | BIT(m); running = running | BIT(m); STEP("store_id", m) };
 #else
-    atomic { has_id = has_id | BIT(m); running = running | BIT(m) };
-    f = fence;
+    atomic { has_id = has_id | BIT(m); running = running | BIT(m); STEP("store_id", m) };
+    atomic { f = fence; STEP("store_fence", m) };
 #endif
 }
 /* in sql/schema/001_14_batch.sql: next_at_of */
@@ -121,59 +135,63 @@ proctype writer(byte m) {
     byte f;
     begin_store(m, f);
     if
-    :: atomic { st[m] = STORED_AS(m, f); running = running & ~BIT(m) }
-    :: running = running & ~BIT(m)      /* rolled back */
+    :: atomic { st[m] = STORED_AS(m, f); running = running & ~BIT(m); STEP("commit", m) }
+    :: atomic { running = running & ~BIT(m); STEP("rollback", m) }
     fi
 }
 
 /* in sql/schema/001_15_stands.sql: message_lock. The lock, then the fence again. */
 inline lock_message(t) {
-    atomic { !IN(locked, t) ->
+    do
+    :: atomic { !IN(locked, t) ->
         if
-        :: st[t] == PLAIN || st[t] == OPEN || st[t] == WAITS -> locked = locked | BIT(t); touched = touched | BIT(t)
-        :: else -> goto over
+        :: st[t] == SUPERSEDED && moved[t] -> t = moved[t] - 1; STEP("lock_again", t)
+        :: st[t] == PLAIN || st[t] == OPEN || st[t] == WAITS -> locked = locked | BIT(t); touched = touched | BIT(t); STEP("lock", t) break
+        :: else -> STEP("lock_in_vain", t) goto over
+        fi }
+    od;
+    atomic {
+        if
+        :: (BUG != 2 && TAKEN(t)) || IN(doubt, t) || st[t] == OWNED -> STEP("too_late", t) goto unlock
+        :: else -> skip; STEP("in_time", t)
         fi };
-    if
-    :: (BUG != 2 && TAKEN(t)) || IN(doubt, t) || st[t] == OWNED -> goto unlock
-    :: else
-    fi;
 }
 
 /* in sql/schema/001_40_cancel.sql: do_cancel */
 proctype canceller(byte m) {
     byte t;
-    atomic { t = (moved[m] -> moved[m] - 1 : m);
+    atomic { ONCE(st[m] != NONE) -> t = (moved[m] -> moved[m] - 1 : m);
         if
-        :: TAKEN(t) || IN(doubt, t) || IS_FREE(t) || st[t] == OWNED || st[t] == DELIVERED -> goto over
-        :: else
+        :: TAKEN(t) || IN(doubt, t) || IS_FREE(t) || st[t] == OWNED || st[t] == DELIVERED -> STEP("cancel_in_vain", m) goto over
+        :: else -> skip; STEP("cancel_looks", m)
         fi };
     lock_message(t);
     if
-    :: atomic { settle_as(t, CANCELLED); locked = locked & ~BIT(t); goto over }
+    :: atomic { settle_as(t, CANCELLED); locked = locked & ~BIT(t); STEP("commit", t) goto over }
     :: skip                     /* rolled back: what shows is that somebody had it locked */
     fi;
 unlock:
-    locked = locked & ~BIT(t);
+    atomic { locked = locked & ~BIT(t); STEP("rollback", t) };
 over:
     skip
 }
 
 /* in sql/schema/001_41_reschedule.sql: do_reschedule. Message 0 becomes message m. */
 proctype mover(byte m) {
-    byte f;
-    atomic {
+    byte f, t;
+    atomic { ONCE(st[0] != NONE) ->
         if
-        :: TAKEN(0) || IN(doubt, 0) || IS_FREE(0) || st[0] == OWNED || st[0] == DELIVERED -> goto over
-        :: else
+        :: st[0] == NONE -> STEP("move_in_vain", m) goto over
+        :: else -> t = (moved[0] -> moved[0] - 1 : 0); STEP("move_looks", m)      /* it locks what it finds, whatever that is */
         fi };
-    lock_message(0);
+    lock_message(t);
     begin_store(m, f);
     if
-    :: atomic { settle_as(0, SUPERSEDED); st[m] = STORED_AS(m, f); moved[0] = 1 + m; running = running & ~BIT(m); locked = locked & ~BIT(0); goto over }
+    :: atomic { settle_as(t, SUPERSEDED); st[m] = STORED_AS(m, f); moved[t] = 1 + m; running = running & ~BIT(m); locked = locked & ~BIT(t); STEP("commit", m) goto over }
     :: running = running & ~BIT(m)
     fi;
 unlock:
-    locked = locked & ~BIT(0);
+    atomic { locked = locked & ~BIT(t); STEP("rollback", t) };
 over:
     skip
 }
@@ -185,39 +203,41 @@ proctype keyed(byte m) {
 again:
     atomic { !key_new ->
         if
-        :: !key_holder -> key_new = 1 + m; goto store
-        :: else -> h = key_holder - 1
+        :: !key_holder -> key_new = 1 + m; STEP("key_new", m) goto store
+        :: else -> h = key_holder - 1; STEP("key_found", m)
         fi };
-    if                          /* in sql/schema/001_31_key.sql: key_standing */
-    :: !IS_FREE(h) && IN(KEEPS, m) -> goto over
-    :: else
-    fi;
+    atomic {
+        if                      /* in sql/schema/001_31_key.sql: key_standing */
+        :: !IS_FREE(h) && IN(KEEPS, m) -> STEP("key_kept", m) goto over
+        :: else -> skip; STEP("key_wanted", m)
+        fi };
 #if BUG != 10           /* takes the key without its lock */
     atomic { !key_lock ->
         if
-        :: key_holder == 1 + h -> key_lock = 1 + m
-        :: else -> goto again
+        :: key_holder == 1 + h -> key_lock = 1 + m; STEP("key_locked", m)
+        :: else -> STEP("key_gone", m) goto again
         fi };
 #endif
 looks:
     if
     :: atomic { IN(KEEPS, m) ->
             if
-            :: !IS_FREE(h) -> goto over
-            :: else
+            :: !IS_FREE(h) -> STEP("key_kept", m) goto over
+            :: else -> skip; STEP("key_free", m)
             fi }
     :: atomic { !IN(KEEPS, m) && !IS_LIVE(h) ->
             if
-            :: !IS_FREE(h) && !IS_DELIVERED(h) -> goto over         /* refused: it is too late */
-            :: else
+            :: !IS_FREE(h) && !IS_DELIVERED(h) -> STEP("key_refused", m) goto over         /* it is too late */
+            :: else -> skip; STEP("key_free", m)
             fi }
     /* in sql/schema/001_15_stands.sql: message_supersede */
-    :: atomic { !IN(KEEPS, m) && IS_LIVE(h) -> skip };
-        atomic { has_lock || !IN(locked, h) -> locked = locked | BIT(h); touched = touched | BIT(h); has_lock = 1 };
-        if
-        :: atomic { IS_LIVE(h) || BUG == 2 && st[h] == PLAIN -> replaces = 1 }
-        :: else -> goto looks
-        fi
+    :: atomic { !IN(KEEPS, m) && IS_LIVE(h) -> skip; STEP("key_live", m) };
+        atomic { has_lock || !IN(locked, h) -> locked = locked | BIT(h); touched = touched | BIT(h); has_lock = 1; STEP("key_lock", m) };
+        atomic {
+            if
+            :: IS_LIVE(h) || BUG == 2 && st[h] == PLAIN -> replaces = 1; STEP("key_replaces", m)
+            :: else -> STEP("key_late", m) goto looks
+            fi }
     fi;
 store:
     begin_store(m, f);
@@ -228,11 +248,11 @@ store:
             :: else
             fi;
             ONE_LIVE;
-            running = running & ~BIT(m) }
+            running = running & ~BIT(m); STEP("commit", m) }
     :: running = running & ~BIT(m)
     fi;
 over:
-    atomic { locked = (has_lock -> locked & ~BIT(h) : locked); key_new = (key_new == 1 + m -> 0 : key_new); key_lock = (key_lock == 1 + m -> 0 : key_lock) }
+    atomic { STEP("rollback", m) locked = (has_lock -> locked & ~BIT(h) : locked); key_new = (key_new == 1 + m -> 0 : key_new); key_lock = (key_lock == 1 + m -> 0 : key_lock) }
 }
 
 /* --- gateways ------------------------------------------------------------------------------------------------- */
@@ -254,7 +274,7 @@ proctype gateway(byte g) {
     byte me, from, b, mine, skips, i, s;
     bit one, doubted;           /* a row of its own, not a range; which was in doubt when it was claimed */
 born:
-    atomic { me = next_instance; next_instance++; table = table | BIT(me); lives = lives | BIT(me); cur[g] = me };
+    atomic { me = next_instance; next_instance++; table = table | BIT(me); lives = lives | BIT(me); cur[g] = me; STEP_OF("born", g) };
 end_idle:
     do
     /* in sql/schema/001_14_batch.sql: claim_next */
@@ -263,16 +283,18 @@ end_idle:
             :: BEYOND(0) -> b = 0
             :: BEYOND(1) -> b = 1
             :: BEYOND(2) -> b = 2
-            fi };
+            fi;
+            STEP_OF("claim_next", b) };
 #if BUG != 3            /* moves the fence after it has read */
-        fence = (DUE(b) > fence -> DUE(b) : fence);
+        atomic { fence = (DUE(b) > fence -> DUE(b) : fence); STEP_OF("claim_fence", b) };
 #endif
         if
         DIES
         :: skip
         fi;
         /* in sql/query/batch_claim.sql: seen as materialized. One snapshot; of an instance that was buried nothing is claimed. */
-        d_step {
+        if
+        :: d_step { IN(table, me) ->
             mine = 0; skips = 0;
             FOR_EACH(i)
                 if
@@ -283,18 +305,22 @@ end_idle:
                     fi
                 :: else
                 fi;
-            NEXT(i) };
+            NEXT(i);
+            STEP_OF("claim_rows", b) }
+        :: !IN(table, me) -> goto dies
+        fi;
 #if BUG == 3
-        fence = (DUE(b) > fence -> DUE(b) : fence);
+        atomic { fence = (DUE(b) > fence -> DUE(b) : fence); STEP_OF("claim_fence", b) };
 #endif
         if
         DIES
-        :: atomic { IN(table, me) -> b_is = b_is | BIT(b); b_from[b] = from; b_owner[b] = me; b_took[b] = mine;
+        :: atomic { b_is = b_is | BIT(b); b_from[b] = from; b_owner[b] = me; b_took[b] = mine;
                 frontier = DUE(b); gate = 0;
                 if
                 :: mine == 0 -> b_done = b_done | BIT(b)
                 :: else
-                fi };
+                fi;
+                STEP_OF("claim_commit", b) };
             if
             :: unclear < UNCLEAR && g == 0 -> unclear++; goto dies        /* in gateway/claim/claimer.c: look_plain */
             :: skip
@@ -303,11 +329,11 @@ end_idle:
         fi;
         goto works
     /* in sql/schema/001_14_batch.sql: claim_pass */
-    :: atomic { !SOME_BEYOND && frontier < M && !gate && LEASE -> gate = 1 + g; from = frontier; b = M - 1 };
-        fence = M;
+    :: atomic { !SOME_BEYOND && frontier < M && !gate && LEASE && ONCE(st[0] != NONE || st[1] != NONE || st[2] != NONE) -> gate = 1 + g; from = frontier; b = M - 1; STEP_OF("pass_begins", b) };
+        atomic { fence = M; STEP_OF("pass_fence", b) };
         if
         DIES
-        :: atomic { b_is = b_is | BIT(b); b_from[b] = from; b_done = b_done | BIT(b); frontier = M; gate = 0; from = 0; b = 0 }
+        :: atomic { b_is = b_is | BIT(b); b_from[b] = from; b_done = b_done | BIT(b); frontier = M; gate = 0; STEP_OF("pass_commit", b) from = 0; b = 0 }
         fi
     /* in sql/schema/001_14_batch.sql: batch_again */
     :: atomic { SOME_BACK && LEASE && IN(table, me) ->
@@ -316,7 +342,7 @@ end_idle:
             :: IS_BACK(1) -> b = 1
             :: IS_BACK(2) -> b = 2
             fi;
-            b_back = b_back & ~BIT(b); b_owner[b] = me; mine = LEFT_OF(b) };
+            b_back = b_back & ~BIT(b); b_owner[b] = me; mine = LEFT_OF(b); STEP_OF("again", b) };
         goto works
     /* in sql/schema/001_14_batch.sql: batch_scatter. Its target has stood still for long: it can be cancelled again. */
     :: d_step { SOME_BACK && LEASE ->
@@ -331,6 +357,7 @@ end_idle:
             :: else
             fi;
             FOR_EACH(i) st[i] = (IN(mine & ~locked, i) -> OPEN : st[i]); NEXT(i);
+            STEP_OF("scatter", b)
             mine = 0; b = 0 }
     /* in sql/query/claim.sql: candidate as materialized. A row that has a rate waits for a slot from then on. */
     :: atomic { SOME_OPEN && LEASE && IN(table, me) ->
@@ -340,8 +367,9 @@ end_idle:
             :: IS_OPEN(2) -> i = 2
             fi;
             if
-            :: IN(RATED, i) && !IN(passed, i) -> st[i] = WAITS; doubt = (BUG == 17 -> doubt & ~BIT(i) : doubt); i = 0; goto end_idle      /* 17: as new */
-            :: else -> st[i] = OWNED; owner[i] = me; mine = BIT(i); one = 1; doubted = IN(doubt, i); i = 0
+            :: IN(RATED, i) && !IN(passed, i) -> st[i] = WAITS; doubt = (BUG == 17 -> doubt & ~BIT(i) : doubt);       /* 17: as new */
+                STEP_OF("claim_waits", i) i = 0; goto end_idle
+            :: else -> st[i] = OWNED; owner[i] = me; mine = BIT(i); one = 1; doubted = IN(doubt, i); STEP_OF("claim_one", i) i = 0
             fi };
         goto works
     /* in sql/query/claim_rate.sql: turn as materialized. Nobody else takes a slot meanwhile. */
@@ -350,14 +378,15 @@ end_idle:
             :: WAITS_FREE(0) -> i = 0
             :: WAITS_FREE(1) -> i = 1
             :: WAITS_FREE(2) -> i = 2
-            fi };
+            fi;
+            STEP_OF("slot_next", i) };
         if
         DIES
         :: atomic {
             rate_lock = (rate_lock == 1 + g -> 0 : rate_lock);
             if
-            :: WAITS_FREE(i) -> st[i] = OWNED; owner[i] = me; slot[i] = s; slot_next = s + 1; mine = BIT(i); one = 1; doubted = IN(doubt, i)
-            :: else
+            :: WAITS_FREE(i) -> st[i] = OWNED; owner[i] = me; slot[i] = s; slot_next = s + 1; mine = BIT(i); one = 1; doubted = IN(doubt, i); STEP_OF("slot_taken", i) skip
+            :: else -> skip; STEP_OF("slot_missed", i)
             fi;
             i = 0; s = 0 }
         fi;
@@ -390,23 +419,25 @@ works:
                 if
                 :: one && IN(RATED, i) && st[i] == OWNED && owner[i] == me -> assert(!IN(slots_used, slot[i])); slots_used = slots_used | BIT(slot[i])
                 :: else
-                fi };
+                fi;
+                STEP_OF("confirmed", i) };
             if
             DIES
 #if BUG == 15           /* a range is put back with a message that is in flight */
-            :: atomic { backs < BACKS && !one && MY_CLAIM && !IN(b_lock, b) -> backs++; b_back = b_back | BIT(b); b_owner[b] = 0; mine = 0; i = 0 };
+            :: atomic { backs < BACKS && !one && MY_CLAIM && !IN(b_lock, b) -> backs++; b_back = b_back | BIT(b); b_owner[b] = 0; STEP_OF("back", b) mine = 0; i = 0 };
                 goto rests
 #endif
             /* in sql/schema/001_14_batch.sql: batch_settle */
-            :: atomic { !one && MY_CLAIM -> b_settled[b] = b_settled[b] | BIT(i) }
+            :: atomic { !one && MY_CLAIM -> b_settled[b] = b_settled[b] | BIT(i); STEP_OF("settle", i) }
             /* in sql/query/settle_delivered.sql: owner is not distinct from */
-            :: atomic { one && st[i] == OWNED && owner[i] == me && !IN(locked, i) -> st[i] = DELIVERED; owner[i] = 0 }
+            :: atomic { one && st[i] == OWNED && owner[i] == me && !IN(locked, i) -> st[i] = DELIVERED; owner[i] = 0; STEP_OF("settle_one", i) }
             /* It belongs to somebody else by now. in sql/schema/001_19_history.sql: history_delivered */
             :: atomic { (one -> !(st[i] == OWNED && owner[i] == me) : !MY_CLAIM) && !IN(locked, i) ->
                     if
                     :: st[i] == OPEN || st[i] == OWNED || st[i] == WAITS -> st[i] = DELIVERED; owner[i] = 0
                     :: else
-                    fi }
+                    fi;
+                    STEP_OF("settle_missed", i) }
             fi
         /* It refuses: tried again, by a row of its own. in sql/schema/001_19_settle.sql: settle_other */
         :: atomic { refusals < REFUSALS && !IN(locked, i) -> refusals++;
@@ -414,7 +445,8 @@ works:
                 :: !one && MY_CLAIM && st[i] == PLAIN -> st[i] = OPEN
                 :: one && st[i] == OWNED && owner[i] == me -> st[i] = OPEN; owner[i] = 0
                 :: else
-                fi }
+                fi;
+                STEP_OF("refused", i) }
         /* Too late. in gateway/publish/publisher.c: SETTLE_EXPIRED */
         :: atomic { IN(passed, i) && !IN(locked, i) ->
                 if
@@ -425,9 +457,10 @@ works:
                     fi;
                     owner[i] = 0
                 :: else
-                fi }
+                fi;
+                STEP_OF("expired", i) }
         /* The rest goes back with its range: nothing of it is in flight. in gateway/settle/settle_ranges.h: back */
-        :: atomic { backs < BACKS && !one && MY_CLAIM && !IN(b_lock, b) -> backs++; b_back = b_back | BIT(b); b_owner[b] = 0; mine = 0; i = 0 };
+        :: atomic { backs < BACKS && !one && MY_CLAIM && !IN(b_lock, b) -> backs++; b_back = b_back | BIT(b); b_owner[b] = 0; STEP_OF("back", b) mine = 0; i = 0 };
             goto rests
         fi;
         atomic { mine = mine & ~BIT(i); i = 0; s = 0 }
@@ -435,7 +468,7 @@ works:
     if
     :: atomic { !one && MY_CLAIM && !IN(b_lock, b) ->
             assert(LEFT_OF(b) == 0);
-            b_done = b_done | BIT(b) }
+            b_done = b_done | BIT(b); STEP_OF("done", b) }
     :: atomic { one || !MY_CLAIM }
     fi;
 rests:
@@ -445,6 +478,7 @@ rests:
 dies:                           /* what it had not committed is rolled back; it starts again under another name */
     skip;
     d_step {
+        STEP_OF("dies", g)
         lives = lives & ~BIT(me); gate = (gate == 1 + g -> 0 : gate); rate_lock = (rate_lock == 1 + g -> 0 : rate_lock);
         mine = 0; from = 0; b = 0; one = 0; doubted = 0; skips = 0; s = 0; i = 0 };
     goto born
@@ -459,14 +493,14 @@ end_idle:
     do
     :: atomic { looked < upto || frontier > upto || (seen_running & ~running) || (late & ~locked) ->
 #if BUG == 6            /* its id is older than the newest claim that it marks */
-            mine = has_id };
-        newest = frontier;
+            mine = has_id; STEP("look_mark", 0) };
+        atomic { newest = frontier; STEP("look_newest", 0) };
 #else
-            newest = frontier };
-        mine = has_id;          /* whoever has an id now has one below ours */
+            newest = frontier; STEP("look_newest", 0) };
+        atomic { mine = has_id; STEP("look_mark", 0) };         /* whoever has an id now has one below ours */
 #endif
 #if BUG != 9            /* looks who runs after it has read */
-        d_step { snapshot = running; ended = seen_running & ~running };
+        d_step { snapshot = running; ended = seen_running & ~running; STEP("look_running", 0) };
 #endif
         /* in sql/schema/001_14_batch.sql: late_find */
         d_step {
@@ -477,14 +511,15 @@ end_idle:
                 :: RANGE_LATE(m) && IN(ended, m) && DUE(m) > since[m] && DUE(m) <= looked -> found = found | BIT(m)
                 :: else
                 fi;
-            NEXT(m) };
+            NEXT(m);
+            STEP("look_finds", found) };
 #if BUG == 9
-        d_step { snapshot = running; ended = seen_running & ~running };
+        d_step { snapshot = running; ended = seen_running & ~running; STEP("look_running", 0) };
 #endif
         /* in sql/schema/001_14_batch.sql: late_open. What somebody has locked is left aside. */
         d_step {
             FOR_EACH(m) found = (IN(found, m) && st[m] != PLAIN -> found & ~BIT(m) : found); NEXT(m);
-            late = found & locked; found = found & ~locked; locked = locked | found; touched = touched | found };
+            late = found & locked; found = found & ~locked; locked = locked | found; touched = touched | found; STEP("look_locks", found) };
         d_step {
             FOR_EACH(m) st[m] = (IN(found, m) -> (IN(RATED, m) && !IN(passed, m) -> WAITS : OPEN) : st[m]); NEXT(m);
             locked = locked & ~found;
@@ -500,6 +535,7 @@ end_idle:
             :: newest > upto -> upto = newest; below = mine
             :: else
             fi;
+            STEP("look_opens", found)
             newest = 0; mine = 0; snapshot = 0; found = 0; ended = 0 }
     od
 }
@@ -513,7 +549,7 @@ proctype take_over() {
 end_idle:
     do
     /* in sql/query/instance_reap.sql: instance_lives */
-    :: atomic { table & ~lives -> table = table & lives }
+    :: atomic { table & ~lives -> table = table & lives; STEP("reap", 0) }
     /* in sql/schema/001_14_batch.sql: batch_release */
     :: atomic { SOME_DEAD -> b = (IS_DEAD(0) -> 0 : (IS_DEAD(1) -> 1 : 2)); b_lock = b_lock | BIT(b);
             left = LEFT_OF(b);          /* in sql/schema/001_14_batch.sql: batch_left */
@@ -521,7 +557,7 @@ end_idle:
             i = 0;
             FOR_EACH(i) left = (IN(b_settled[b], i) -> left & ~(BIT(i + 1) - 1) : left); NEXT(i);
 #endif
-            };
+            STEP("release_locks", b) };
         d_step {
             b_done = ((left & locked) == 0 -> b_done | BIT(b) : b_done); b_lock = b_lock & ~BIT(b);
             FOR_EACH(i)
@@ -530,17 +566,18 @@ end_idle:
                 :: else
                 fi;
             NEXT(i);
+            STEP("release", b)
             left = 0; b = 0 }
     /* in sql/query/instance_release.sql: owner = null */
     :: atomic { SOME_ORPHAN -> i = (IS_ORPHAN(0) -> 0 : (IS_ORPHAN(1) -> 1 : 2));
-            st[i] = OPEN; owner[i] = 0; doubt = doubt | BIT(i); i = 0 }
+            st[i] = OPEN; owner[i] = 0; doubt = doubt | BIT(i); STEP("orphan", i) i = 0 }
     od
 }
 
 /* What happens to them; each may, or not. */
 proctype sleeper() {            /* a machine hangs, or is stopped: its lease ends, and its session. It goes on when it likes. */
     do
-    :: atomic { sleeps < SLEEPS -> sleeps++; lives = lives & ~BIT(cur[0]) }
+    :: atomic { sleeps < SLEEPS -> sleeps++; lives = lives & ~BIT(cur[0]); STEP("sleeps", cur[0]) }
     :: break
     od
 }
@@ -548,7 +585,7 @@ proctype clock() {
     byte m;
     FOR_EACH(m)
         if
-        :: IN(DEADLINES, m) -> passed = passed | BIT(m)
+        :: atomic { IN(DEADLINES, m) -> passed = passed | BIT(m); STEP("passes", m) }
         :: skip
         fi;
     NEXT(m)
