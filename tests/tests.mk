@@ -10,8 +10,8 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
 $(NO_MEMORY): UNIT_LINK = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
-.PHONY: units unit-tests test-deps test-known test matrix chaos model bench console-shots faults-full
-units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(NEXT)/postdated $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness)
+.PHONY: units unit-tests test-deps test-known test matrix chaos model bench console-shots faults-full powercut seasons
+units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(NEXT)/postdated $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness build/tests/chaos/disk)
 
 # The units alone, plain: what can run where packages are built.
 unit-tests: $(UNITS)
@@ -75,6 +75,12 @@ matrix:
 chaos: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
 	@SEED='$(SEED)' FAULTS='$(FAULTS)' $(PYTHON) tests/chaos/run.py
+
+# The power of the servers' machine is cut, and what was not flushed to its disk is gone; root. CUTS= and what chaos can be asked for.
+CUTS ?= 100
+powercut: test-deps
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
+	@POWER=1 SEED='$(SEED)' FAULTS='$(CUTS)' CELLS='$(or $(CELLS),timer,shards,plugin)' MILLION=0 unshare --mount $(PYTHON) tests/chaos/run.py
 
 # The models of tests/model, in every order of their steps: two minutes on two cores.
 model:

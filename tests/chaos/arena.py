@@ -16,6 +16,7 @@ import time
 import pika
 
 from cluster import Cluster
+from disk import Disk
 from gateway import Gateway
 from ledger import Follower
 from proxy import Proxy
@@ -282,18 +283,20 @@ class Cell:
 
 
 class Arena:
-    def __init__(self, evidence, work, build, tmpfs_bytes, short=False):
-        """evidence: a folder that stays; work: one that goes; short: what would last for a minute lasts for some seconds."""
+    def __init__(self, evidence, work, build, tmpfs_bytes, short=False, power=False):
+        """evidence: a folder that stays; work: one that goes; short: what would last for a minute lasts for some seconds; power: the servers
+        of one node have a disk whose power can be cut."""
         self.evidence, self.work, self.build, self.short = evidence, work, build, short
         shim = os.path.join(build, 'tests', 'shim.so')
         self.shim = shim if os.path.exists(shim) else None
         self.cells = {}
         self.changed, self.changed_enough = threading.Condition(), threading.Event()
         self.states, self.states_at, self.closed = {}, 0, False
-        self.rabbit = self.cluster = self.postgres = self.proxy = None
+        self.rabbit = self.cluster = self.postgres = self.proxy = self.disk = None
         try:
             self.proxy = Proxy()
-            self.postgres = Postgres(work, tmpfs_bytes)
+            self.disk = Disk(build, os.path.join(work, 'disk')) if power else None
+            self.postgres = Postgres(work, 0 if power else tmpfs_bytes, self.disk and self.disk.folder)
         except BaseException:
             self.close()
             raise
@@ -302,7 +305,7 @@ class Arena:
         """Those that these cells use."""
         try:
             if not all(name.startswith('cluster-') for name in names):
-                self.rabbit = Rabbit(os.path.join(self.work, 'mq'), plugins)
+                self.rabbit = Rabbit(os.path.join(self.work, 'mq'), plugins, self.disk and self.disk.folder)
             if any(name.startswith('cluster-') for name in names):
                 self.cluster = Cluster(os.path.join(self.work, 'mq3'), plugins)
                 # Publishers and consumers come in by a door that leads to whichever node is there.
@@ -317,6 +320,8 @@ class Arena:
         for cell in self.cells.values():
             cell.declare_target()
         time.sleep(2)  # a quorum queue that was declared right before a kill -9 of RabbitMQ 3.10 has no leader ever after
+        if self.disk:
+            self.disk.sync()
 
     def show_primary(self):
         """Where the primary is, something listens; where the spare is, connections are refused."""
@@ -361,7 +366,7 @@ class Arena:
                 codes[name] = cell.close()
             except Exception as e:  # noqa: BLE001  the others have to end, too
                 errors.append(e)
-        for part in (self.proxy, self.postgres, self.rabbit, self.cluster):
+        for part in (self.proxy, self.postgres, self.rabbit, self.cluster, self.disk):
             try:
                 if part is not None:
                     part.close()

@@ -68,4 +68,5 @@ def load_all():
     import faults_load  # noqa: F401
     import faults_network  # noqa: F401
     import faults_postgres  # noqa: F401
+    import faults_power  # noqa: F401
     return KINDS

@@ -9,6 +9,9 @@
                later, only where they are named
   RATE=n       messages a second for each cell (default 60)
   MILLION=n    messages due in one second, once, while faults go on (default 1000000 with 1000 faults or more, else 0)
+  POWER=1      the servers have a disk whose power can be cut, and only that strikes (`make powercut`); root,
+               within `unshare --mount`, so that no other process's view of the mounts keeps the disk
+  PLANT=lie|fsync   what the ledger must find out: the disk does nothing when it is told to flush, or PostgreSQL does not tell it to
   STACK_PLUGINS_DIR=dir   the real delayed-message plugin, instead of its test double
 
 Evidence stays in build/chaos/<seed>. The last lines are the verdict; exit 1 if anything was lost, early, delivered after a
@@ -29,6 +32,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from arena import BROKER_DELIVERS, CELLS, Arena  # noqa: E402
+from disk import why_not  # noqa: E402
 from faults import Injection, NotNow, NotPossible, load_all  # noqa: E402
 from ledger import Faults, judge, text_of  # noqa: E402
 from plan import make_plan  # noqa: E402
@@ -204,6 +208,16 @@ def million(run, count):
     cell.tell(flood=count, due_ms=int(time.time() * 1000) + max(20_000, count // 15), way='sql')
 
 
+def plant(arena, mistake):
+    if mistake == 'lie':
+        arena.disk.order('lie')
+    elif mistake == 'fsync':
+        arena.postgres.primary.set(fsync='off')
+        arena.disk.sync()
+    elif mistake:
+        sys.exit(f'PLANT={mistake}: allowed are lie, fsync')
+
+
 def main():
     env = os.environ
     seed = int(env.get('SEED') or random.SystemRandom().randrange(1, 1_000_000))
@@ -213,7 +227,11 @@ def main():
     for name in names:
         if name not in CELLS:
             sys.exit(f'CELLS={name}: allowed are {", ".join(CELLS)}')
-    kinds = {n: k for n, k in load_all().items() if any(word in n for word in env.get('ONLY', '').split(','))}
+    power = env.get('POWER') == '1'
+    if power and why_not():
+        sys.exit(f'POWER=1: {why_not()}')
+    kinds = {n: k for n, k in load_all().items() if any(word in n for word in env.get('ONLY', '').split(',')) and
+             n.startswith('power.') == power}
     if not kinds:
         sys.exit(f'ONLY={env["ONLY"]}: no such kind; there are {", ".join(load_all())}')
     flood = int(env.get('MILLION') or (1_000_000 if count >= 1000 else 0))
@@ -238,9 +256,10 @@ def main():
     arena = run = None
     codes = {}
     try:
-        arena = Arena(evidence, work, build, (6 << 30) if flood > 100_000 else (3 << 30), short=count < SHORT_FAULTS)
+        arena = Arena(evidence, work, build, (6 << 30) if flood > 100_000 else (3 << 30), short=count < SHORT_FAULTS, power=power)
         arena.start_brokers(names, plugins)
         arena.add_cells(names, seed, rate)
+        plant(arena, env.get('PLANT'))
         arena.start_load()
         run = Run(arena, kinds, make_plan(seed, count, kinds, list(arena.cells.values())))
         if flood:

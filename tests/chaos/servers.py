@@ -63,9 +63,10 @@ def postgres_bin():
 
 # --- Postgres ----------------------------------------------------------------------------------------------------------
 class Node:
-    """One Postgres: data and socket in `directory`, which is a small tmpfs of its own where this user may mount one (tmpfs_bytes 0: it is not)."""
+    """One Postgres: data and socket in `directory`, which is a small tmpfs of its own where this user may mount one (tmpfs_bytes 0: it is
+    not); disk: a folder that has its data instead, or None."""
 
-    def __init__(self, directory, tmpfs_bytes, clocks):
+    def __init__(self, directory, tmpfs_bytes, clocks, disk=None):
         self.directory, self.process, self.clocks = directory, None, clocks
         self.room = None    # of PostgreSQL's queue of notifications
         self.spent_s = 0.0  # processor time of its processes that have ended
@@ -81,6 +82,11 @@ class Node:
             shutil.chown(directory, 'postgres', 'postgres')
             shutil.chown(self.run, 'postgres', 'postgres')
             self.user = ['setpriv', '--reuid', 'postgres', '--regid', 'postgres', '--clear-groups', '--']
+
+        if disk:
+            os.mkdir(os.path.join(disk, os.path.basename(directory)), 0o700)
+            os.symlink(os.path.join(disk, os.path.basename(directory)), self.data)
+            shutil.chown(self.data, 'postgres', 'postgres')
 
     @property
     def socket(self):
@@ -170,14 +176,25 @@ class Node:
         """A signal to the postmaster (INT fast, QUIT immediate, KILL), until nothing of it is left."""
         if not self.alive():
             return
-        self.spent_s = self.processor_s()
         if number == signal.SIGKILL:
-            self.process.send_signal(signal.SIGSTOP)  # it begets no more: one that outlived it waited for ever, and its memory kept the next one away
+            self.bury(self.strike())
+            return
+        self.spent_s = self.processor_s()
         children = self.children()
         self.process.send_signal(number)
-        if number == signal.SIGKILL:
-            for child in children:
-                kill(child)
+        self.bury(children)
+
+    def strike(self):
+        """kill -9 to all of it, without waiting until it is gone: that is bury(), with what this returns."""
+        self.spent_s = self.processor_s()
+        self.process.send_signal(signal.SIGSTOP)  # it begets no more: one that outlived it waited for ever, and its memory kept the next one away
+        children = self.children()
+        self.process.send_signal(signal.SIGKILL)
+        for child in children:
+            kill(child)
+        return children
+
+    def bury(self, children):
         self.process.wait(60)
         wait_until(lambda: not any(lives(c) for c in children), 20, "Postgres' children to end")
         self.process = None
@@ -264,9 +281,9 @@ def kill(pid):
 class Postgres:
     """Who is the primary changes with each failover."""
 
-    def __init__(self, directory, tmpfs_bytes):
+    def __init__(self, directory, tmpfs_bytes, disk=None):
         self.clocks = MovedClocks(ROOT, directory)  # the nodes' clocks agree
-        self.nodes = [Node(os.path.join(directory, name), tmpfs_bytes, self.clocks) for name in ('pg-a', 'pg-b')]
+        self.nodes = [Node(os.path.join(directory, name), tmpfs_bytes, self.clocks, disk) for name in ('pg-a', 'pg-b')]
         self.primary, self.spare = self.nodes
         self.primary.init()
         self.primary.start()
@@ -333,8 +350,13 @@ class Postgres:
 class Rabbit:
     """The one of tools/stack.sh, with the plugin or its double; asked in Erlang by a process that stays."""
 
-    def __init__(self, directory, plugins):
+    def __init__(self, directory, plugins, disk=None):
+        """disk: a folder that has its data; None: they are beside the rest."""
         self.directory = directory
+        if disk:
+            os.makedirs(os.path.join(directory, 'rabbitmq'), 0o700)
+            os.mkdir(os.path.join(disk, 'mnesia'), 0o700)
+            os.symlink(os.path.join(disk, 'mnesia'), os.path.join(directory, 'rabbitmq', 'mnesia'))
         self.stack_env = dict(os.environ, STACK_DIR=directory, STACK_PLUGINS_DIR=plugins, **self.settings)
         self.shell, self.lock = None, threading.Lock()
         self.stack('start-rabbitmq')
@@ -363,6 +385,11 @@ class Rabbit:
     def url(self, vhost, user='guest', ports=()):
         """ports: those of links to its nodes."""
         return f'amqp://{user}:{user}@' + ','.join(f'127.0.0.1:{port}' for port in ports or [self.port]) + f'/{vhost}'
+
+    def strike(self):
+        """kill -9, without waiting until it is gone; the stack's kill-rabbitmq is to follow."""
+        with open(os.path.join(self.directory, 'rabbitmq', 'beam.pid'), encoding='utf-8') as f:
+            kill(int(f.read().split()[0]))
 
     def _open_shell(self):
         home = os.path.join(self.directory, 'home') if os.path.islink(os.path.join(self.directory, 'home')) else self.directory
