@@ -176,6 +176,7 @@ help:
 #: make matrix     make demo and every test on new, empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=demo)
 #: make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS= for each harness)
 #: make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)
+#: make seasons  fourteen months of a moved clock in an hour, judged by the ledger of chaos (SEED=, MONTHS=)
 #: make powercut  the servers' machine loses power, a hundred times, with what was not flushed to its disk; root (SEED=, CUTS=)
 #: make model      the store's protocol in every order of its steps, and planted mistakes found, with spin (FULL=1, ONLY=words)
 #: make bench      every figure and its target, a quarter of an hour (BENCH=small, ONLY=, RUNS=, BACKLOG=)

@@ -82,6 +82,11 @@ powercut: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
 	@POWER=1 SEED='$(SEED)' FAULTS='$(CUTS)' CELLS='$(or $(CELLS),timer,shards,plugin)' MILLION=0 unshare --mount $(PYTHON) tests/chaos/run.py
 
+# Fourteen months of a moved clock in an hour; tests/seasons/run.py says what the environment can ask for.
+seasons: test-deps
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
+	@SEED='$(SEED)' MONTHS='$(MONTHS)' $(PYTHON) tests/seasons/run.py
+
 # The models of tests/model, in every order of their steps: two minutes on two cores.
 model:
 	@tools/deps.sh --only spin gcc libc6-dev

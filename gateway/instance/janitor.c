@@ -13,10 +13,13 @@
 #include "sql/operate/slo.h"
 #include "sql/pipeline/store.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define TICK_MS 10000
 #define CLOCK_EVERY_MS 2000
 #define AGAIN_MS 60000   /* after a failure */
-#define RECUR_LINES 20   /* in the log: after an outage there may be thousands */
+#define RECUR_LINES 20   /* in the log in an hour: after an outage there may be thousands */
 #define FORECAST_MS 5000 /* of each tick at most, most of it at rest */
 #define HOUR_MS (3600 * 1000)
 
@@ -104,14 +107,44 @@ static void say_recur(const char *text)
     log_warning("%s", text);
 }
 
+/* Of each schedule one line an hour. The table is full when an hour has RECUR_LINES of them. */
+static _Thread_local struct missed {
+    char name[128]; /* of the schedule, as far as it fits, as the line begins */
+    struct log_hourly said;
+} said_missed[RECUR_LINES];
+static _Thread_local struct log_hourly said_others;
+static _Thread_local unsigned others;
+
+static void say_missed(const char *text)
+{
+    char name[sizeof said_missed->name], more[LOG_HOURLY_SIZE];
+    struct missed *free_one = NULL, *m;
+    const char *end = strstr(text, ": ");
+    snprintf(name, sizeof name, "%.*s", end ? (int)(end - text) : (int)sizeof name - 1, text);
+    for (m = said_missed; m < said_missed + RECUR_LINES && strcmp(m->name, name) != 0; m++)
+        if (!log_hourly_is_fresh(&m->said))
+            free_one = m;
+    if (m == said_missed + RECUR_LINES && free_one) {
+        m = free_one;
+        *m = (struct missed){0};
+        memcpy(m->name, name, sizeof name);
+    }
+    if (m == said_missed + RECUR_LINES)
+        others++;
+    else if (log_hourly_take(&m->said, more))
+        log_warning("%s%s", text, more);
+}
+
 static int carry_on_schedules(struct janitor *j, struct err *e)
 {
-    int n, lines = RECUR_LINES;
+    int n;
+    others = 0;
     do
-        n = recur_look(j->pg, say_recur, &lines, e);
+        n = recur_look(j->pg, say_missed, e);
     while (n > 0 && !runtime_stopping(j->runtime, STOP_INTAKE));
-    if (lines < 0)
-        log_warning("recur: and as much of %d other schedules", -lines);
+    char more[LOG_HOURLY_SIZE];
+    if (others > 0 && log_hourly_take(&said_others, more))
+        log_warning("recur: and as much of %u other schedules%s", others, more);
     return n < 0 ? -1 : 0;
 }
 

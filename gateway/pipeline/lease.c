@@ -37,6 +37,21 @@ int32_t lease_instance(struct lease *lease)
     return clock_boottime_ms() < lease->deadline_ms ? lease->instance : 0;
 }
 
+static void say_jump(struct lease *lease, int64_t ms)
+{
+    char more[LOG_HOURLY_SIZE];
+    GUARD(&lease->lock);
+    if (!log_hourly_take(ms > 0 ? &lease->said_ahead : &lease->said_back, more))
+        return;
+    if (ms > 0)
+        log_warning("the database's clock is %" PRId64
+                    " ms further ahead of this machine's than at the last comparison: it was set forward, or "
+                    "this machine was suspended%s",
+                    ms, more);
+    else
+        log_warning("the database's clock was set back by %" PRId64 " ms%s", -ms, more);
+}
+
 void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_clock_answer *a,
                       enum clock_answer kind)
 {
@@ -45,15 +60,10 @@ void lease_hear_clock(struct lease *lease, struct runtime *rt, const struct db_c
         lease_shorten(lease, jump_ns / 1000000 + 1);
     if (jump_ns > 0 && lease_instance(lease) == 0)
         notifier_notify(&lease->notifier);
-    if (jump_ns >= SAID_JUMP_NS)
-        log_warning("the database's clock is %" PRId64
-                    " ms further ahead of this machine's than at the last comparison: it was set forward, or "
-                    "this machine was suspended",
-                    jump_ns / 1000000);
-    else if (jump_ns <= -SAID_JUMP_NS) {
+    if (jump_ns <= -SAID_JUMP_NS)
         atomic_fetch_add(&rt->clock_back_ms, -jump_ns / 1000000);
-        log_warning("the database's clock was set back by %" PRId64 " ms", -jump_ns / 1000000);
-    }
+    if (jump_ns >= SAID_JUMP_NS || jump_ns <= -SAID_JUMP_NS)
+        say_jump(lease, jump_ns / 1000000);
 }
 
 void lease_end_instance(struct lease *lease, int32_t instance)

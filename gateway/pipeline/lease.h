@@ -4,6 +4,7 @@
 #ifndef POSTDATE_GATEWAY_PIPELINE_LEASE_H
 #define POSTDATE_GATEWAY_PIPELINE_LEASE_H
 
+#include "gateway/runtime/log.h"
 #include "gateway/runtime/runtime.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,7 +18,8 @@ struct lease {
     atomic_bool forgotten; /* a connection to the database died, perhaps with it: the settler says again what
                               it said last, and until it has the lease keeper lets go of no claims */
     atomic_bool went_back; /* … and forgot more than a crash does: all that is remembered is said again */
-    struct notifier notifier; /* the lease keeper's; the supervisor opens it */
+    struct log_hourly said_ahead, said_back; /* of the database's clock; under the lock */
+    struct notifier notifier;                /* the lease keeper's; the supervisor opens it */
 };
 
 void lease_open(struct lease *lease);

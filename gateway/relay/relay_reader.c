@@ -100,8 +100,11 @@ bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *
     if (!runtime_now_ms(relay->runtime, &now_ms))
         now_ms = sent_ms;
     /* Anybody who may publish to the queue can send one. */
-    if (sent_ms <= 0 || sent_ms > TIMESTAMP_MAX_MS || sent_ms > now_ms + AHEAD_MS)
+    if (sent_ms <= 0 || sent_ms > TIMESTAMP_MAX_MS)
         return false;
+    if (sent_ms >
+        now_ms + AHEAD_MS) /* or another gateway heard before this one that the clock was set forward */
+        return true;
     if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
         queue <= LAST_HOP_QUEUES)
         note_ping(&relay->last_hop_ping_ms[queue - 1], sent_ms, now_ms);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define QUOTA_LINES 10
+#define HOUR_MS INT64_C(3600000)
 #define QUOTA_MS 60000
 
 /* Set once before threads start, and again on a reload. */
@@ -130,4 +131,22 @@ bool log_quota_take(struct log_quota *q, size_t n, const char *first, const char
         snprintf(q->first_unsaid, sizeof q->first_unsaid, "%s", first);
     q->unsaid += n;
     return false;
+}
+
+bool log_hourly_is_fresh(const struct log_hourly *h)
+{
+    return h->said_ms != 0 && clock_monotonic_ms() - h->said_ms < HOUR_MS;
+}
+
+bool log_hourly_take(struct log_hourly *h, char *more)
+{
+    if (log_hourly_is_fresh(h)) {
+        h->unsaid++;
+        return false;
+    }
+    more[0] = '\0';
+    if (h->unsaid > 0)
+        snprintf(more, LOG_HOURLY_SIZE, " (%u more in the hour before)", h->unsaid);
+    *h = (struct log_hourly){.said_ms = clock_monotonic_ms()};
+    return true;
 }

@@ -34,4 +34,17 @@ struct log_quota {
  * said ("12 more messages {what}, the first of them …") when a line is allowed again. */
 bool log_quota_take(struct log_quota *q, size_t n, const char *first, const char *what);
 
+/* For a line that is true again and again: one an hour, which says how often it was not written since the
+ * last. All zero at first. One thread's, or under its owner's lock. */
+struct log_hourly {
+    int64_t said_ms; /* monotonic; 0: never */
+    unsigned unsaid;
+};
+/* May it be written? If so, `more`, of LOG_HOURLY_SIZE bytes, is what is to follow it: "" or " (12 more in
+ * the hour before)". If not, it is counted. */
+#define LOG_HOURLY_SIZE 48
+bool log_hourly_take(struct log_hourly *h, char *more);
+/* Was it written within the last hour? */
+bool log_hourly_is_fresh(const struct log_hourly *h);
+
 #endif

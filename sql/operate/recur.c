@@ -33,12 +33,12 @@ int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, stru
 }
 
 /* Calls say for each row that has a text. */
-static int say_rows(PGresult *r, void (*say)(const char *text), int *lines)
+static int say_rows(PGresult *r, void (*say)(const char *text))
 {
     char text[600];
     int n = r ? PQntuples(r) : -1;
     for (int i = 0; i < n; i++) {
-        if (pg_bytes(r, i, 0).len > 0 && (*lines)-- > 0) {
+        if (pg_bytes(r, i, 0).len > 0) {
             pg_text(r, i, 0, text, sizeof text);
             say(text);
         }
@@ -47,9 +47,9 @@ static int say_rows(PGresult *r, void (*say)(const char *text), int *lines)
     return n;
 }
 
-int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct err *e)
+int recur_look(struct pg *c, void (*say)(const char *text), struct err *e)
 {
-    return say_rows(pg_query(c, sql_query_recur_look, PG_WITH(as_int4(LOOK_ROWS)), e), say, lines);
+    return say_rows(pg_query(c, sql_query_recur_look, PG_WITH(as_int4(LOOK_ROWS)), e), say);
 }
 
 int recur_look_clock(struct pg *c, int64_t retry_most_ms, int64_t *seen_ms, void (*say)(const char *text),
@@ -74,6 +74,5 @@ int recur_look_clock(struct pg *c, int64_t retry_most_ms, int64_t *seen_ms, void
 
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e)
 {
-    int lines = 1000; /* there are some hundred zones */
-    return say_rows(pg_query(c, sql_query_recur_zones, NULL, e), say, &lines) < 0 ? -1 : 0;
+    return say_rows(pg_query(c, sql_query_recur_zones, NULL, e), say) < 0 ? -1 : 0;
 }

@@ -21,9 +21,9 @@ struct recur_apply {
 int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, struct bytes *out, struct err *e);
 
 /* What no claim carries on, because it was missed or because nothing is left of its occurrence: sees to some
- * of those, and calls say for what is worth a line in the log, while *lines > 0; it counts down, also below.
- * Returns how many, 0: none is left; -1. */
-int recur_look(struct pg *c, void (*say)(const char *text), int *lines, struct err *e);
+ * of those, and calls say for what is worth a line in the log, which begins with the schedule's name and ":
+ * ". Returns how many, 0: none is left; -1. */
+int recur_look(struct pg *c, void (*say)(const char *text), struct err *e);
 
 /* Next occurrences in time zones whose rules have changed, since tzdata was updated, are computed anew. */
 int recur_look_zones(struct pg *c, void (*say)(const char *text), struct err *e);

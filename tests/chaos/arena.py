@@ -34,11 +34,11 @@ NOTHING = dict.fromkeys(('attempted', 'accepted', 'delivered', 'open', 'owed', '
                          'newest_delivered_attempt_us'), 0)
 
 # name: (transport, gateways, types of the consumer's two queues); harmed is as ttl; those of BROKER_DELIVERS: RabbitMQ does the last hop; those of
-# REJECTS: consumers reject by chance, their queues dead-letter to postdate.retry; those of SHARDED have several intake and exit queues; those of
+# REJECTS: consumers reject by chance, their queues dead-letter to postdate.retry; seasons is of tests/seasons; those of SHARDED have several intake and exit queues; those of
 # TWO_DATABASES are two Postdates behind one exchange, half of the gateways each
 BROKER_DELIVERS = ('ttl-broker',)
 HARMED = {'harmed': 0.001}  # so many of its messages are to harm the others: harm.py
-REJECTS = ('retry', 'cluster-retry')
+REJECTS = ('retry', 'cluster-retry', 'seasons')
 SHARDED, SHARDS = ('shards', 'cluster-shards'), 3
 TWO_DATABASES, FEED = ('cells',), 'chaos.cells'
 BOTH_QUORUM, BOTH_CLASSIC, ONE_OF_EACH, QUORUM_FIRST = ('quorum', 'quorum'), ('classic', 'classic'), ('classic', 'quorum'), ('quorum', 'classic')
@@ -53,6 +53,7 @@ CELLS = {
     'retry': ('ttl', 2, ONE_OF_EACH),
     'shards': ('ttl', 2, BOTH_QUORUM),
     'cells': ('ttl', 4, BOTH_QUORUM),
+    'seasons': ('timer', 2, BOTH_QUORUM),
     'cluster-timer': ('timer', 3, BOTH_QUORUM),
     'cluster-ttl': ('ttl', 2, BOTH_QUORUM),
     'cluster-plugin': ('plugin', 2, QUORUM_FIRST),
@@ -74,8 +75,9 @@ def bind_targets(channel, exchange):
 
 
 class Cell:
-    def __init__(self, arena, name, seed, rate):
-        self.arena, self.name, self.seed, self.rate = arena, name, seed, rate
+    def __init__(self, arena, name, seed, rate, **more):
+        """more: of the workload's configuration."""
+        self.arena, self.name, self.seed, self.rate, self.more = arena, name, seed, rate, more
         self.transport, count, types = CELLS[name]
         self.queue_types, self.rejects = dict(zip(TARGETS, types)), name in REJECTS
         self.last_hop = 'broker' if name in BROKER_DELIVERS else 'gateway'
@@ -119,7 +121,7 @@ class Cell:
             'POSTDATE_POSTGRES_URL': f'postgresql://postdate@127.0.0.1:{ports["pg-a"]},127.0.0.1:{ports["pg-b"]}/'
                                      f'{self.databases[home]}?target_session_attrs=read-write&gssencmode=disable&sslmode=disable',
             'POSTDATE_AMQP_URL': self.rabbit.url(self.vhost, self.user, [ports[link] for link in self.amqp_links()]),
-            'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': '3d', 'POSTDATE_DELIVERY_ALLOW': '*',
+            'POSTDATE_AMQP_HEARTBEAT': '5s', 'POSTDATE_DELIVERY_MAX_DELAY': arena.max_delay, 'POSTDATE_DELIVERY_ALLOW': '*',
             'POSTDATE_HANDOVER_TRANSPORT': self.transport, 'POSTDATE_HANDOVER_LAST_HOP': self.last_hop,
             'POSTDATE_HANDOVER_GRACE': GRACE, 'POSTDATE_HANDOVER_MIN_AHEAD': '1s', 'POSTDATE_HANDOVER_WINDOW': '6m',
             'POSTDATE_RETRY_FIRST': '200ms', 'POSTDATE_RETRY_MAX': '2s', 'POSTDATE_RETRY_ATTEMPTS': '1000', **self._of_home(home),
@@ -127,7 +129,7 @@ class Cell:
         if self.name in SHARDED:
             settings.update({'POSTDATE_INTAKE_QUEUES': str(SHARDS), 'POSTDATE_EXIT_QUEUES': str(SHARDS)})
         return Gateway(f'{self.name}.{number}', settings, os.path.join(self.directory, f'gateway-{number}.log'), arena.build,
-                       arena.shim, arena.work)
+                       arena.shim, arena.work, arena.clocks)
 
     def _of_home(self, home):
         """Settings of one of several Postdates; each finds what the others have."""
@@ -142,7 +144,7 @@ class Cell:
 
     def _migrate(self, home):
         env = dict(os.environ, POSTDATE_CONFIG='/dev/null', POSTDATE_POSTGRES_URL=self.arena.postgres.url(self.databases[home]),
-                   POSTDATE_DELIVERY_MAX_DELAY='3d', POSTDATE_DELIVERY_ALLOW='*', **self._of_home(home))
+                   POSTDATE_DELIVERY_MAX_DELAY=self.arena.max_delay, POSTDATE_DELIVERY_ALLOW='*', **self._of_home(home))
         subprocess.run([os.path.join(self.arena.build, 'postdate'), 'migrate'], env=env, check=True, stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if self.rejects:
@@ -199,7 +201,7 @@ class Cell:
                 [os.path.join(arena.build, 'tests', 'chaos', 'witness'), '--url', self.rabbit.url(self.vhost), '--queue', queue,
                  '--out', os.path.join(arena.evidence, f'{self.name}.{number}.seen'),
                  *(['--rejects', self.queue_types[queue]] if self.rejects else [])],
-                os.path.join(self.directory, f'witness-{number}.log')))
+                os.path.join(self.directory, f'witness-{number}.log'), arena.clocks and arena.clocks.env))
         config = os.path.join(self.directory, 'cell.json')
         with open(config, 'w', encoding='utf-8') as f:
             json.dump({'name': self.name, 'dir': arena.evidence, 'amqp_url': self.rabbit.url(self.vhost),
@@ -208,10 +210,11 @@ class Cell:
                        **({'intake': FEED, 'http': [g.http for g in self.gateways[:len(self.gateways) // 2]],
                            'http_later': [g.http for g in self.gateways]} if len(self.databases) > 1 else {}),
                        'cli': os.path.join(arena.build, 'postdate'), 'seed': self.seed, 'rate': self.rate,
-                       **({'harm': HARMED[self.name]} if self.name in HARMED else {}),
+                       **({'harm': HARMED[self.name]} if self.name in HARMED else {}), **self.more,
                        'exchanges': [DELIVERY, SECOND], 'routing_keys': [key for keys in TARGETS.values() for key in keys]}, f)
         self.workload = subprocess.Popen([*DIE, sys.executable, os.path.join(HERE, 'workload.py'), config], text=True, bufsize=1,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         env=dict(os.environ, **(arena.clocks.env if arena.clocks else {})),
                                          stderr=open(os.path.join(self.directory, 'workload.log'), 'wb'))
         threading.Thread(target=self._read_status, daemon=True).start()
 
@@ -283,13 +286,14 @@ class Cell:
 
 
 class Arena:
-    def __init__(self, evidence, work, build, tmpfs_bytes, short=False, power=False):
+    def __init__(self, evidence, work, build, tmpfs_bytes, short=False, power=False, begins_s=None):
         """evidence: a folder that stays; work: one that goes; short: what would last for a minute lasts for some seconds; power: the servers
-        of one node have a disk whose power can be cut."""
+        of one node have a disk whose power can be cut; begins_s: all programs but RabbitMQ have the same clock, PostgreSQL's, and
+        that says so many seconds since 1970."""
         self.evidence, self.work, self.build, self.short = evidence, work, build, short
         shim = os.path.join(build, 'tests', 'shim.so')
         self.shim = shim if os.path.exists(shim) else None
-        self.cells = {}
+        self.cells, self.max_delay = {}, '400d' if begins_s else '3d'
         self.changed, self.changed_enough = threading.Condition(), threading.Event()
         self.states, self.states_at, self.closed = {}, 0, False
         self.rabbit = self.cluster = self.postgres = self.proxy = self.disk = None
@@ -297,6 +301,9 @@ class Arena:
             self.proxy = Proxy()
             self.disk = Disk(build, os.path.join(work, 'disk')) if power else None
             self.postgres = Postgres(work, 0 if power else tmpfs_bytes, self.disk and self.disk.folder)
+            self.clocks = self.postgres.clocks if begins_s else None
+            if begins_s:
+                self.clocks.set_time(begins_s - time.time())
         except BaseException:
             self.close()
             raise
@@ -314,9 +321,9 @@ class Arena:
             self.close()
             raise
 
-    def add_cells(self, names, seed, rate):
+    def add_cells(self, names, seed, rate, **more):
         for i, name in enumerate(names):
-            self.cells[name] = Cell(self, name, seed * 100 + i, rate)
+            self.cells[name] = Cell(self, name, seed * 100 + i, rate, **more)
         for cell in self.cells.values():
             cell.declare_target()
         time.sleep(2)  # a quorum queue that was declared right before a kill -9 of RabbitMQ 3.10 has no leader ever after

@@ -19,13 +19,15 @@ def free_port():
 
 
 class Gateway:
-    """`settings` is its environment; `shim` the library that knows crash points, or None; `work` a folder that goes."""
+    """`settings` is its environment; `shim` the library that knows crash points, or None; `work` a folder that goes;
+    `clocks` those of its machine, None: its own."""
 
-    def __init__(self, name, settings, log_path, build, shim, work):
+    def __init__(self, name, settings, log_path, build, shim, work, clocks=None):
         self.name, self.settings, self.log_path, self.build, self.shim = name, settings, log_path, build, shim
         self.http = f'127.0.0.1:{free_port()}'
         self.wanted, self.process, self.armed = False, None, None
-        self.clocks = MovedClocks(ROOT, work)
+        self.clocks = clocks or MovedClocks(ROOT, work)
+        self.own_clocks = clocks is None
         self.exits, self.most_kib, self.most_files, self.starts = [], 0, 0, 0
         self.changed = threading.Condition()
         self.pause_ends_at = 0
@@ -85,7 +87,7 @@ class Gateway:
             process = self.process
             self.changed.notify_all()
         if process is None:
-            self.clocks.close()
+            self._close_clocks()
             return None
         if process.poll() is None:
             process.send_signal(signal.SIGCONT)
@@ -97,6 +99,10 @@ class Gateway:
             process.wait()
             return 'had to be killed'
         finally:
+            self._close_clocks()
+
+    def _close_clocks(self):
+        if self.own_clocks:
             self.clocks.close()
 
     def relayed(self):

@@ -60,7 +60,7 @@ class Asker(threading.Thread):
 
     def move(self, m):
         """To an absolute time: asked twice it means the same."""
-        due_ms = record.now_us() // 1000 + self.rng.randrange(MOVE_MIN_MS, MOVE_MAX_MS)
+        due_ms = record.now_us() // 1000 + self.rng.randrange(MOVE_MIN_MS, self.shared.config.get('spread_ms') or MOVE_MAX_MS)
         answer = self.again_until_known(
             lambda: self.shared.writer.write([f'M {m.ref} {record.now_us()} {due_ms}']), lambda: self.asking.move(m, due_ms))
         self.finish('m', 'reschedule', m, answer)

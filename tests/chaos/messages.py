@@ -44,7 +44,7 @@ class Maker:
     def __init__(self, config, run, way):
         self.rng = random.Random(f'{config["seed"]} {config["name"]} {run} {way}')
         self.prefix = f'{config["name"]}-{way}{run}-'
-        self.way, self.number = way, 0
+        self.way, self.number, self.spread_ms = way, 0, config.get('spread_ms', 0)
         self.exchanges = config.get('exchanges', ['postdate.delivery'])
         self.routing_keys = config.get('routing_keys', ['chaos.a', 'chaos.b', 'chaos.c'])
 
@@ -58,10 +58,11 @@ class Maker:
         return m
 
     def mixed(self, binary=False):
-        """One of the ordinary mix: mostly due within six seconds, a third at an absolute time."""
+        """One of the ordinary mix: mostly due within six seconds, or, with a spread, as many in each of its scales; a third at an absolute
+        time."""
         m, rng = self.message(binary), self.rng
         kind = rng.random()
-        delay_ms = 0 if kind < 0.04 else rng.randrange(200, SOON_MS) if kind < 0.85 else rng.randrange(SOON_MS, LONGEST_MS)
+        delay_ms = 0 if kind < 0.04 else int(SOON_MS * (self.spread_ms / SOON_MS) ** rng.random()) if self.spread_ms else rng.randrange(200, SOON_MS) if kind < 0.85 else rng.randrange(SOON_MS, LONGEST_MS)
         if rng.random() < 0.35:
             m.due_ms = record.now_us() // 1000 + delay_ms
         else:

@@ -1,4 +1,5 @@
 """The process of a witness, which a fault may kill."""
+import os
 import subprocess
 import threading
 
@@ -6,14 +7,14 @@ from servers import DIE, LAUNCHER
 
 
 class Witness:
-    def __init__(self, words, log_path):
-        self.words, self.log_path = words, log_path
+    def __init__(self, words, log_path, env=None):
+        self.words, self.log_path, self.env = words, log_path, dict(os.environ, **(env or {}))
         self.lock = threading.Lock()
         self.start()
 
     def start(self):
         with open(self.log_path, 'ab') as log:
-            self.process = LAUNCHER.start([*DIE, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+            self.process = LAUNCHER.start([*DIE, *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=self.env)
 
     def crash(self, away):
         """kill -9; away() is waited for, then it starts again. What it had written and not answered is delivered again."""

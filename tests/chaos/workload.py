@@ -7,7 +7,8 @@ and each answer after it came.
 name: of the cell, in refs and file names; dir: of the ledger; http: one address per gateway; rate: messages a second, all ways
 together. Optional: "intake", the exchange to publish to (default: postdate); "http_later", addresses that are asked for
 messages that are there (default: http); "exchanges" and "routing_keys", lists to pick from (default: postdate.delivery; chaos.a to chaos.c);
-"shares", {way: part of the rate}; "harm", a part of the rate: messages beside the others that are in no ledger (harm.py).
+"shares", {way: part of the rate}; "harm", a part of the rate: messages beside the others that are in no ledger (harm.py);
+"spread_ms", up to which delays are (default: some seconds).
 
 Commands are JSON lines on stdin:
     {"rate": n}  {"pause": true|false}  {"amqp": true|false} (that way only)

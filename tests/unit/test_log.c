@@ -118,6 +118,25 @@ static void test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before(
     assert_int_equal(count_in_log("no answer in time; trying again"), 2);
 }
 
+static void test_what_comes_again_is_a_line_an_hour(void **state)
+{
+    (void)state;
+    char more[LOG_HOURLY_SIZE];
+    struct log_hourly h = {0};
+    assert_true(log_hourly_take(&h, more));
+    assert_string_equal(more, "");
+    assert_true(log_hourly_is_fresh(&h));
+    assert_false(log_hourly_take(&h, more));
+    assert_false(log_hourly_take(&h, more));
+    h.said_ms -= 3600000;
+    assert_false(log_hourly_is_fresh(&h));
+    assert_true(log_hourly_take(&h, more));
+    assert_string_equal(more, " (2 more in the hour before)");
+    h.said_ms -= 3600000;
+    assert_true(log_hourly_take(&h, more));
+    assert_string_equal(more, "");
+}
+
 static void test_a_quiet_minute_leaves_nothing_to_say(void **state)
 {
     (void)state;
@@ -183,6 +202,7 @@ int main(void)
             test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before,
                                         setup, teardown),
+        cmocka_unit_test(test_what_comes_again_is_a_line_an_hour),
         cmocka_unit_test_setup_teardown(test_a_quiet_minute_leaves_nothing_to_say, setup, teardown),
         cmocka_unit_test(test_what_was_refused_has_the_name_that_can_be_searched),
     };
