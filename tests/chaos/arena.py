@@ -88,7 +88,7 @@ class Cell:
         self.intakes = ['postdate.intake' + (f'.{n}' if n > 1 else '') for n in range(1, SHARDS + 1 if name in SHARDED else 2)]
         self.directory = os.path.join(arena.evidence, name)
         os.makedirs(self.directory)
-        self.workload, self.witnesses = None, []
+        self.workload, self.witnesses, self.dead_letters = None, [], {}
         self.status, self.status_at = {}, 0
         self.refusals, self.refusals_at = None, 0  # those that are open, and since when just these
         self.rabbit.make_vhost(self.vhost, ['guest', self.user])
@@ -247,11 +247,12 @@ class Cell:
             return '?'
 
     def dead(self):
-        """(id that consumers saw, queue, failed, reason, exchange, routing key, when in microseconds, properties kept, body) of each dead letter."""
+        """Also of those that were there when it was asked before. (id that consumers saw, queue, failed, reason, exchange, routing key, when in microseconds, properties kept, body) of each dead letter."""
         rows = self.arena.postgres.primary.psql(
             "select coalesce(postdate.wire_properties(properties) -> 'headers' ->> 'x-postdate-id', id::text), queue, failed, reason, exchange, routing_key, (extract(epoch from died_at) * 1000000)::int8, "
             "octet_length(properties) > 0, encode(body, 'hex') from postdate.lineage where died_at is not null", self.database, 120)
-        return [(*row[:8], bytes.fromhex(row[8])) for row in rows]
+        self.dead_letters.update((tuple(row), (*row[:8], bytes.fromhex(row[8]))) for row in rows)
+        return list(self.dead_letters.values())
 
     def refusals_settled(self, asked):
         """Whether each rejection has led to another delivery or to a dead letter (of those of classic queues: or is lost, perhaps),

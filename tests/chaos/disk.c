@@ -4,13 +4,15 @@
  * of so many MiB. What is written is in the cache until the file is flushed, which is what the kernel's loop
  * device makes of a flush of its own. Orders, one line each on stdin, are answered by one line on stdout:
  *
- *   cut SEED PERCENT BYTES   the power fails at the next flush, before it is done, or after a second without
- * one. From then on nothing that is written or flushed gets an answer. Of what was in the cache so many
- * percent, in pieces of that size (512 or 4096) that the seed chooses, have reached the disk, and the rest is
- * lost: a real one writes in any order. Answer: "cut KEPT of CACHED sectors", once it has failed release what
- * was held is refused (EIO), and so is what comes; who is killed can die mend               the disk serves
- * again: as the cut left it lie | honest       flushes are answered and do nothing: a disk that must be found
- * out | they do it again count              "flushes N, bytes written N"
+ * - cut SEED PERCENT BYTES: the power fails at the next flush, before it is done, or after a second without
+ *   one. From then on nothing that is written or flushed gets an answer. Of what was in the cache so many
+ *   percent, in pieces of that size (512 or 4096) that the seed chooses, have reached the disk, and the rest
+ *   is lost: a real one writes in any order. Answer: "cut KEPT of CACHED sectors", once it has failed.
+ * - release: what was held is refused (EIO), and so is what comes; who is killed can die. After ten quiet
+ *   seconds it happens by itself.
+ * - mend: the disk serves again, as the cut left it.
+ * - lie, honest: flushes are answered and do nothing, a disk that must be found out; they do it again.
+ * - count: "flushes N, bytes written N".
  *
  * Ends with its stdin; unmount the rest first. Never shipped. */
 #include <errno.h>
@@ -37,6 +39,8 @@
 #define MIB_MAX 65536
 #define NAME "disk"
 #define CUT_WAIT_MS 1000
+/* Who waits for a disk keeps others waiting, who look at it in /proc. */
+#define HOLD_MS 10000
 
 enum power { ON, FAILING, HOLDING, OFF };
 
@@ -340,11 +344,14 @@ int main(int argc, char **argv)
     fflush(stdout);
     struct pollfd fds[] = {{.fd = d.fuse, .events = POLLIN}, {.fd = 0, .events = POLLIN}};
     for (;;) {
-        int ready = poll(fds, 2, d.power == FAILING ? CUT_WAIT_MS : -1);
+        int wait_ms = d.power == FAILING ? CUT_WAIT_MS : d.power == HOLDING ? HOLD_MS : -1;
+        int ready = poll(fds, 2, wait_ms);
         if (ready < 0 && errno != EINTR)
             die("poll");
-        if (ready == 0)
+        if (ready == 0 && d.power == FAILING)
             cut(&d);
+        else if (ready == 0)
+            release(&d);
         if (ready <= 0)
             continue;
         if (fds[1].revents && !read_orders(&d))

@@ -163,8 +163,12 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def children(self):
-        found = subprocess.run(['pgrep', '-P', str(self.process.pid)], stdout=subprocess.PIPE, check=False).stdout.split()
-        return [int(x) for x in found]
+        # Not by pgrep: it reads the memory of processes, and waits with those that wait for a disk.
+        try:
+            with open(f'/proc/{self.process.pid}/task/{self.process.pid}/children', encoding='utf-8') as f:
+                return [int(x) for x in f.read().split()]
+        except FileNotFoundError:
+            return []
 
     def processor_s(self):
         """Processor time of all its processes so far."""

@@ -38,6 +38,7 @@ SPREAD_DAYS = 45   # how far ahead messages are scheduled, in a short run a thir
 BEFORE_HOUR_S = 1  # so long before a full hour each fourth step ends: occurrences that are not missed
 SETTLE_LIMIT_S = 120
 LOOKS = 60         # steps between two looks at sizes
+DEAD_STEPS = 5     # … at what is dead, before it is forgotten
 EACH_HOUR = 2      # lines of a text that a log may have for each hour that a run lasts, and as many for a part of one
 
 
@@ -122,6 +123,8 @@ class Seasons:
             if not stopped and self.now_s() >= sending_until_s:
                 self.stop_sending()
                 stopped = True
+            if self.steps % DEAD_STEPS == 0:
+                self.cell.dead()
             if self.steps % LOOKS == 0:
                 self.use()
                 self.look(schedule)
