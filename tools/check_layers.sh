@@ -32,8 +32,8 @@ ours='^[[:space:]]*#[[:space:]]*include[[:space:]]+'
     rule "Only sql/ may include <libpq-fe.h>" "${ours}[<\"](postgresql/)?libpq" $(files core amqp gateway tests)
     rule "Only amqp/ may include <amqp.h> (and the chaos suite's witness, which must not depend on it)" \
         "${ours}<(rabbitmq-c/)?amqp" $(files core sql gateway tests ! 'tests/chaos/witness.c')
-    rule "Only core/base/base64.c, core/base/hash.c, amqp/connection/broker_tls.c and sql/connection/pg_tls.c may include OpenSSL" "${ours}<openssl/" \
-        $(files core sql amqp gateway tests ! core/base/base64.c core/base/hash.c amqp/connection/broker_tls.c sql/connection/pg_tls.c)
+    rule "Only core/base/base64.c, core/base/hash.c, amqp/connection/broker_tls.c and sql/connection/pg_connect.c may include OpenSSL" "${ours}<openssl/" \
+        $(files core sql amqp gateway tests ! core/base/base64.c core/base/hash.c amqp/connection/broker_tls.c sql/connection/pg_connect.c)
     rule "JSON belongs in gateway/json/, gateway/api/, gateway/cli/, to the description of HTTP, and in their tests" "${ours}[<\"]jansson" \
         $(files core sql amqp gateway tests ! 'gateway/json/*' 'gateway/api/*' 'gateway/cli/*' gateway/http/openapi.c 'tests/unit/*json*' tests/unit/test_openapi.c 'tests/fuzz/*')
     rule "core/ does no I/O" "${ours}<(sys/socket|netdb|poll|sys/epoll|pthread|fcntl|sys/stat|arpa/.*)\.?h?>" $(files core)

@@ -75,8 +75,8 @@ SHORT = {
     'core/base/base64.c', 'core/base/random.c',
     # a rule tested alone
     'gateway/runtime/shards_run.c',
-    # the counts of an objective; a transport that RabbitMQ's plugin does
-    'sql/operate/slo.c', 'amqp/topology/transport_plugin.c',
+    # the counts of an objective
+    'sql/operate/slo.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
     # a format: a progress line; a point in a database's history

@@ -29,15 +29,9 @@
 
 #define BROKER_CHANNEL 1
 #define BROKER_FRAME_MAX 131072 /* the most that we take and send; a server may want less */
-/* RabbitMQ does not heed it where it dead-letters: a message's header frame grows by x-death, which repeats
- * the routing keys, and is sent as it is. Of what is larger than this, the beginning is kept. */
-#define BROKER_HEADER_MAX (512u * 1024)
-#define BROKER_HEADER_CUT 64
 #define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
 #define BROKER_GATHERED_BYTES 32768               /* publishes and acknowledgements are sent at this size */
 #define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
-#define BROKER_IN_SIZE (2 * BROKER_FRAME_MAX)
-#define BROKER_KEPT_MAX (256u * 1024 * 1024) /* what may come while a request waits for its answer */
 #define BROKER_NAME_MAX 255                  /* AMQP short strings */
 
 /* An URL taken apart and percent-decoded. */
@@ -58,7 +52,7 @@ struct broker_url {
 #define BROKER_QUIET_MS 30000
 
 struct broker {
-    amqp_connection_state_t conn; /* connected by the library, then used by broker_stream.c alone */
+    amqp_connection_state_t conn; /* connected by the library, then used by broker_frames.c alone */
     int fd; /* a duplicate of the library's descriptor: ours until the broker is freed */
     bool tls;
     void *ssl;          /* SSL *, in broker_tls.c */
@@ -97,29 +91,20 @@ int broker_url_parse(const char *url, struct broker_url *out, struct err *e);
 /* "host:port" for messages. */
 void broker_host_address(const struct broker_host *h, char *out, size_t out_size);
 
-/* --- broker_hosts.c */
+/* --- broker_connect.c */
 /* The order in which to try them: at random, those last that failed lately. h NULL: at random. */
 void broker_hosts_order(struct broker_hosts *h, size_t count, size_t order[static BROKER_HOSTS_MAX]);
 void broker_hosts_worked(struct broker_hosts *h, size_t i);
 /* why NULL: its connection ended, which says little about the next one. */
 void broker_hosts_failed(struct broker_hosts *h, size_t i, const struct err *why, const char *address);
 
-/* --- broker_stream.c */
+/* --- broker_frames.c */
 /* Marks the broker dead: a library status (< 0), met while doing `what`, e.g. "declare queue 'x'". Sets e,
  * returns -1. */
 int broker_fail_status(struct broker *b, int status, const char *what, struct err *e);
 /* Nothing more is sent or read on this connection. */
-void broker_fail_mark_dead(struct broker *b);
 int broker_stream_init(struct broker *b); /* -1: out of memory */
 void broker_stream_free(struct broker *b);
-/* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock. 0, or
- * a status of the library's. */
-int broker_transmit_until(struct broker *b, int64_t deadline_ns);
-/* Sends these few bytes if the socket takes them now. */
-bool broker_transmit_now(struct broker *b, struct bytes frame);
-/* Reads more into b->in, at once or when it comes. Views into it are invalid then. 1; 0: nothing until the
- * deadline; -1. */
-int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
 
 /* --- broker_frames.c */
 struct broker_frame {
@@ -179,11 +164,8 @@ int broker_request_until(struct broker *b, const struct broker_call *c, int64_t 
 /* The same, within ten seconds. */
 int broker_request(struct broker *b, const struct broker_call *c, void **answer, struct err *e);
 
-/* --- broker_login.c */
+/* --- broker_connect.c */
 int broker_open_channel(struct broker *b, const char *what, struct err *e);
-/* Logs in and opens the channel; timeout_ms > 0 for the whole handshake, then for each call. */
-int broker_login(struct broker *b, const struct broker_options *o, const struct broker_url *url,
-                 int timeout_ms, struct err *e);
 
 /* --- broker_tls.c */
 /* Are amqp.ca_file, cert_file and key_file there? ERR_CONFIG. */
@@ -198,7 +180,7 @@ const char *broker_tls_reason(const struct broker *b, int status);
 /* After the handshake: takes the library's session over, for b->fd. */
 int broker_tls_take_over(struct broker *b, struct err *e);
 void broker_tls_free(struct broker *b);
-/* As in broker_stream.c. */
+/* As in broker_frames.c. */
 ssize_t broker_tls_receive(struct broker *b, void *data, size_t len, short *events);
 ssize_t broker_tls_transmit(struct broker *b, const void *data, size_t len, short *events);
 bool broker_tls_pending(const struct broker *b);

@@ -1,14 +1,20 @@
-#include "amqp/inspect/policy_probe.h"
 
+#include "amqp/inspect/policy_probe.h"
 #include "core/base/buf.h"
 #include "core/base/clock.h"
+#include "core/base/duration.h"
 #include "core/base/names.h"
 #include "core/message/ttl_ladder.h"
 #include "core/message/wire.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define POLICY_ROUND_EVERY_MS 5000
+#define POLICY_ROUND_COUNT 16   /* messages of a round … */
+#define POLICY_ROUND_BYTES 4096 /* … and their size: a shorter queue would not do */
 
 #define ROUND_TTL "100"
 #define ROUND_MS 10000 /* a busy broker answers late */
@@ -29,7 +35,7 @@ void policy_probe_free(struct policy_probe *p)
     arena_free(&p->arena);
 }
 
-/* As a rung of the ladder (transport_ttl.c) that holds messages for longer than any. */
+/* As a rung of the ladder (transport.c) that holds messages for longer than any. */
 static int declare_like_rung(struct policy_probe *p, const char *queue, struct err *e)
 {
     return broker_declare_exclusive_queue(p->broker, queue,
@@ -62,7 +68,6 @@ static int publish_probe(struct policy_probe *p, const struct probe_message *m, 
 }
 
 /* --- sentinels */
-
 static int place_sentinel(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
 {
     char type[16];
@@ -122,7 +127,6 @@ static void sentinel_left(struct policy_probe *p, uint32_t serial)
 }
 
 /* --- rounds */
-
 static int begin_round(struct policy_probe *p, struct err *e)
 {
     char type[16];
@@ -203,7 +207,6 @@ static int end_round(struct policy_probe *p, struct err *e)
 }
 
 /* --- */
-
 int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
 {
     p->broker = b;
@@ -257,7 +260,6 @@ int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e)
 }
 
 /* --- a queue that is full */
-
 #define OVERFLOW_TRIES 8 /* a quorum queue notices after one or two too many that it is full */
 #define OVERFLOW_CONFIRM_MS 2000
 #define OVERFLOW_UNUSED_MS 60000 /* then a dead program's queue goes */
@@ -294,4 +296,85 @@ int policy_probe_overflow(struct broker *b, bool *drops, struct err *e)
     *drops = taken == 1;
     arena_free(&arena);
     return taken < 0 || broker_delete_queue(b, queue, e) ? -1 : 0;
+}
+
+/* --- What a policy does, and what an operator can do about it. */
+
+bool policy_found(const struct policy_finding *f, bool last_hop, bool exit_waits)
+{
+    return (f->routing_key && last_hop) || (f->overflow && (last_hop || exit_waits)) || f->length ||
+           f->expires || f->ttl_ms > 0;
+}
+
+static void add_word(char *out, size_t size, const char *text)
+{
+    size_t len = strlen(out);
+    snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "", text);
+}
+
+const char *policy_describe(const struct policy_finding *f, char *out, size_t size)
+{
+    char span[40], text[120];
+    out[0] = '\0';
+    if (f->ttl_ms > 0) {
+        snprintf(text, sizeof text, "messages expire after %s (message-ttl)",
+                 duration_format_human(f->ttl_ms, span, sizeof span));
+        add_word(out, size, text);
+    }
+    if (f->routing_key)
+        add_word(out, size, "messages get another routing key (dead-letter-routing-key)");
+    if (f->length)
+        add_word(out, size, "queues take only a few messages (max-length, max-length-bytes)");
+    if (f->overflow)
+        add_word(out, size, "quorum queues drop what they should refuse (overflow)");
+    if (f->expires)
+        add_word(out, size, "queues are deleted (expires)");
+    return out;
+}
+
+void policy_put_name(struct buf *out, const char *name)
+{
+    for (const char *c = name; *c != '\0'; c++) {
+        if (strchr("\\^$.|?*+()[]{}", *c) != NULL)
+            buf_put_u8(out, '\\');
+        if (*c == '\'')
+            buf_put_str(out, "'\\'");
+        buf_put_u8(out, (uint8_t)*c);
+    }
+}
+
+/* A policy must say something: this repeats what the queues state already. */
+const char *policy_remedy(const char *vhost, const char *intake_queue, char *out, size_t size)
+{
+    struct buf pattern;
+    buf_init(&pattern, 1024);
+    buf_put_u8(&pattern, '^');
+    policy_put_name(&pattern, broker_names.own);
+    if (strncmp(intake_queue, broker_names.own, strlen(broker_names.own)) != 0) {
+        buf_put_str(&pattern, "|^");
+        policy_put_name(&pattern, intake_queue);
+    }
+    snprintf(
+        out, size,
+        "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000000 %s '%.*s' "
+        "'{\"overflow\":\"reject-publish\"}'; an operator policy is not overruled by it and must leave these "
+        "names out (rabbitmqctl list_operator_policies -p '%s')",
+        vhost, broker_names.prefix, (int)pattern.len, (const char *)pattern.data, vhost);
+    buf_free(&pattern);
+    return out;
+}
+
+const char *policy_cure(const char *vhost, const char *queue, char *out, size_t size)
+{
+    struct buf pattern;
+    buf_init(&pattern, 1024);
+    policy_put_name(&pattern, queue);
+    /* The queues' own arguments for dead letters count before these. */
+    snprintf(out, size,
+             "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000001 %s-cure '^%.*s' "
+             "'{\"delivery-limit\":20,\"dead-letter-exchange\":\"\",\"dead-letter-routing-key\":\"%s\","
+             "\"dead-letter-strategy\":\"at-least-once\",\"overflow\":\"reject-publish\"}'",
+             vhost, broker_names.prefix, (int)pattern.len, (const char *)pattern.data, broker_names.rejected);
+    buf_free(&pattern);
+    return out;
 }

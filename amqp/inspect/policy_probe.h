@@ -18,10 +18,7 @@
 #include "core/base/buf.h"
 #include "core/base/names.h"
 
-#define POLICY_ROUND_EVERY_MS 5000
 #define POLICY_SENTINELS 4
-#define POLICY_ROUND_COUNT 16   /* messages of a round … */
-#define POLICY_ROUND_BYTES 4096 /* … and their size: a shorter queue would not do */
 
 struct policy_finding {
     bool routing_key, length; /* dead-letter-routing-key; max-length, max-length-bytes */

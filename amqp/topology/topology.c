@@ -21,20 +21,142 @@
  * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
  * queue after that many times. (With RabbitMQ's default strategy, at-most-once.) */
 #include "amqp/topology/topology.h"
-
-#include "amqp/topology/topology_history.h"
 #include "amqp/topology/topology_shards.h"
+#include "core/base/clock.h"
 #include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include "core/message/delay.h"
+#include "core/message/wire.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define TOPOLOGY_CELL_WEIGHT_MAX 100
+
+#define READ_MS 1000 /* another gateway that starts has it for a moment */
+#define DELIVERY_LIMIT_LASTING 2000000000
+#define PERSISTENT 2
+
+/* A quorum queue for one message, of which the newest one stays. Idempotent. 0 also where the login may not.
+ * No limit of deliveries: each gateway that starts is one. What a policy says of a time is all that could
+ * empty it; then a database that went back while no gateway ran is not noticed. */
+static int topology_declare_history(struct broker *b, struct err *e)
+{
+    if (broker_declare_queue(b, broker_names.history,
+                             BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum"),
+                                         BROKER_NUMBER("x-delivery-limit", DELIVERY_LIMIT_LASTING),
+                                         BROKER_NUMBER("x-max-length", 1),
+                                         BROKER_TEXT("x-overflow", "drop-head")),
+                             e) == 0)
+        return 0;
+    if (e->kind != ERR_PERMISSION)
+        return -1;
+    err_clear(e); /* nothing that is delivered depends on it */
+    return broker_reopen(b, e);
+}
+
+int topology_note_history(struct broker *b, const struct history_point *p, struct err *e)
+{
+    char text[HISTORY_TEXT_SIZE];
+    struct buf properties;
+    buf_init(&properties, 100);
+    wire_properties_write(&(struct wire_properties){.flags = WIRE_DELIVERY_MODE, .delivery_mode = PERSISTENT},
+                          &properties);
+    struct bytes body = bytes_of_str(history_point_format(p, text));
+    int rc = broker_publish_to_queue(b, broker_names.history, &properties, body, NULL, e);
+    buf_free(&properties);
+    return rc != 0 ? -1 : broker_flush(b, e);
+}
+
+/* 1: it came, and its tag is to be given back; 0: it did not. */
+static int await_point(struct broker *b, uint64_t *tag, struct history_point *out, struct err *e)
+{
+    struct broker_event ev = {0};
+    struct arena arena;
+    const int64_t until_ms = clock_monotonic_ms() + READ_MS;
+    int rc = 0;
+    arena_init(&arena, 1 << 16);
+    while (rc == 0) {
+        int64_t left_ms = until_ms - clock_monotonic_ms();
+        arena_reset(&arena);
+        if (left_ms <= 0)
+            break;
+        if (broker_next_event(b, &arena, HISTORY_TEXT_SIZE, (int)left_ms, &ev, e) != 0)
+            rc = -1;
+        else if (ev.kind == BROKER_EVENT_DELIVERY)
+            rc = 1;
+    }
+    if (rc > 0) {
+        *tag = ev.tag;
+        history_point_read(ev.body, out); /* what is none, somebody else put there */
+    }
+    arena_free(&arena);
+    return rc;
+}
+
+/* 1: this login may not, or the queue could not be declared. */
+static int may_not_read(struct broker *b, struct err *why, struct err *e)
+{
+    if (e->kind != ERR_PERMISSION && e->kind != ERR_NOT_FOUND)
+        return -1;
+    *why = *e;
+    err_clear(e);
+    return broker_reopen(b, e) != 0 ? -1 : 1;
+}
+
+/* --- Exchanges and queues of the intake.
+ *
+ * Why these arguments:
+ * - x-dead-letter-*: an `expiration` on a message means "after delivery" to its publisher, but RabbitMQ lets
+ * it tick in the intake queue too. What expires there goes to a second queue that intake reads as well.
+ * - x-dead-letter-strategy=at-least-once (it needs x-overflow=reject-publish): by default RabbitMQ forgets a
+ * dead-lettered message that is on its way when the broker dies. Without the feature flag stream_queue the
+ * broker logs a warning and falls back to the default. An unreachable target only stalls the expired
+ * messages, and the gateway declares it again.
+ * - x-delivery-limit: RabbitMQ 4 gives quorum queues a limit of 20 and then dead-letters or drops, so that a
+ * gateway which loses its connection 20 times with a full prefetch would lose accepted messages. "No limit"
+ * is -1, which only 4.0 and later take; a very large number works everywhere, and an upgrade of the broker
+ * finds the same arguments again.
+ * - The second queue passes on, in the same way, what a policy makes expire there, too, or what is delivered
+ * oftener than a policy allows: the rejected queue is the end of the line, and somebody looks at it.
+ * - What expires in the queue that RabbitMQ's exchange type fills (exchange-type/) comes to the second queue
+ * by an internal exchange, to which no client can publish: so it is known to have come by the type, and
+ * x-death says by which exchange.
+ * - x-overflow=reject-publish everywhere: under a policy with max-length the default would drop the oldest
+ * message. (A policy's own overflow beats the argument: amqp/inspect/policy_probe.h.)
+ * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
+ * queue after that many times. (With RabbitMQ's default strategy, at-most-once.) */
+
+struct queue {
+    int64_t limit;                    /* of deliveries */
+    const char *dead_letter_to;       /* a queue … */
+    const char *dead_letter_exchange; /* … or an exchange, with the routing key that it came with */
+    bool balanced; /* with a leader on another node than others of its kind. Not the first one of a kind: what
+                      is there cannot be declared with other arguments */
+};
+
+int topology_read_history(struct broker *b, struct history_point *out, struct err *why, struct err *e)
+{
+    const char *queue = broker_names.history;
+    uint32_t ready, consumers;
+    uint64_t tag = 0;
+    *out = (struct history_point){0};
+    if (broker_look_at_queue(b, queue, &ready, &consumers, e) != 0)
+        return may_not_read(b, why, e);
+    if (ready == 0 && consumers == 0)
+        return 0;
+    if (broker_consume(b, queue, queue, 1, e) != 0)
+        return may_not_read(b, why, e);
+    int found = await_point(b, &tag, out, e);
+    if (found < 0 || broker_cancel_consume(b, queue, e) != 0)
+        return -1;
+    return found ? broker_reject(b, tag, true, e) : 0;
+}
+
 #define DELAYS_SINCE 404
 #define DELIVERY_LIMIT_NEVER 1000000000
 #define DELIVERY_LIMIT_CONTROL 20
-#define DELIVERY_LIMIT_LASTING 2000000000
 
 #define RANDOM "x-random", "rabbitmq_random_exchange"
 #define HASH "x-consistent-hash", "rabbitmq_consistent_hash_exchange"
@@ -45,14 +167,6 @@ const struct shards_way topology_intake_ways[TOPOLOGY_WAYS] = {
     {"message-id", broker_names.shards_message_id, HASH,
      BROKER_ARGS(BROKER_TEXT("hash-property", "message_id"))},
     {"key", broker_names.shards_key, HASH, BROKER_ARGS(BROKER_TEXT("hash-header", "x-postdate-key"))},
-};
-
-struct queue {
-    int64_t limit;                    /* of deliveries */
-    const char *dead_letter_to;       /* a queue … */
-    const char *dead_letter_exchange; /* … or an exchange, with the routing key that it came with */
-    bool balanced; /* with a leader on another node than others of its kind. Not the first one of a kind: what
-                      is there cannot be declared with other arguments */
 };
 
 static int declare_queue(struct broker *b, const char *name, const struct queue *q, struct err *e)
@@ -74,7 +188,6 @@ static int declare_queue(struct broker *b, const char *name, const struct queue 
 }
 
 /* --- in front of the intake queue (topology.h) */
-
 bool topology_front_needed(const struct broker *b)
 {
     return broker_version_number(b) >= DELAYS_SINCE;
@@ -203,7 +316,6 @@ int topology_declare_exit(struct broker *b, int queues, struct err *e)
 }
 
 /* --- several intake queues */
-
 static int declare_shards(struct broker *b, const struct topology *t, struct err *e)
 {
     char name[SHARDS_NAME_SIZE];
@@ -362,4 +474,64 @@ int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
                          "queue '%s' is exclusive: nothing can come back to it, for only the connection that "
                          "declared it may bind it",
                          name);
+}
+
+#define TYPE "x-consistent-hash"
+
+static int tell_refusal(struct broker *b, const struct broker_exchange *x, const char *by, struct err *e)
+{
+    if (broker_lacks_type(b, x, TOPOLOGY_CELL_PLUGIN, e))
+        return err_wrap(e, "cell.exchange '%.100s'", x->name);
+    return err_wrap(e, "cell.exchange, with cell.exchange_by = %s (the same for all cells)", by);
+}
+
+/* Of an exchange that is there RabbitMQ compares no argument but the alternate exchange, and cells that hash
+ * by different things would make two of one key. So its name says by what: there need be none of that name.
+ */
+int topology_cell_declare(struct broker *b, const struct topology_cell *c, struct err *e)
+{
+    static const struct {
+        const char *word, *name, *value;
+    } by[] = {[TOPOLOGY_CELL_BY_KEY] = {"key", "hash-header", "x-postdate-key"},
+              [TOPOLOGY_CELL_BY_MESSAGE_ID] = {"message-id", "hash-property", "message_id"},
+              [TOPOLOGY_CELL_BY_ROUTING_KEY] = {"routing-key", NULL, NULL}};
+    char mark[300];
+    const struct broker_exchange x = {.name = c->exchange,
+                                      .type = TYPE,
+                                      .args = BROKER_ARGS(BROKER_TEXT("alternate-exchange", mark),
+                                                          BROKER_TEXT(by[c->by].name, by[c->by].value))};
+    snprintf(mark, sizeof mark, "%.200s.by.%s", c->exchange, by[c->by].word);
+    if (broker_declare_exchange_as(b, &x, e) == 0)
+        return 0;
+    return e->kind == ERR_CONFIG ? tell_refusal(b, &x, by[c->by].word, e) : -1;
+}
+
+static int unbind(struct broker *b, const struct topology_cell *c, int weight, struct err *e)
+{
+    char key[16];
+    snprintf(key, sizeof key, "%d", weight);
+    return broker_unbind_exchange(
+        b, &(struct broker_binding){.to = c->intake_exchange, .from = c->exchange, .key = key}, e);
+}
+
+/* The wanted one, too: a binding that is stored while its weight does not count would not begin to. */
+static int unbind_others(struct broker *b, const struct topology_cell *c, int before, struct err *e)
+{
+    bool unknown = before == TOPOLOGY_CELL_UNKNOWN;
+    if (before > 0 && unbind(b, c, before, e))
+        return -1;
+    for (int w = 1; unknown && w <= TOPOLOGY_CELL_WEIGHT_MAX; w++)
+        if (w != c->weight && unbind(b, c, w, e))
+            return -1;
+    return c->weight > 0 ? unbind(b, c, c->weight, e) : 0;
+}
+
+int topology_cell_bind(struct broker *b, const struct topology_cell *c, int before, struct err *e)
+{
+    char key[16];
+    const struct broker_binding x = {.to = c->intake_exchange, .from = c->exchange, .key = key};
+    snprintf(key, sizeof key, "%d", c->weight);
+    if (topology_cell_declare(b, c, e) || (before != c->weight && unbind_others(b, c, before, e)))
+        return -1;
+    return c->weight > 0 ? broker_bind_exchange(b, &x, e) : 0;
 }

@@ -8,11 +8,300 @@
 #include "amqp/topology/transport.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"
+#include "core/base/clock.h"
 #include "core/base/names.h"
+#include "core/message/delay.h"
 #include "core/message/envelope.h"
+#include "core/message/headers.h"
 #include "core/message/publish_headers.h"
+#include "core/message/ttl_ladder.h"
+#include "core/message/wire.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+/* --- The broker waits by itself: from RabbitMQ 4.4 on a quorum queue keeps a message back until the time in
+ * its header x-opt-delivery-time, in ms since 1970 (rabbit_quorum_queue:annotate_delivery_time, rabbit_fifo
+ * of machine version 9). So the exit queue is where it waits: replicated, one entry of a tree in memory for
+ * each, no other queue.
+ *
+ *   postdate.native ── in an envelope ──▶ postdate.exit ─ kept until then ─▶ relay
+ *
+ * The time is absolute, and passes by the clock of the queue's leader. A gateway keeps what comes early. No
+ * setting or feature flag says whether a broker does this, so it is shown a message. */
+
+#define SINCE 404
+/* Far below what kills such a queue: RabbitMQ's timers end in the year 2262 or so. */
+#define MAX_DELAY_MS (INT64_C(400) * 86400000)
+#define PROBE_AHEAD_MS 500
+#define PROBE_LATE_MS 1000 /* and RabbitMQ's clock so far behind: half a second of that is the lead */
+#define PROBE_PATIENCE_MS 5000
+#define PROBE_UNUSED_MS 60000 /* of a probe that died half-way */
+
+static int publish_probe(struct broker *b, const char *queue, int64_t until_ms, struct err *e)
+{
+    const struct wire_properties p = {.flags = WIRE_HEADERS};
+    struct buf raw;
+    buf_init(&raw, 2 * TRANSPORT_HEADERS_MAX);
+    size_t headers = wire_properties_begin(&p, &raw);
+    wire_put_int64(&raw, bytes_of_str(DELIVERY_TIME_HEADER), until_ms);
+    wire_properties_end(&p, headers, &raw);
+    return broker_publish_to_queue(b, queue, &raw, (struct bytes){0}, NULL, e);
+}
+
+/* Until it comes: after how many ms, or PROBE_PATIENCE_MS if it does not. */
+static int await_probe(struct broker *b, int64_t *after_ms, struct err *e)
+{
+    struct arena arena;
+    struct broker_event ev;
+    int64_t began_ms = clock_monotonic_ms();
+    arena_init(&arena, 1 << 16);
+    int rc = broker_await_event(b, 1u << BROKER_EVENT_DELIVERY, PROBE_PATIENCE_MS, &arena, &ev, e);
+    *after_ms = clock_monotonic_ms() - began_ms;
+    arena_free(&arena);
+    return rc < 0 ? -1 : 0;
+}
+
+static int show_probe(struct broker *b, int64_t now_ms, int64_t began_ms, int64_t *after_ms, struct err *e)
+{
+    char queue[NAMES_SIZE];
+    names_random(broker_names.probe, queue);
+    if (broker_declare_queue(
+            b, queue,
+            BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum"), BROKER_NUMBER("x-expires", PROBE_UNUSED_MS)),
+            e) ||
+        broker_consume(b, queue, "postdate probe", 1, e))
+        return -1;
+    int64_t until_ms = now_ms + clock_monotonic_ms() - began_ms + PROBE_AHEAD_MS;
+    return publish_probe(b, queue, until_ms, e) || await_probe(b, after_ms, e) ||
+                   broker_delete_queue(b, queue, e)
+               ? -1
+               : 0;
+}
+
+int transport_probe_native(const struct broker_options *o, int64_t now_ms, struct err *e)
+{
+    int64_t began_ms = clock_monotonic_ms(), after_ms;
+    struct broker *b = broker_open(o, e);
+    if (!b)
+        return -1;
+    char version[32];
+    snprintf(version, sizeof version, "%.31s", broker_version(b));
+    bool older = broker_version_number(b) < SINCE;
+    int rc = older ? 0 : show_probe(b, now_ms, began_ms, &after_ms, e);
+    broker_close(b);
+    if (rc != 0)
+        return -1;
+    if (older)
+        err_set(e, ERR_CONFIG, "RabbitMQ %s does not keep messages back by itself; 4.4 and later do",
+                version);
+    else if (after_ms < PROBE_AHEAD_MS / 2)
+        err_set(e, ERR_CONFIG,
+                "RabbitMQ %s delivered at once what was for %d ms later: it does not keep messages back, or "
+                "its clock is ahead of the database's",
+                version, PROBE_AHEAD_MS);
+    else if (after_ms > PROBE_AHEAD_MS + PROBE_LATE_MS)
+        err_set(e, ERR_CONFIG,
+                "RabbitMQ %s delivered what was for %d ms later after %" PRId64
+                " ms or not at all: its clock is behind the database's, or it is too busy",
+                version, PROBE_AHEAD_MS, after_ms);
+    else
+        return 1;
+    return 0;
+}
+
+static const char *native_steer(const struct transport_wait *w, struct buf *headers)
+{
+    wire_put_int64(headers, bytes_of_str(DELIVERY_TIME_HEADER), w->until_ms);
+    return broker_names.native;
+}
+
+static const char *const exchanges[] = {broker_names.native, NULL};
+
+const struct transport transport_native = {
+    .name = "native",
+    .max_delay_ms = MAX_DELAY_MS,
+    .waits_in_exit = true,
+    .exit = {.name = broker_names.native, .type = "headers"},
+    .exchanges = exchanges,
+    .steer = native_steer,
+};
+
+/* --- The broker waits by its plugin rabbitmq_delayed_message_exchange: one exchange, which looks like a
+ * headers exchange once the wait is over. Its confirm means "in Mnesia, not on disk", it has one copy on one
+ * node, and what does not route at due time it drops: rescue makes up for all of that. */
+
+#define TYPE "x-delayed-message"
+#define PLUGIN_MAX_DELAY_MS INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer  \
+                                                 */
+
+/* The second tells Postdate's own type of that name (exchange-type/) that this is not for it: with that one,
+ * what is handed over would come back to the intake. */
+static const struct broker_arg as_headers[] = {BROKER_TEXT("x-delayed-type", "headers"),
+                                               BROKER_TEXT("x-postdate-transport", "plugin"), BROKER_NO_ARG};
+
+int transport_probe_plugin(const struct broker_options *o, struct err *e)
+{
+    const struct shards_way way = {
+        .type = TYPE, .plugin = "rabbitmq_delayed_message_exchange", .args = as_headers};
+    return shards_probe(o, &way, e);
+}
+
+int transport_probe_plugin_used(const struct broker_options *o, struct err *e)
+{
+    struct broker *b = broker_open(o, e);
+    int used = b ? broker_has_exchange(b, broker_names.delayed, e) : -1;
+    broker_close(b);
+    return used;
+}
+
+static const char *plugin_steer(const struct transport_wait *w, struct buf *headers)
+{
+    wire_put_int64(headers, bytes_of_str(HEADER_X_DELAY), w->until_ms - w->now_ms);
+    return broker_names.delayed;
+}
+
+static const char *const exchanges_plugin[] = {broker_names.delayed, NULL};
+
+const struct transport transport_plugin = {
+    .name = "plugin",
+    .max_delay_ms = PLUGIN_MAX_DELAY_MS,
+    .exit = {.name = broker_names.delayed, .type = TYPE, .args = as_headers},
+    .exchanges = exchanges_plugin,
+    .steer = plugin_steer,
+};
+
+/* --- The broker waits on a ladder of TTL queues (core/message/ttl_ladder.h): any RabbitMQ from 3.10 on, no
+ * plugin.
+ *
+ *   level 4 ──▶ rung d=1..15 ─┐ expired
+ *      │ d=0                  ▼
+ *      └────────────────▶ level 3 ──▶ … level 0 ──▶ rung ──▶ postdate.ttl.exit ──▶ postdate.exit
+ *
+ * Levels are headers exchanges: level k looks at the header x-postdate-l<k> only, so that routing key, CC and
+ * body travel untouched (dead-lettering keeps them as long as x-dead-letter-routing-key is not set). A
+ * message enters at its highest digit that is not 0.
+ *
+ * A digit 0 passes on by a binding, not by an alternate exchange: if somebody deletes a rung, its messages
+ * get lost here, and are claimed again when they do not come out, instead of coming out early. For the same
+ * reason rungs have x-overflow=reject-publish: under a policy with max-length the default would push the
+ * oldest message out, early, through the dead-letter exchange. */
+
+/* Where messages go after a level. */
+static const char *exchange_below(int level)
+{
+    return level == 0 ? broker_names.ladder_exit : ttl_ladder_exchange(level - 1);
+}
+
+/* Classic: cheaper than quorum per hop, and what it may lose is rescued. Named, because a vhost may have
+ * another default. Changing it needs other queue names: an existing queue cannot change its type. */
+static int declare_rung(struct broker *b, int level, int digit, struct err *e)
+{
+    char queue[TTL_LADDER_NAME_SIZE];
+    const struct broker_binding x = {
+        queue, ttl_ladder_exchange(level), NULL,
+        BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_NUMBER(ttl_ladder_header(level), digit))};
+    ttl_ladder_queue(level, digit, queue);
+    return broker_declare_queue(b, queue,
+                                BROKER_ARGS(BROKER_TEXT("x-queue-type", "classic"),
+                                            BROKER_NUMBER("x-message-ttl", ttl_ladder_ttl_ms(level, digit)),
+                                            BROKER_TEXT("x-dead-letter-exchange", exchange_below(level)),
+                                            BROKER_TEXT("x-overflow", "reject-publish")),
+                                e) ||
+                   broker_bind_queue(b, &x, e)
+               ? -1
+               : 0;
+}
+
+/* Waits with a slack need no rungs of level 0. */
+static int first_level(bool exact)
+{
+    return exact ? 0 : 1;
+}
+
+static int declare_level(struct broker *b, int level, bool exact, struct err *e)
+{
+    const struct broker_binding zero = {
+        exchange_below(level), ttl_ladder_exchange(level), NULL,
+        BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_NUMBER(ttl_ladder_header(level), 0))};
+    if (broker_declare_exchange(b, ttl_ladder_exchange(level), "headers", e))
+        return -1;
+    for (int digit = 1; level >= first_level(exact) && digit < TTL_LADDER_RADIX; digit++)
+        if (declare_rung(b, level, digit, e))
+            return -1;
+    return broker_bind_exchange(b, &zero, e);
+}
+
+/* From below: nothing that comes down ever finds its next step missing. */
+static int declare_levels(struct broker *b, const struct transport_options *o, struct err *e)
+{
+    for (int level = 0; level < ttl_ladder_levels(o->window_ms); level++)
+        if (declare_level(b, level, o->exact, e))
+            return -1;
+    return 0;
+}
+
+int transport_ttl_count(struct broker *b, int64_t window_ms, bool exact, int64_t *waiting, struct err *e)
+{
+    char queue[TTL_LADDER_NAME_SIZE];
+    uint32_t ready;
+    *waiting = 0;
+    for (int level = first_level(exact); level < ttl_ladder_levels(window_ms); level++) {
+        for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
+            if (broker_look_at_queue(b, ttl_ladder_queue(level, digit, queue), &ready, NULL, e))
+                return -1;
+            *waiting += ready;
+        }
+    }
+    return 0;
+}
+
+static const char *ttl_steer(const struct transport_wait *w, struct buf *headers)
+{
+    int digits[TTL_LADDER_LEVELS_MAX];
+    int64_t wait_ms = ttl_ladder_shorten(w->until_ms - w->now_ms, w->slack_ms);
+    if (wait_ms == 0)
+        return broker_names.ladder_exit;
+    int used = ttl_ladder_digits(wait_ms, digits);
+    for (int level = 0; level < used; level++)
+        wire_put_int64(headers, bytes_of_str(ttl_ladder_header(level)), digits[level]);
+    return ttl_ladder_exchange(used - 1);
+}
+
+static bool ttl_queue(size_t i, char name[TRANSPORT_NAME_SIZE])
+{
+    const size_t rungs = TTL_LADDER_RADIX - 1;
+    if (i >= TTL_LADDER_LEVELS_MAX * rungs)
+        return false;
+    ttl_ladder_queue((int)(i / rungs), (int)(i % rungs) + 1, name);
+    return true;
+}
+
+_Static_assert(TTL_LADDER_NAME_SIZE <= TRANSPORT_NAME_SIZE, "a name fits");
+
+static const char *const exchanges_ttl[] = {
+    broker_names.ladder_exit, broker_names.ladder_0, broker_names.ladder_1,
+    broker_names.ladder_2,    broker_names.ladder_3, broker_names.ladder_4,
+    broker_names.ladder_5,    broker_names.ladder_6, NULL};
+
+const struct transport transport_ttl = {
+    .name = "ttl",
+    .max_delay_ms = TTL_LADDER_MAX_DELAY_MS,
+    .exit = {.name = broker_names.ladder_exit, .type = "headers"},
+    .exchanges = exchanges_ttl,
+    .queue = ttl_queue,
+    .declare = declare_levels,
+    .steer = ttl_steer,
+};
+
+/* --- All transports together: where the wait ends, or where the exit queue waits; what there is of any in a
+ * vhost.
+ *
+ *   postdate.native, postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
+ *                                                            │   (or, of several, one of these)
+ *                                                            └─ as it is delivered ─▶ postdate.exit.broker
+ *                                                                                    (last_hop_declare) */
 
 const struct transport *const transport_all[TRANSPORT_COUNT] = {&transport_native, &transport_plugin,
                                                                 &transport_ttl};

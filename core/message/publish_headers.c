@@ -70,7 +70,7 @@ bool publish_headers_id(struct bytes properties, struct message_id *out)
  */
 #define PROPERTIES_MAX (12u * 1024)
 /* From RabbitMQ 4.0 on, a quorum queue gives what is above it, and what is not, in turns. So a ping would
- * come before receipts that were there before it (gateway/relay/relay_rescue.h). */
+ * come before receipts that were there before it (gateway/relay/relay_rescue.c). */
 #define PRIORITY_MAX 4
 
 static const char *const queues[LAST_HOP_QUEUES] = {broker_names.exit_broker, broker_names.exit_broker_2};

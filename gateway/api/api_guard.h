@@ -15,8 +15,6 @@ int api_guard_admit_body(struct api_request *r);
 bool api_is_change(const struct api_request *r, bool idle);
 /* One line: who did what, from where, and how it ended. Never a message's content, never a token. */
 void api_audit(const struct api_request *r);
-/* api_audit_quota.c: may there be one more line about a refusal of this caller? If not, it is counted. */
-bool api_audit_takes(const char *caller);
 /* Says how many were not said, of those whose minute is over, or of all. Now and then. */
 void api_audit_flush(bool at_once);
 

@@ -4,7 +4,7 @@
 
 #include "gateway/api/api.h"
 #include "gateway/json/json_memory.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 #include "sql/operate/dead.h"
 #include "sql/operate/idempotency.h"
 
@@ -38,7 +38,7 @@ int api_param_number(const struct api_params *p, const char *name, int64_t most,
 int api_filter_read(const struct api_params *p, struct lookup_filter *out, struct err *e);
 int api_dead_filter(const struct api_params *p, struct dead_filter *out, struct err *e);
 
-/* --- api_page.c: pages of a list */
+/* --- api_param.c: pages of a list */
 
 /* Behind what a page begins. */
 struct api_position {
@@ -57,7 +57,7 @@ void api_page_print(const struct api_context *c, const struct api_request *r, co
 json_t *api_page_value(const struct api_context *c, const struct api_request *r,
                        const struct api_position *at);
 
-/* --- api_once.c: work of many transactions, done once where the request has an Idempotency-Key. The key is
+/* --- api_param.c: work of many transactions, done once where the request has an Idempotency-Key. The key is
  * taken in a transaction of its own before them. When the gateway or the database dies in the middle, a
  * repetition does the rest, counting from when the first one began. */
 struct api_once {
@@ -108,7 +108,7 @@ int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct ap
 int api_schedule_answer(struct api_scheduler *s, struct api_schedule *q, struct pg *pg, int64_t created_ms,
                         struct err *e);
 
-/* --- api_scope.c */
+/* --- api_param.c */
 
 /* May this message be scheduled? -1: no, and text says why. */
 int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules, const struct message *m,

@@ -1,10 +1,18 @@
-/* The parameters of requests, and filters, which are given as parameters or as an object in the body. */
+/* What a request says: its parameters, its page, whom it may name, and that it is asked once. */
+#include "core/base/base64.h"
+#include "core/base/hash.h"
+#include "core/base/share.h"
 #include "core/base/timestamp.h"
+#include "core/message/reserved.h"
+#include "core/message/wire.h"
 #include "gateway/api/api_internal.h"
+#include "gateway/api/api_operation.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+/* --- The parameters of requests, and filters, which are given as parameters or as an object in the body. */
 
 struct bytes api_param(const struct api_params *p, const char *name)
 {
@@ -139,4 +147,288 @@ int api_filter_read(const struct api_params *p, struct lookup_filter *f, struct 
                    "state: \"%s\" is none: allowed are scheduled, claimed, handed, delivered, cancelled, "
                    "superseded, failed, expired, " LOOKUP_RETRYING ", " LOOKUP_WAITING,
                    bytes_printable(state, shown, sizeof shown));
+}
+
+/* --- Pages of lists.
+ *
+ * A page token says where the next page begins. It is signed together with the operation, the filter and the
+ * caller's scope, so that it is of no use for another list, and a changed one is refused. It is encrypted,
+ * too: a page may end at a message that the caller does not have. */
+
+#define PAGE_DEFAULT 100
+#define PAGE_MAX 1000
+#define FORM 1 /* of tokens: the first byte */
+#define POSITION_LEAST                                                                                       \
+    24 /* at, id; the name follows, filled up with zeros to a length without a rest by three */
+#define POSITION_MAX (POSITION_LEAST + 255)
+#define SIGNATURE_BYTES 8
+#define TOKEN_MAX (1 + POSITION_MAX + SIGNATURE_BYTES)
+
+static void put_part(struct buf *b, struct bytes part)
+{
+    buf_put_u32(b, (uint32_t)part.len);
+    buf_put_bytes(b, part);
+}
+
+/* What a token is bound to: the operation, every parameter but the page's, in whatever order, and the scope.
+ */
+static uint64_t sign_token(const struct api_context *c, const struct api_request *r, struct bytes token)
+{
+    struct buf b;
+    uint64_t filter = 0;
+    buf_init(&b, (size_t)1 << 20);
+    for (size_t i = 0; i < r->params.count; i++) {
+        const struct api_param *p = &r->params.list[i];
+        buf_reset(&b);
+        put_part(&b, p->name);
+        buf_put_bytes(&b, p->value);
+        filter += bytes_start_with_str(p->name, "page_") ? 0 : siphash(c->secret, buf_bytes(&b));
+    }
+    buf_reset(&b);
+    buf_put_bytes(&b, token);
+    put_part(&b, bytes_of_str(r->op->name));
+    buf_put_u64(&b, filter);
+    buf_put_u8(&b, r->scope != NULL);
+    for (size_t i = 0; r->scope != NULL && i < r->scope->exchanges.count; i++)
+        put_part(&b, r->scope->exchanges.exchanges[i]);
+    uint64_t h = siphash(c->secret, buf_bytes(&b));
+    buf_free(&b);
+    return h;
+}
+
+static void put_be(uint8_t *out, uint64_t v)
+{
+    for (int i = 0; i < 8; i++)
+        out[i] = (uint8_t)(v >> (56 - 8 * i));
+}
+
+/* There and back. The signature is of what is plain, so no two positions have the same. */
+static void encrypt_position(const struct api_context *c, uint8_t *position, size_t len,
+                             const uint8_t signature[SIGNATURE_BYTES])
+{
+    uint8_t block[1 + SIGNATURE_BYTES + 8] = {0xff}, stream[8]; /* what is signed begins with FORM */
+    memcpy(block + 1, signature, SIGNATURE_BYTES);
+    for (size_t i = 0; i < len; i++) {
+        put_be(block + 1 + SIGNATURE_BYTES, i / 8);
+        if (i % 8 == 0)
+            put_be(stream, siphash(c->secret, bytes_of(block, sizeof block)));
+        position[i] ^= stream[i % 8];
+    }
+}
+
+/* Without padding: the length is a multiple of three. */
+void api_page_print(const struct api_context *c, const struct api_request *r, const struct api_position *at,
+                    struct buf *out)
+{
+    uint8_t token[TOKEN_MAX] = {FORM};
+    size_t name = at->name.len < 255 ? at->name.len : 255, len = 1 + POSITION_LEAST + (name + 2) / 3 * 3;
+    put_be(token + 1, (uint64_t)at->at);
+    memcpy(token + 9, at->id.b, 16);
+    if (name > 0)
+        memcpy(token + 1 + POSITION_LEAST, at->name.data, name);
+    put_be(token + len, sign_token(c, r, bytes_of(token, len)));
+    encrypt_position(c, token + 1, len - 1, token + len);
+    size_t from = out->len;
+    base64_encode(bytes_of(token, len + SIGNATURE_BYTES), out);
+    for (size_t i = from; i < out->len; i++)
+        out->data[i] = out->data[i] == '+' ? '-' : out->data[i] == '/' ? '_' : out->data[i];
+}
+
+json_t *api_page_value(const struct api_context *c, const struct api_request *r,
+                       const struct api_position *at)
+{
+    struct buf text;
+    buf_init(&text, 1024);
+    api_page_print(c, r, at, &text);
+    if (text.failed)
+        json_memory_refuse();
+    json_t *value = text.failed ? NULL : json_stringn((const char *)text.data, text.len);
+    buf_free(&text);
+    return value;
+}
+
+/* Views into the token, which is plain afterwards. False: it is none of ours for this list. */
+static bool read_position(const struct api_context *c, const struct api_request *r, uint8_t *token,
+                          size_t size, struct api_position *out)
+{
+    uint8_t signature[SIGNATURE_BYTES], differs = 0;
+    size_t len = size - SIGNATURE_BYTES;
+    if (size < 1 + POSITION_LEAST + SIGNATURE_BYTES || size > TOKEN_MAX || token[0] != FORM)
+        return false;
+    encrypt_position(c, token + 1, len - 1, token + len);
+    put_be(signature, sign_token(c, r, bytes_of(token, len)));
+    for (size_t i = 0; i < SIGNATURE_BYTES; i++)
+        differs |= signature[i] ^ token[len + i];
+    while (len > 1 + POSITION_LEAST && token[len - 1] == 0)
+        len--;
+    out->name = bytes_of(token + 1 + POSITION_LEAST, len - 1 - POSITION_LEAST);
+    memcpy(out->id.b, token + 9, 16);
+    uint64_t at = 0;
+    for (size_t i = 0; i < 8; i++)
+        at = at << 8 | token[1 + i];
+    out->at = (int64_t)at;
+    return differs == 0;
+}
+
+int api_page_read(struct api_context *c, const struct api_request *r, struct api_position *out, struct err *e)
+{
+    char text[TOKEN_MAX / 3 * 4 + 4];
+    struct bytes given = api_param(&r->params, "page_token"), token;
+    *out = (struct api_position){0};
+    if (given.len == 0)
+        return 0;
+    for (size_t i = 0; i < given.len && i < sizeof text; i++)
+        text[i] = (char)(given.data[i] == '-' ? '+' : given.data[i] == '_' ? '/' : given.data[i]);
+    if (given.len <= sizeof text && base64_decode(bytes_of(text, given.len), &c->arena, &token) &&
+        token.data != NULL && read_position(c, r, (uint8_t *)(uintptr_t)token.data, token.len, out))
+        return 1;
+    return err_set(e, ERR_REJECT, "page_token: take it unchanged from the page before, with the same filter");
+}
+
+int api_page_size(const struct api_request *r, int64_t *out, struct err *e)
+{
+    *out = PAGE_DEFAULT;
+    return api_param_number(&r->params, "page_size", PAGE_MAX, out, e);
+}
+
+/* --- What a caller with a token may name. The delivery exchange is the unit: CC and BCC add routing keys of
+ * the same exchange, and headers x-postdate-* are refused in JSON, so that a message can't name a second one.
+ */
+
+bool api_scope_is_all(const struct api_scope *s)
+{
+    return s == NULL || s->exchanges.all;
+}
+
+bool api_scope_has(const struct api_scope *s, struct bytes exchange)
+{
+    if (api_scope_is_all(s))
+        return true;
+    for (size_t i = 0; i < s->exchanges.count; i++)
+        if (bytes_equal(exchange, s->exchanges.exchanges[i]))
+            return true;
+    return false;
+}
+
+static bool has_header(const struct message *m, const char *name)
+{
+    struct wire_properties p;
+    struct wire_field field;
+    struct err ignored;
+    return m->properties.len > 0 && wire_properties_read(m->properties, &p, &ignored) == 0 &&
+           (p.flags & WIRE_HEADERS) != 0 && wire_find(p.headers, name, &field);
+}
+
+int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules, const struct message *m,
+                     char *text, size_t size)
+{
+    char shown[80];
+    if (s == NULL)
+        return 0;
+    if (!api_scope_has(s, m->exchange))
+        snprintf(text, size, "exchange: \"%s\" is not among those that the token lists",
+                 bytes_printable(m->exchange, shown, sizeof shown));
+    else if (m->exchange.len == 0 && reserved_queue(m->routing_key, rules->intake_queue))
+        snprintf(text, size, "routing_key: with a token, the gateway's own queue \"%s\" is out of reach",
+                 bytes_printable(m->routing_key, shown, sizeof shown));
+    else if (m->exchange.len == 0 && (has_header(m, "CC") || has_header(m, "BCC")))
+        snprintf(text, size, "headers: with a token, CC and BCC are not for the default exchange");
+    else
+        return 0;
+    return -1;
+}
+
+const char *api_principal(const struct api_request *r)
+{
+    return r->scope != NULL ? r->scope->principal : "";
+}
+
+uint64_t api_caller(const struct api_request *r)
+{
+    return r->scope != NULL ? share_caller(r->scope->principal)
+                            : share_address(r->from != NULL ? r->from : "");
+}
+
+const struct operate_scope *api_operate_scope(const struct api_request *r)
+{
+    return r->scope != NULL ? &r->scope->exchanges : NULL;
+}
+
+/* --- Work of many transactions that an Idempotency-Key names. */
+
+/* The keys are fixed: the hash distinguishes the requests of a caller, nothing rests on its secrecy. */
+void api_once_hash(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE])
+{
+    static const uint8_t keys[2][SIPHASH_KEY_SIZE] = {"postdate once 1", "postdate once 2"};
+    for (int i = 0; i < 2; i++) {
+        uint64_t h = siphash(keys[i], bytes_of_str(r->op->path));
+        h = (h * 31 + siphash(keys[i], r->id)) * 31 + siphash(keys[i], r->body);
+        memcpy(out + 8 * i, &h, 8);
+    }
+}
+
+void api_once_replay(struct api_answer *a, const struct idempotency_request *q, enum idempotency_found found)
+{
+    if (found == IDEMPOTENCY_ANSWERED) {
+        a->status = q->status;
+        buf_reset(&a->body);
+        buf_put_bytes(&a->body, q->answer);
+    } else if (found == IDEMPOTENCY_OTHER) {
+        api_fail(a, API_IDEMPOTENCY_MISMATCH,
+                 "this Idempotency-Key was used for another request within the last day");
+    } else {
+        api_fail(a, API_IN_PROGRESS, "the first request with this Idempotency-Key has not been answered");
+    }
+}
+
+/* Somebody else has it, or had it. */
+static int replay_answer(struct api_context *c, struct api_request *r, struct idempotency_request *q,
+                         struct err *e)
+{
+    int found = idempotency_find(c->pg, q, &c->arena, e);
+    if (found == IDEMPOTENCY_ANSWERED && idempotency_confirm(c->pg, e) != 0)
+        found = -1;
+    if (found >= 0)
+        api_once_replay(&r->answer, q, (enum idempotency_found)found);
+    return found < 0 ? -1 : 0;
+}
+
+static int run_taken(struct api_context *c, struct api_request *r, struct api_once *once,
+                     struct idempotency_request *q, struct err *e)
+{
+    struct idempotency_request *list[] = {q};
+    struct err ignored = {0};
+    once->since_us = q->begun_us;
+    if (once->run(c, r, once, e) != 0 || r->answer.status >= 300) {
+        /* Where something may have been done, the key stays: asked again, the rest is done. */
+        if (q->begun_us == 0 && !once->touched)
+            idempotency_forget(c->pg, q, &ignored);
+        return r->answer.status >= 300 ? 0 : -1;
+    }
+    q->status = r->answer.status;
+    q->answer = buf_bytes(&r->answer.body);
+    idempotency_finish(c->pg, list, 1, &ignored); /* the changes are made; a repetition finds nothing to do */
+    return 0;
+}
+
+/* Bulk changes are many transactions, so the key is taken in one of its own before them. When the gateway or
+ * the database dies in the middle, a repetition does the rest, counting from when the first one began: what
+ * that one moved was made since, and is left alone. */
+static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
+{
+    struct idempotency_request q = {.principal = bytes_of_str(api_principal(r)), .key = r->idempotency_key};
+    struct err ignored = {0};
+    api_once_hash(r, q.body_hash);
+    if (idempotency_take(c->pg, &q, e) != 0)
+        return -1;
+    if (!q.taken)
+        return replay_answer(c, r, &q, e);
+    int rc = run_taken(c, r, once, &q, e);
+    idempotency_release(c->pg, &q, &ignored);
+    return rc;
+}
+
+int api_once_run(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
+{
+    return r->idempotency_key.len > 0 ? run_once(c, r, once, e) : once->run(c, r, once, e);
 }

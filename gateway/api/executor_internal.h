@@ -6,15 +6,11 @@
 #include "gateway/api/executor.h"
 #include <pthread.h>
 
-#define EXECUTOR_GROUP_COMMITS 2
-#define EXECUTOR_WORKERS 2
-#define EXECUTOR_BULK_WORKERS 8
 #define EXECUTOR_BULK_EACH                                                                                   \
     2 /* while one is busy, the other one still says so of a repeated Idempotency-Key */
 #define EXECUTOR_BULK_CROWD 4                     /* busy ones: from here on a caller has one */
 #define EXECUTOR_QUEUE_WORKERS 8                  /* the most that take from one queue */
 #define EXECUTOR_SMALL_BODY ((size_t)1024 * 1024) /* a larger one has a group commit for itself */
-#define EXECUTOR_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
 
 /* Requests of callers in turns: each caller's first before anybody's second. Thread-safe. */
 struct executor_queue {
@@ -100,8 +96,6 @@ void executor_cells_close(struct executor_cells *sessions, bool only_idle);
 struct slo_objective executor_objective(const struct config *c);
 
 void *executor_group_commit(void *executor);
-void *executor_worker(void *executor);
-void *executor_bulk_worker(void *executor);
 void *executor_stats(void *executor);
 /* report/stats_answer.c: the answer to stats. */
 void stats_answer(struct executor *d, struct api_request *r);

@@ -5,7 +5,7 @@
 #include "core/base/random.h"
 #include "core/message/reserved.h"
 #include "gateway/cli/command.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 #include "sql/operate/token.h"
 #include <limits.h>
 #include <stdio.h>

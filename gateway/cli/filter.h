@@ -10,10 +10,6 @@ struct cli_filter {
     bool dry_run; /* --dry-run */
 };
 
-#define CLI_FILTER_INIT                                                                                      \
-    {                                                                                                        \
-        .filter = {.due_before_ms = CLI_DUE_OPEN_MS }                                                        \
-    }
 #define CLI_DUE_OPEN_MS INT64_C(253402300800000)
 
 /* The filters, and what the operations have beside them. The order begins with a struct cli_filter. */

@@ -17,7 +17,7 @@ enum config_queues_by { QUEUES_BY_RANDOM, QUEUES_BY_ROUTING_KEY, QUEUES_BY_MESSA
 enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };
 /* What the audit lines are about: nothing, changes of what is stored, scheduling, too. */
 enum config_log_audit { LOG_AUDIT_OFF, LOG_AUDIT_CHANGES, LOG_AUDIT_ALL };
-/* What decides which cell of an exchange gets a message (amqp/topology/topology_cell.h). */
+/* What decides which cell of an exchange gets a message (amqp/topology/topology.h). */
 enum config_exchange_by { CELL_BY_KEY, CELL_BY_MESSAGE_ID, CELL_BY_ROUTING_KEY };
 enum config_log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 

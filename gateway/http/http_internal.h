@@ -10,8 +10,6 @@
 #include <sys/socket.h>
 
 #define HTTP_CONNECTIONS_MAX 2000
-#define HTTP_BODIES_MAX ((size_t)24 * 1024 * 1024) /* all request bodies together */
-#define HTTP_BODY_EXTRA (64u * 1024)               /* of one, beside the message's body in base64 */
 #define HTTP_CONDITION_MAX 1000                    /* If-Match, bytes */
 #define HTTP_KEY_MAX 255                           /* Idempotency-Key, bytes */
 #define HTTP_PEER_SIZE 64
@@ -113,10 +111,6 @@ const struct api_operation *http_route_find(const char *method, const char *path
 /* It is HTTP's own, and not one of the table of operations. */
 bool http_route_is_own(const struct api_operation *op);
 
-/* request_target.c: of a target in absolute form, as proxies get it (RFC 9112 3.2.2: any server takes it, and
- * its host counts, not the header), *host is the host with the port, and *target what follows. False: without
- * a host, or with a user. */
-bool http_target_split(struct bytes *target, struct bytes *host);
 /* Cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why. */
 int http_target_parse(char *target, struct api_request *r, struct err *e);
 /* Undoes percent-encoding in a part of the path, in place. False: malformed, or a NUL. */
@@ -144,21 +138,6 @@ int http_openapi_print(struct buf *out, struct err *e);
 void http_console_answer(struct http_request *r);
 struct bytes http_console_content(const struct http_request *r);
 void http_console_headers(const struct http_request *r, struct buf *out);
-
-/* shares.c: what callers share, and who gives way where it is full (core/base/share.h). */
-/* There is a place for one more connection, or one that is closed at once. */
-void http_connections_make_room(struct http *h);
-/* A part of r's body. Where there is no room for it, r has its answer. */
-void http_bodies_take(struct http_request *r, struct bytes part);
-/* Before it is done. False: this caller has left more answers than anybody, and that is the answer. */
-bool http_answers_admit(struct http_request *r);
-/* Counts the answer that is to be sent, or makes another one where there is no room for it. */
-void http_answers_count(struct http_request *r);
-
-/* respond.c: the head and body of r's answer into its link. */
-void http_respond(struct http_request *r);
-/* The same of a request that the executor still has: nobody knows. */
-void http_respond_late(struct http_request *r);
 
 /* process.c: CPU, memory, descriptors and start of this process, for Prometheus. */
 void http_print_process(struct buf *out);

@@ -12,7 +12,7 @@
 #include "openapi_embedded.h"
 
 #include "gateway/json/json_memory.h"
-#include "gateway/json/json_text.h"
+#include "gateway/json/json_message.h"
 
 #include <ctype.h>
 #include <jansson.h>

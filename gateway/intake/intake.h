@@ -21,7 +21,6 @@
 #include <sys/queue.h>
 
 #define INTAKE_QUEUES (SHARDS_MAX + 3) /* intake.queues of them; by type; what expired; what has a time */
-#define INTAKE_DEFERRED_MAX 2000
 
 /* A delivery that waits, with a copy of its bytes. */
 struct intake_deferred {
@@ -67,45 +66,7 @@ struct intake {
 
 void *intake_thread(void *intake);
 
-/* intake_store.c: decides and stores the batch and gives each delivery its verdict: afterwards none is
- * INBOX_OPEN. -1: nothing is sure, drop the connection. */
-int intake_store(struct intake *in, struct err *e);
-
-/* intake_handover.c: before a batch is stored: what of it may be handed over at once. NULL: nothing. */
-struct store_handover *intake_offer(struct intake *in);
-/* After it was: gives those stored as handed to the hand-over publisher. If that is not possible, or it was
- * not clear whether they were stored, the instance ends, and they wait for a gateway. */
-void intake_hand_over(struct intake *in, const struct store_item *items, size_t count);
-void intake_offer_unclear(struct intake *in);
-/* Is something stored that the feeder may claim? */
-bool intake_leaves_to_feeder(const struct intake *in);
-
-/* intake_stamp.c: finds out whether the broker stamps what it takes. Before the first broker_consume of a
- * connection, with a database connection. -1: the broker's connection is dead; where the broker refused, the
- * next connection is not asked again. */
-int intake_find_stamps(struct intake *in, struct err *e);
-/* While there is nothing to do: opens the connection by which it is asked again, which may take seconds. */
-void intake_open_prober(struct intake *in);
-void intake_close_prober(struct intake *in);
-/* Are the stamps of this batch to be believed? Sets in->rules accordingly. now_ms: a fresh answer of the
- * database's. */
-void intake_weigh_stamps(struct intake *in, int64_t now_ms);
-/* The probe itself, come too late to tell anything? It is nobody's message. */
-bool intake_is_probe(struct inbox *box, const struct broker_event *ev);
-
 /* How many deliveries a session can have unacknowledged at most, however many queues it reads. */
 int64_t intake_unacknowledged_max(const struct config *c);
-
-/* intake_deferred.c */
-bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, struct bytes key);
-/* Keeps a copy. -1: there is no room for more: drop the connection, everything unacknowledged comes back. */
-int intake_deferred_add(struct intake *in, const struct inbox_delivery *d, struct err *e);
-/* Moves some of those deferred into the (empty) batch, all of a few keys in order, and all others to *rest:
- * who is deferred again comes before these. Their blocks are to be freed with intake_deferred_free after the
- * batch. False: it is not time yet. */
-bool intake_deferred_take(struct intake *in, struct intake_deferred_list *taken,
-                          struct intake_deferred_list *rest);
-void intake_deferred_free(struct intake_deferred_list *list);
-void intake_deferred_clear(struct intake *in);
 
 #endif

@@ -1,7 +1,7 @@
 #include "gateway/json/json_dead.h"
 
 #include "core/base/duration.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 
 #include <string.h>
 

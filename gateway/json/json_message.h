@@ -13,7 +13,29 @@
 #include "core/base/err.h"
 #include "core/message/accept.h"
 #include "core/message/message.h"
+#include "core/message/wire.h"
 #include "sql/operate/lookup.h"
+#include <jansson.h>
+
+/* --- Values of JSON as texts: for AMQP, for functions that take C strings, and for people. */
+/* A value for error texts: its JSON, printable and cut short. */
+#define JSON_SHOW_SIZE 72
+const char *json_show(const json_t *value, char out[JSON_SHOW_SIZE]);
+
+struct bytes json_text(const json_t *string);
+
+/* The string's text when it has no NUL inside, else "": for functions that take C strings, which refuse "".
+ */
+const char *json_c_string(const json_t *string);
+
+/* Appends it. -1: out of memory. */
+int json_put(const json_t *value, size_t flags, struct buf *out);
+
+/* ERR_REJECT; -1. */
+int json_fail_field(const char *field, const json_t *v, const char *allowed, struct err *e);
+
+/* A string field of at most MESSAGE_NAME_MAX bytes of UTF-8 without NUL. */
+int json_name(const char *field, const json_t *value, struct bytes *out, struct err *e);
 
 #define JSON_MESSAGE_MAX ((size_t)12 * 1024 * 1024) /* bytes of one object */
 
@@ -50,5 +72,35 @@ enum json_style {
 /* Appends the object, without a line end; style: JSON_STYLE_ values or-ed. A body that is not UTF-8 (or holds
  * NUL) is body_base64; body is null once cancelling erased it. */
 int json_message_print(const struct message_record *r, unsigned style, struct buf *out, struct err *e);
+
+/* --- Between the gateway/json/json_message*.c files. */
+/* One object of a document from json_document_load, as json_message_parse; p->text is the document's. Both
+ * may be freed afterwards. */
+int json_message_read(struct json_parser *p, const json_t *object, struct arena *a, struct message *out,
+                      struct err *e);
+
+/* The value of "delay_ms", "delay" or "due_at", in ms. ERR_REJECT names the field. */
+int json_due_read(const char *field, const json_t *v, int64_t *out_ms, struct err *e);
+
+/* Properties that are texts, by their names in JSON; the last one has none. */
+extern const struct json_property_text {
+    uint16_t flag;
+    const char *name;
+    size_t at;      /* in struct wire_properties */
+    bool user_sets; /* "properties" of a message to schedule may have it, as any text */
+} json_property_texts[];
+
+/* --- json_message.c: new references, or NULL without memory, as gateway/json/json_memory.h counts it
+ */
+
+/* A string, or {"!bytes": …} where it is not UTF-8. */
+json_t *json_text_value(struct bytes v);
+json_t *json_properties_value(const struct wire_properties *w);
+/* The entries of a table of AMQP, such as headers. */
+json_t *json_table_value(struct bytes entries);
+/* RFC 3339; null for -1. */
+json_t *json_time_value(int64_t ms);
+/* "body", or "body_base64" where it is not UTF-8. */
+void json_body_set(json_t *object, struct bytes body);
 
 #endif

@@ -1,6 +1,6 @@
 #include "gateway/json/json_report.h"
 
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 
 #include <math.h>
 

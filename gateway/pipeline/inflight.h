@@ -57,7 +57,7 @@ struct inflight {
     struct handing *handing;   /* of one that is to be handed over; held */
     int attempts;              /* made before this claim */
     bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
-    bool proof;       /* a gateway delivered and counted it, nobody knows when: relay_proof.c */
+    bool proof;       /* a gateway delivered and counted it, nobody knows when: relay.c */
     bool in_doubt;    /* an earlier publish of it may have reached the broker */
     bool isolate;     /* the broker may close the channel over it: publish it alone */
     bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in

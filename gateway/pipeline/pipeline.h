@@ -17,7 +17,7 @@
 #include "gateway/pipeline/relay_book.h"
 #include "gateway/runtime/runtime.h"
 
-/* The ids of what was delivered last: what gets a proof when the database goes away (relay_proof.c), and is
+/* The ids of what was delivered last: what gets a proof when the database goes away (relay.c), and is
  * said again when it is back. Some of it is not settled yet. Of what is, where rows are settled with
  * asynchronous commits, a database that crashes forgets the last moment (three times wal_writer_delay:
  * https://www.postgresql.org/docs/15/wal-async-commit.html); a standby that lags forgets all of its lag, also
@@ -89,7 +89,7 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h);
  * (max_message_size). From now on those that are as large keep away from others. */
 void pipeline_note_refused(struct pipeline *p, size_t body_len);
 bool pipeline_is_too_large(const struct pipeline *p, const struct message *m);
-/* The database does not keep pace, or is away: what is delivered gets proofs (relay_proof.c), and what was
+/* The database does not keep pace, or is away: what is delivered gets proofs (relay.c), and what was
  * relayed is published without waiting for the settler. */
 bool pipeline_is_behind(struct pipeline *p);
 /* The ids of what was claimed and delivered, and may not be in the database, which is behind: at most max,

@@ -1,11 +1,118 @@
-#include "gateway/pipeline/relay_book_internal.h"
-
+/* The entries of the relay's book, by id. */
+#include "gateway/pipeline/relay_book.h"
 #include "core/base/clock.h"
 #include "gateway/pipeline/inflight.h"
 #include "gateway/runtime/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum state { WAITS, SENT, SETTLING, LOOK_UP };
+
+enum proof { PROOF_NONE, PROOF_UNDER_WAY, PROOF_THERE };
+
+struct relay_proof {
+    uint64_t tag;
+    uint32_t session; /* of the tag */
+    uint32_t open;    /* how many of its ids are not settled; with the last one it goes */
+};
+
+/* There are no gaps between them: the last one takes the place of one that goes. */
+struct relay_entry {
+    struct message_id id;
+    struct relay_proof *came; /* the proof that says that it was delivered, if this gateway took it */
+    struct inflight *kept;    /* its content, for a database that may not know it; owned */
+    uint64_t tag;
+    int64_t again_ms;     /* monotonic: not asked before */
+    int64_t delivered_ms; /* monotonic; 0: it was not, or by nobody knows whom */
+    uint32_t session;     /* of the tag */
+    uint32_t next;        /* in its bucket */
+    uint8_t state;
+    uint8_t proof; /* in the exit queue, that it was delivered */
+    bool deferred;
+    bool at_risk; /* counted as such */
+    bool asked;
+};
+
+#define NOWHERE UINT32_MAX
+#define FIRST_CAPACITY 1024u
+
+/* The end of an id is random. */
+static uint32_t *bucket_of(const struct relay_book *book, struct message_id id)
+{
+    uint32_t hash;
+    memcpy(&hash, id.b + sizeof id.b - sizeof hash, sizeof hash);
+    return &book->buckets[hash & (book->capacity - 1)];
+}
+
+static void put_into_bucket(struct relay_book *book, uint32_t i)
+{
+    uint32_t *bucket = bucket_of(book, book->entries[i].id);
+    book->entries[i].next = *bucket;
+    *bucket = i;
+}
+
+/* Room for at least one more. */
+static bool grow_table(struct relay_book *book)
+{
+    if (book->count < book->capacity)
+        return true;
+    uint32_t capacity = book->capacity ? book->capacity * 2 : FIRST_CAPACITY;
+    struct relay_entry *entries =
+        capacity > book->capacity ? realloc(book->entries, capacity * sizeof *entries) : NULL;
+    if (!entries)
+        return false;
+    book->entries = entries;
+    uint32_t *buckets = realloc(book->buckets, capacity * sizeof *buckets);
+    if (!buckets)
+        return false;
+    book->buckets = buckets;
+    book->capacity = capacity;
+    memset(book->buckets, 0xff, capacity * sizeof *buckets);
+    for (uint32_t i = 0; i < book->count; i++)
+        put_into_bucket(book, i);
+    return true;
+}
+
+/* relay_book.c. What they return holds until the next one is added or removed. NULL: it is not there. */
+static struct relay_entry *relay_table_find(const struct relay_book *book, struct message_id id)
+{
+    if (book->count == 0)
+        return NULL;
+    for (uint32_t i = *bucket_of(book, id); i != NOWHERE; i = book->entries[i].next)
+        if (message_id_equal(book->entries[i].id, id))
+            return &book->entries[i];
+    return NULL;
+}
+
+/* One that is not there yet, with all else 0. NULL: no memory. */
+static struct relay_entry *relay_table_add(struct relay_book *book, struct message_id id)
+{
+    if (!grow_table(book))
+        return NULL;
+    uint32_t i = book->count++;
+    book->entries[i] = (struct relay_entry){.id = id};
+    put_into_bucket(book, i);
+    return &book->entries[i];
+}
+
+static uint32_t *link_in_bucket(const struct relay_book *book, uint32_t i)
+{
+    uint32_t *at = bucket_of(book, book->entries[i].id);
+    while (*at != i)
+        at = &book->entries[*at].next;
+    return at;
+}
+
+static void relay_table_remove(struct relay_book *book, struct relay_entry *entry)
+{
+    uint32_t i = (uint32_t)(entry - book->entries), last = book->count - 1;
+    *link_in_bucket(book, i) = entry->next;
+    if (i != last)
+        *link_in_bucket(book, last) = i;
+    *entry = book->entries[last];
+    book->count--;
+}
 
 #define DONE_CAPACITY 1024u
 #define SCAN_MS 500 /* between two looks for what has become late */

@@ -10,7 +10,7 @@
  * id, which one gateway can do, and what that gateway publishes is an ordinary claimed message.
  *
  * While the database is away, a proof in the exit queue takes the place of what was delivered
- * (relay_proof.c): whoever takes the proof settles it.
+ * (relay.c): whoever takes the proof settles it.
  *
  * Thread-safe. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_RELAY_BOOK_H
@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct relay_entry; /* relay_book_internal.h */
+struct relay_entry; /* relay_book.c */
 struct inflight;
 
 struct relay_book {
@@ -103,7 +103,7 @@ void relay_book_answer(struct relay_book *book, struct message_id id);
 void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms);
 
 /* What was delivered before `before_ms` (monotonic), is not settled, and has no proof in the exit queue
- * (relay_proof.c): at most max of it. Each is to be answered by relay_book_proven. */
+ * (relay.c): at most max of it. Each is to be answered by relay_book_proven. */
 size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct message_id *out, size_t max);
 /* ok: their proof is in the exit queue, so that the messages themselves are acknowledged. Not: they are asked
  * for again. */

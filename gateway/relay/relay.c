@@ -2,17 +2,763 @@
  *
  * What is taken and not published yet is bounded by bytes: beyond that reading stops, and when that takes
  * long, content is dropped and read from the database later. How much RabbitMQ sends ahead:
- * relay_consumers.c. */
+ * relay.c. */
 #include "amqp/topology/topology.h"
 #include "amqp/topology/transport.h"
+#include "core/base/clock.h"
 #include "core/base/names.h"
+#include "core/base/timestamp.h"
 #include "core/message/envelope.h"
+#include "core/message/wire.h"
 #include "gateway/relay/relay_internal.h"
+#include "gateway/runtime/failing.h"
+#include "gateway/runtime/guard.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
 
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+#define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
+
+/* relay_rescue.c */
+#define RELAY_PROBE_MS 0 /* when a ping was sent that says nothing but that its queue takes it */
+
+/* FOREIGN: somebody else's, acknowledged when it is in postdate.rejected. */
+enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
+
+/* The other thread's. */
+struct relay_mover {
+    bool failed;
+    struct rejected_pace pace;
+    struct log_quota quota;
+};
+
+/* --- Which of several exit queues can be read.
+ *
+ * All consumers of the relay share a channel. RabbitMQ stops that at a queue without a leader, and closes it
+ * at one that it could not bring back. So a message goes to each queue first, by a connection of its own, for
+ * such a queue stops the channel of who publishes, too. What is confirmed has a leader. Of a queue that
+ * cannot be asked nothing is known, and it is read. */
+
+#define PAUSE_MS 5
+#define FIRST_MS 1000 /* so long the answers of all are waited for, while none is read … */
+#define AGAIN_MS 300  /* … and those of a few, while the others wait to be read */
+#define EVERY_MS 5000
+
+struct probe {
+    struct broker *broker;
+    char queue[TOPOLOGY_EXIT_NAME_SIZE];
+    bool answered, readable;
+};
+
+static void answer(struct probe *p, bool readable)
+{
+    p->answered = true;
+    p->readable = readable;
+}
+
+static void ask(struct reader *r, struct probe *p)
+{
+    const struct broker_options o = sessions_broker_options(r->runtime, "postdate relay probe");
+    struct buf properties;
+    struct err e = {0};
+    uint64_t tag;
+    buf_init(&properties, 200);
+    relay_put_ping(&properties, RELAY_PROBE_MS, 0);
+    p->broker = broker_open(&o, &e);
+    if (!p->broker || broker_confirm_select(p->broker, &e) != 0 ||
+        broker_publish_to_queue(p->broker, p->queue, &properties, (struct bytes){0}, &tag, &e) != 0 ||
+        broker_flush(p->broker, &e) != 0) {
+        failing_note("relay: whether an exit queue gives what it holds", &e);
+        answer(p, true);
+    }
+    buf_free(&properties);
+}
+
+/* RabbitMQ refuses a message where a policy has the queue full, and where it could not bring the queue back:
+ * then it says that there is nothing in it. */
+static bool holds_some(const struct probe *p)
+{
+    uint32_t ready, consumers;
+    struct err e;
+    return broker_look_at_queue(p->broker, p->queue, &ready, &consumers, &e) == 0 && ready > 0;
+}
+
+static void hear(struct reader *r, struct probe *p)
+{
+    struct broker_event ev = {0};
+    struct err e = {0};
+    arena_reset(&r->arena);
+    if (broker_next_event(p->broker, &r->arena, 0, 0, &ev, &e) != 0)
+        answer(p, e.kind == ERR_PERMISSION);
+    else if (ev.kind == BROKER_EVENT_ACK || ev.kind == BROKER_EVENT_BLOCKED)
+        answer(p, true);
+    else if (ev.kind == BROKER_EVENT_NACK)
+        answer(p, holds_some(p));
+}
+
+/* Of these, the ones that can be read: a set of 1u << (number - 1). */
+static unsigned probe(struct reader *r, unsigned wanted, int64_t wait_ms)
+{
+    struct probe probes[EXIT_QUEUES_MAX] = {0};
+    unsigned readable = 0;
+    for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
+        probes[i].answered = (wanted & 1u << i) == 0;
+        topology_exit_queue(i + 1, probes[i].queue);
+        if (!probes[i].answered)
+            ask(r, &probes[i]);
+    }
+    int64_t end_ms = clock_monotonic_ms() + wait_ms;
+    for (bool waits = true; waits && clock_monotonic_ms() < end_ms;) {
+        waits = false;
+        for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
+            if (!probes[i].answered)
+                hear(r, &probes[i]);
+            waits |= !probes[i].answered;
+        }
+        if (waits)
+            clock_nap_ms(PAUSE_MS);
+    }
+    for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
+        readable |= probes[i].readable ? 1u << i : 0;
+        broker_drop(probes[i].broker);
+    }
+    r->probed_ms = clock_monotonic_ms();
+    return readable;
+}
+
+/* relay.c: which of them can be read, or are left out (relay.h). Only where there are several. */
+/* Before any is read. Takes a second where one cannot. */
+static void relay_probe_all(struct reader *r)
+{
+    int queues = atomic_load(&r->handover->exit_queues);
+    unsigned all = (1u << queues) - 1, readable = queues > 1 ? probe(r, all, FIRST_MS) : all;
+    /* As with a single one, RabbitMQ ends what waits for them. */
+    atomic_store(&r->relay->left_out, readable ? all & ~readable : 0);
+}
+
+/* Now and then: those that are left out. */
+static void relay_probe_again(struct reader *r)
+{
+    unsigned out = atomic_load(&r->relay->left_out);
+    if (out && clock_monotonic_ms() - r->probed_ms >= EVERY_MS)
+        atomic_fetch_and(&r->relay->left_out, ~probe(r, out, AGAIN_MS));
+}
+
+/* --- Who reads the exit queues: one connection, with as many consumers at each queue as at the others.
+ *
+ * How much RabbitMQ sends ahead is the sum of their prefetches. That of the first round is small, for
+ * RabbitMQ holds in its memory what it has sent and nobody has read: of large messages that is enough. When
+ * many small ones come, a second round joins, and a third. While the database is away, what was delivered and
+ * what is to be looked up stays unacknowledged, and further ones join when most of what one queue may send is
+ * used by that; it may all have come by that one. The queues share what one alone would get. */
+
+#define ROUNDS_MAX 6
+#define SMALL_BYTES 8192
+#define ROUNDS_SMALL 3 /* some thousand a second, HANDOVER_SLACK_MS ahead */
+#define TAG "exit/"    /* of a consumer: then the number of its queue, and that of its round */
+#define TAG_SIZE 32
+
+static const uint16_t prefetches[ROUNDS_MAX] = {500, 4000, 16000, 32000, 64000, 64000};
+
+/* As of the exit queues there are now. */
+static uint16_t prefetch_of(const struct reader *r, int round)
+{
+    return (uint16_t)(prefetches[round] / r->queues);
+}
+
+static void tag_consumer(int number, int round, char tag[TAG_SIZE])
+{
+    snprintf(tag, TAG_SIZE, TAG "%d/%d", number, round);
+}
+
+/* By which exit queue a delivery came; 0: by none. */
+static int relay_exit_number(const struct broker_event *ev)
+{
+    const size_t prefix = sizeof TAG - 1;
+    int number = 0;
+    if (!bytes_start_with_str(ev->text, TAG))
+        return 0;
+    for (size_t i = prefix; i < ev->text.len && isdigit(ev->text.data[i]); i++)
+        number = number * 10 + ev->text.data[i] - '0';
+    return number >= 1 && number <= EXIT_QUEUES_MAX ? number : 0;
+}
+
+static bool is_first(const struct reader *r)
+{
+    for (int i = 0; i < EXIT_QUEUES_MAX; i++)
+        if (r->consumers[i] > 0)
+            return false;
+    return true;
+}
+
+static int add_consumer(struct reader *r, int number, struct err *e)
+{
+    char queue[TOPOLOGY_EXIT_NAME_SIZE], tag[TAG_SIZE];
+    int *consumers = &r->consumers[number - 1];
+    uint16_t prefetch = prefetch_of(r, *consumers);
+    topology_exit_queue(number, queue);
+    tag_consumer(number, *consumers, tag);
+    int rc = is_first(r) ? broker_consume(r->broker, queue, tag, prefetch, e)
+                         : broker_consume_more(r->broker, queue, tag, prefetch, e);
+    if (rc != 0)
+        return -1;
+    atomic_store(&r->handover->consumers[number - 1], ++*consumers);
+    return 0;
+}
+
+static bool is_left_out(struct reader *r, int number)
+{
+    return (atomic_load(&r->relay->left_out) & 1u << (number - 1)) != 0;
+}
+
+/* relay.c: who reads the exit queues. */
+/* One consumer at each, or as many as the others have, at those that have none. */
+static int relay_consume_all(struct reader *r, struct err *e)
+{
+    r->queues = atomic_load(&r->handover->exit_queues);
+    r->rounds = r->rounds > 0 ? r->rounds : 1;
+    r->prefetch_sum = 0;
+    for (int i = 0; i < r->rounds; i++)
+        r->prefetch_sum += prefetch_of(r, i);
+    for (int number = 1; number <= r->queues; number++)
+        while (!is_left_out(r, number) && r->consumers[number - 1] < r->rounds)
+            if (add_consumer(r, number, e) != 0)
+                return -1;
+    return 0;
+}
+
+/* More of them when those that there are wait for the database. */
+static int relay_adapt_consumers(struct reader *r, struct err *e)
+{
+    bool away = server_status_away_ms(&r->runtime->postgres) > 0;
+    size_t waiting, count = relay_book_count(&r->pipeline->book, away, &waiting);
+    size_t bytes = atomic_load(&r->pipeline->relayed.bytes), held = atomic_load(&r->pipeline->relayed.count);
+    if (r->draining)
+        return 0;
+    bool small =
+        r->rounds < ROUNDS_SMALL && count > (size_t)r->prefetch_sum / 4 && bytes < held * SMALL_BYTES;
+    waiting += r->foreign_count;
+    if (r->rounds < ROUNDS_MAX && (small || waiting > (size_t)r->prefetch_sum / 2))
+        r->rounds++;
+    relay_probe_again(r);
+    return relay_consume_all(r, e);
+}
+
+/* The connection is gone; counted: RabbitMQ may go on counting them. */
+static void relay_forget_consumers(struct reader *r, bool counted)
+{
+    for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
+        if (counted)
+            atomic_fetch_add(&r->relay->lost_consumers[i], r->consumers[i]);
+        r->consumers[i] = 0;
+        atomic_store(&r->handover->consumers[i], 0);
+    }
+    r->rounds = 0;
+}
+
+/* At the stop. */
+static int relay_cancel_consumers(struct reader *r, struct err *e)
+{
+    char tag[TAG_SIZE];
+    for (int i = 0; i < EXIT_QUEUES_MAX; i++)
+        for (; r->consumers[i] > 0; r->consumers[i]--) {
+            tag_consumer(i + 1, r->consumers[i] - 1, tag);
+            if (broker_cancel_consume(r->broker, tag, e) != 0)
+                return -1;
+        }
+    relay_forget_consumers(r, false);
+    return 0;
+}
+
+/* --- What the relay's connection has taken: opened, kept in memory, acknowledged. */
+
+#define AHEAD_MS 60000 /* so far may a gateway's estimate of the database's clock be ahead of another's */
+#define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
+
+/* relay.c */
+/* NULL: out of memory */
+static struct inflight *relay_hold(struct reader *r, const struct message *m)
+{
+    const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
+    struct inflight *h = inflight_new(&row, 0, &r->pipeline->relayed);
+    if (h)
+        h->relayed = true;
+    return h;
+}
+
+static void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state)
+{
+    if (tag < r->low)
+        return; /* given up */
+    r->tags[tag % RELAY_WINDOW] = (uint8_t)state;
+    if (tag > r->high)
+        r->high = tag;
+}
+
+void relay_end_without_memory(void)
+{
+    log_error("there is no memory for the messages of %s", broker_names.exit);
+    _exit(1);
+}
+
+/* Those that are done and have undone ones before them, one by one. */
+static int relay_acknowledge_singles(struct reader *r, struct err *e)
+{
+    for (uint64_t tag = r->low; tag <= r->high; tag++) {
+        if (r->tags[tag % RELAY_WINDOW] != TAG_DONE)
+            continue;
+        if (broker_ack(r->broker, tag, false, e) != 0)
+            return -1;
+        r->tags[tag % RELAY_WINDOW] = TAG_ACKED;
+    }
+    return broker_flush(r->broker,
+                        e); /* while there is no room for more, nothing is asked of the connection */
+}
+
+/* What is settled: in one as far as it goes; after a while also what has undone ones before it. */
+static int relay_acknowledge(struct reader *r, struct err *e)
+{
+    uint64_t done[1000], last = 0;
+    size_t n;
+    int64_t now_ms = clock_monotonic_ms();
+    while ((n = relay_book_take_done(&r->pipeline->book, done, sizeof done / sizeof done[0])) > 0)
+        for (size_t i = 0; i < n; i++)
+            relay_note_tag(r, done[i], TAG_DONE);
+    for (; r->low <= r->high && r->tags[r->low % RELAY_WINDOW] >= TAG_DONE; r->low++) {
+        if (r->tags[r->low % RELAY_WINDOW] == TAG_DONE)
+            last = r->low;
+        r->tags[r->low % RELAY_WINDOW] = TAG_NONE;
+        r->low_ms = now_ms;
+    }
+    if (last > 0 && broker_ack(r->broker, last, true, e) != 0)
+        return -1;
+    if (r->low > r->high)
+        r->low_ms = now_ms;
+    /* What is so old only waits for somebody's lock on its row: its outcome is known, and is written down
+     * when the lock is gone. But while the database is away, it is a proof. */
+    bool full = r->high - r->low > RELAY_WINDOW / 2 && !pipeline_is_behind(r->pipeline);
+    for (uint64_t tag = r->low; full && tag < r->low + RELAY_WINDOW / 4; tag++)
+        if (r->tags[tag % RELAY_WINDOW] == TAG_TAKEN)
+            r->tags[tag % RELAY_WINDOW] = TAG_DONE;
+    if (now_ms - r->low_ms < SINGLES_MS)
+        return broker_flush(r->broker, e);
+    r->low_ms = now_ms;
+    return relay_acknowledge_singles(r, e);
+}
+
+/* One that comes again may be older; but after the database's clock was set back, less is later. */
+static void note_ping(atomic_int_fast64_t *latest_ms, int64_t sent_ms, int64_t now_ms)
+{
+    int64_t before_ms = atomic_load(latest_ms);
+    if (sent_ms > before_ms || before_ms > now_ms)
+        atomic_store(latest_ms, sent_ms);
+}
+
+bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *heard_ms)
+{
+    struct wire_properties p;
+    struct wire_field f;
+    int64_t sent_ms, now_ms, queue = 0;
+    int exit = relay_exit_number(ev);
+    if (wire_properties_read(ev->properties, &p, NULL) != 0 ||
+        !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) || !wire_field_int(&f, &sent_ms))
+        return false;
+    if (sent_ms == RELAY_PROBE_MS)
+        return true;
+    if (!runtime_now_ms(relay->runtime, &now_ms))
+        now_ms = sent_ms;
+    /* Anybody who may publish to the queue can send one. */
+    if (sent_ms <= 0 || sent_ms > TIMESTAMP_MAX_MS)
+        return false;
+    /* Or another gateway heard before this one that the clock was set forward. */
+    if (sent_ms > now_ms + AHEAD_MS)
+        return true;
+    if (wire_find(p.headers, RELAY_PING_QUEUE_HEADER, &f) && wire_field_int(&f, &queue) && queue >= 1 &&
+        queue <= LAST_HOP_QUEUES)
+        note_ping(&relay->last_hop_ping_ms[queue - 1], sent_ms, now_ms);
+    else if (exit > 0)
+        note_ping(&relay->handover->ping_ms[exit - 1], sent_ms, now_ms);
+    /* An old one says nothing of now. */
+    int64_t at_ms = clock_monotonic_ms() - (now_ms > sent_ms ? now_ms - sent_ms : 0);
+    *heard_ms = at_ms > *heard_ms ? at_ms : *heard_ms;
+    return true;
+}
+
+/* --- What somebody else has put into the exit queue goes to postdate.rejected.
+ *
+ *   reader ──▶ a copy ──▶ the thread of relay.c: into postdate.rejected ──▶ reader: acknowledged
+ *
+ * The reader waits for nobody. While postdate.rejected takes nothing, what there is no room for stays
+ * unacknowledged without a copy; when all copies are gone, it is given back to the exit queue, and comes
+ * again. */
+
+#define COPIES_MAX 64
+#define BYTES_MAX ((size_t)8 << 20)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists, never for long */
+
+/* Puts them at the end. */
+static void add_list(struct relay_foreign **list, struct relay_foreign *added)
+{
+    GUARD(&lock);
+    while (*list)
+        list = &(*list)->next;
+    *list = added;
+}
+
+static struct relay_foreign *take_list(struct relay_foreign **list)
+{
+    GUARD(&lock);
+    struct relay_foreign *taken = *list;
+    *list = NULL;
+    return taken;
+}
+
+static void free_copy(struct relay *relay, struct relay_foreign *f)
+{
+    atomic_fetch_sub(&relay->foreign.count, 1);
+    atomic_fetch_sub(&relay->foreign.bytes, f->size);
+    free(f);
+}
+
+static void keep_copy(struct reader *r, const struct broker_event *ev)
+{
+    struct relay *relay = r->relay;
+    size_t size = ev->exchange.len + ev->routing_key.len + ev->properties.len + bytes_copy_size(ev->body) + 1;
+    size_t count = atomic_load(&relay->foreign.count), bytes = atomic_load(&relay->foreign.bytes);
+    bool room = count < COPIES_MAX && (bytes == 0 || bytes + size <= BYTES_MAX);
+    struct relay_foreign *f = room ? calloc(1, sizeof *f + size) : NULL;
+    if (!f)
+        return;
+    uint8_t *at = f->data;
+    f->size = size;
+    f->tag = ev->tag;
+    f->session = r->session;
+    f->rejected.reason = bytes_of_str(RELAY_FOREIGN_REASON);
+    f->rejected.input.exchange = bytes_copy(&at, ev->exchange);
+    f->rejected.input.routing_key = bytes_copy(&at, ev->routing_key);
+    f->rejected.input.properties = bytes_copy(&at, ev->properties);
+    f->rejected.input.body = bytes_copy(&at, ev->body);
+    atomic_fetch_add(&relay->foreign.count, 1);
+    atomic_fetch_add(&relay->foreign.bytes, size);
+    add_list(&relay->foreign.waits, f);
+    notifier_notify(&relay->proof_notifier);
+}
+
+static void relay_take_foreign(struct reader *r, const struct broker_event *ev)
+{
+    char name[REJECTED_NAME_SIZE];
+    if (!r->said_foreign)
+        log_warning("something else publishes to %s: messages that are not the gateway's are moved to "
+                    "%s; the first: %s",
+                    broker_names.exit, broker_names.rejected, rejected_name(ev->properties, name));
+    r->said_foreign = true;
+    relay_note_tag(r, ev->tag, TAG_FOREIGN);
+    r->foreign_count++;
+    keep_copy(r, ev);
+}
+
+/* Of those up to that tag so many, the oldest first. RabbitMQ delivers them again. */
+static int give_back(struct reader *r, uint64_t up_to, size_t most, struct err *e)
+{
+    for (uint64_t tag = r->low; tag <= up_to && most > 0 && r->foreign_count > 0; tag++) {
+        if (r->tags[tag % RELAY_WINDOW] != TAG_FOREIGN)
+            continue;
+        r->tags[tag % RELAY_WINDOW] = TAG_ACKED;
+        r->foreign_count--;
+        most--;
+        if (broker_reject(r->broker, tag, true, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Those that are in postdate.rejected are TAG_DONE; some without a copy come again. -1: the connection is
+ * lost. */
+static int relay_end_foreign(struct reader *r, struct err *e)
+{
+    struct relay_foreign *f = take_list(&r->relay->foreign.done);
+    for (struct relay_foreign *next; f; f = next) {
+        next = f->next;
+        /* It was given back meanwhile: then it comes again. */
+        if (f->session == r->session && f->tag >= r->low && r->tags[f->tag % RELAY_WINDOW] == TAG_FOREIGN) {
+            relay_note_tag(r, f->tag, TAG_DONE);
+            r->foreign_count--;
+        }
+        free_copy(r->relay, f);
+    }
+    /* What waits so long would keep new ones from being taken. */
+    if (r->high - r->low + 1 > RELAY_WINDOW / 2 &&
+        give_back(r, r->low + RELAY_WINDOW / 4, RELAY_WINDOW, e) != 0)
+        return -1;
+    bool any = r->foreign_count > 0 && atomic_load(&r->relay->foreign.count) == 0;
+    return any ? give_back(r, r->high, COPIES_MAX, e) : 0;
+}
+
+/* The connection is gone: all come again. */
+static void relay_forget_foreign(struct reader *r)
+{
+    r->session++;
+    r->foreign_count = 0;
+    for (struct relay_foreign *f = take_list(&r->relay->foreign.waits), *next; f; f = next) {
+        next = f->next;
+        free_copy(r->relay, f);
+    }
+}
+
+/* Moves what waits; may take a few seconds. */
+/* --- the other thread */
+static void relay_move_foreign(struct relay *relay, struct relay_mover *m)
+{
+    struct relay_foreign *taken[COPIES_MAX], *rest = take_list(&relay->foreign.waits);
+    struct rejected list[COPIES_MAX];
+    struct err e = {0};
+    size_t n = 0, most = m->failed ? 1 : COPIES_MAX; /* one that cannot be moved keeps no other */
+    for (; rest && n < most; rest = rest->next, n++) {
+        taken[n] = rest;
+        list[n] = rest->rejected;
+    }
+    if (rest)
+        add_list(&relay->foreign.waits, rest);
+    if (n == 0)
+        return;
+    int rc = rejected_publish(relay->runtime, &m->pace, list, n, &e);
+    if (rc == 0) /* before the reader may free them */
+        rejected_say_moved(&m->quota, list, n, "foreign message");
+    for (size_t i = 0; i < n; i++) {
+        taken[i]->next = NULL;
+        add_list(list[i].done ? &relay->foreign.done : &relay->foreign.waits, taken[i]);
+    }
+    notifier_notify(&relay->pipeline->relay_notifier);
+    if (rc != 0 && !m->failed)
+        log_warning("cannot move what somebody else published to %s to %s, trying again: %s",
+                    broker_names.exit, broker_names.rejected, e.text);
+    m->failed = rc != 0;
+}
+
+/* --- Proofs: what is delivered and cannot be settled for a moment is written down in the exit queue
+ * (docs/internals/relay.md), small, replicated, and taken like any message, so that pings and low-water marks
+ * (relay_rescue.c) cover it.
+ *
+ * The same thread moves what is not the gateway's (relay.c), for it may wait, too. */
+
+#define SLOW_MS 1000 /* where the database is slow, or somebody has a row locked */
+#define SLOW_LOOK_MS 500
+#define LOOK_MS 100
+#define AWAY_LOOK_MS 10 /* while it is away or does not keep pace */
+#define MANY 100  /* so many proofs later it looks half as often, and so on: RabbitMQ looks through all */
+                  /* unacknowledged ones with each acknowledgement, and stood still at 30,000 */
+#define SELDOM 50 /* but no more seldom than this many times */
+#define PROOF_IDS_MAX 500
+#define ANSWER_MS 5000
+#define IDLE_MS 60000 /* then the connection is closed */
+
+struct prover {
+    struct relay *relay;
+    struct broker *broker;
+    struct arena arena;
+    struct message_id ids[PROOF_IDS_MAX];
+    size_t claimed;                /* so many of them were claimed; the others are the book's */
+    int made;                      /* since the database kept pace */
+    int64_t used_ms, slow_look_ms; /* monotonic */
+    struct relay_mover mover;
+    bool blocked; /* RabbitMQ takes no messages: it does not read them */
+};
+
+/* The ids that the body is made of. 0: it is no proof. */
+static size_t read_proof(struct bytes body, struct message_id *ids)
+{
+    size_t n = body.len / sizeof ids->b;
+    if (!body.data || n == 0 || n > PROOF_IDS_MAX || body.len % sizeof ids->b != 0)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(ids[i].b, body.data + i * sizeof ids->b, sizeof ids->b);
+        if (!message_id_is_ours(ids[i]))
+            return 0;
+    }
+    return n;
+}
+
+static void settle_proven(struct reader *r, struct message_id id)
+{
+    struct inflight *h = relay_hold(r, &(struct message){.id = id, .due_ms = message_id_due_ms(id)});
+    if (!h)
+        relay_end_without_memory();
+    h->proof = true;
+    pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
+}
+
+/* relay.c */
+/* false: it is none. */
+static bool relay_take_proof(struct reader *r, const struct broker_event *ev)
+{
+    struct message_id ids[PROOF_IDS_MAX];
+    bool fresh[PROOF_IDS_MAX];
+    size_t n = read_proof(ev->body, ids);
+    if (n == 0)
+        return false;
+    if (!relay_book_take_proof(&r->pipeline->book, ids, n, ev->tag, fresh))
+        relay_end_without_memory();
+    for (size_t i = 0; i < n; i++)
+        if (fresh[i])
+            settle_proven(r, ids[i]);
+    return true;
+}
+
+static int publish_proof(struct prover *p, size_t n, uint64_t *tag, struct err *e)
+{
+    struct buf properties;
+    buf_init(&properties, 200);
+    int rc = envelope_write_proof(p->ids[0], &properties, e);
+    if (rc == 0)
+        rc = broker_publish_to_queue(p->broker, broker_names.exit, &properties,
+                                     bytes_of(p->ids, n * sizeof p->ids[0]), tag, e);
+    buf_free(&properties);
+    return rc != 0 ? -1 : broker_flush(p->broker, e);
+}
+
+static void note_blocked(struct prover *p, const struct broker_event *ev)
+{
+    if (ev->kind == BROKER_EVENT_BLOCKED || ev->kind == BROKER_EVENT_UNBLOCKED)
+        p->blocked = ev->kind == BROKER_EVENT_BLOCKED;
+}
+
+static int await_confirm(struct prover *p, uint64_t tag, struct err *e)
+{
+    struct broker_event ev = {0};
+    int64_t until_ms = clock_monotonic_ms() + ANSWER_MS;
+    while (ev.kind != BROKER_EVENT_ACK || ev.tag < tag) {
+        int64_t left_ms = until_ms - clock_monotonic_ms();
+        if (left_ms <= 0)
+            return err_set(e, ERR_AWAY, "RabbitMQ does not confirm a proof within %d s", ANSWER_MS / 1000);
+        arena_reset(&p->arena);
+        if (broker_next_event(p->broker, &p->arena, 0, (int)left_ms, &ev, e) != 0)
+            return -1;
+        note_blocked(p, &ev);
+        if (ev.kind == BROKER_EVENT_RETURN || ev.kind == BROKER_EVENT_NACK)
+            return err_set(e, ERR_AWAY, "%s does not take proofs", broker_names.exit);
+    }
+    return 0;
+}
+
+static int prove(struct prover *p, size_t n, struct err *e)
+{
+    uint64_t tag = 0;
+    if (!p->broker) {
+        p->broker = sessions_open_broker(p->relay->runtime, "postdate relay proofs", e);
+        if (!p->broker || broker_confirm_select(p->broker, e) != 0)
+            return -1;
+    }
+    return publish_proof(p, n, &tag, e) != 0 ? -1 : await_confirm(p, tag, e);
+}
+
+/* How long what is delivered waits for the database; -1: that is writing, and will write this down, too. */
+static int64_t patience_ms(struct prover *p)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    if (pipeline_is_behind(p->relay->pipeline))
+        return 0;
+    if (now_ms - p->slow_look_ms < SLOW_LOOK_MS)
+        return -1;
+    p->slow_look_ms = now_ms;
+    return SLOW_MS;
+}
+
+/* wait_ms: patience_ms. 1: there may be more; 0: there is none; -1. */
+static int prove_some(struct prover *p, int64_t wait_ms, struct err *e)
+{
+    struct relay_book *book = &p->relay->pipeline->book;
+    if (wait_ms != 0) /* the database keeps pace: it has them */
+        p->claimed = 0;
+    if (p->blocked || wait_ms < 0)
+        return 0;
+    if (p->claimed == 0) /* else they are tried again */
+        p->claimed = pipeline_take_unproven(p->relay->pipeline, p->ids, PROOF_IDS_MAX);
+    struct message_id *of_book = p->ids + p->claimed;
+    size_t n = p->claimed +
+               relay_book_unproven(book, clock_monotonic_ms() - wait_ms, of_book, PROOF_IDS_MAX - p->claimed);
+    if (n == 0)
+        return 0;
+    int rc = prove(p, n, e);
+    relay_book_proven(book, of_book, n - p->claimed, rc == 0);
+    p->claimed = rc == 0 ? 0 : p->claimed;
+    notifier_notify(&p->relay->pipeline->relay_notifier);
+    p->used_ms = clock_monotonic_ms();
+    p->made++;
+    return rc == 0 ? n == PROOF_IDS_MAX : -1;
+}
+
+static void drop_connection(struct prover *p, bool politely)
+{
+    if (politely)
+        broker_close(p->broker);
+    else
+        broker_drop(p->broker);
+    p->broker = NULL;
+    p->blocked = false;
+}
+
+/* Heartbeats, and whether it is still of use. */
+static void keep_connection(struct prover *p)
+{
+    struct broker_event ev;
+    struct err e = {0};
+    arena_reset(&p->arena);
+    if (!p->broker)
+        return;
+    if (clock_monotonic_ms() - p->used_ms > IDLE_MS)
+        drop_connection(p, true);
+    else if (broker_next_event(p->broker, &p->arena, 0, 0, &ev, &e) != 0)
+        drop_connection(p, false);
+    else
+        note_blocked(p, &ev);
+}
+
+void *relay_proof_thread(void *arg)
+{
+    static struct prover prover;
+    struct prover *p = &prover;
+    struct err e = {0};
+    unsigned attempt = 0;
+    p->relay = arg;
+    arena_init(&p->arena, 1 << 16);
+    while (!runtime_stopping(p->relay->runtime, STOP_RELAY)) {
+        int64_t wait_ms = patience_ms(p);
+        if (wait_ms != 0)
+            p->made = 0;
+        int64_t nap_ms = wait_ms == 0 ? AWAY_LOOK_MS * (1 + p->made / MANY) : LOOK_MS;
+        nap_ms = nap_ms > AWAY_LOOK_MS * SELDOM ? AWAY_LOOK_MS * SELDOM : nap_ms;
+        int more = prove_some(p, wait_ms, &e);
+        relay_move_foreign(p->relay, &p->mover);
+        if (more < 0) {
+            failing_note("relay proofs", &e);
+            err_clear(&e);
+            drop_connection(p, false);
+            nap_ms = server_status_pause_ms(&attempt);
+        } else {
+            failing_over("relay proofs");
+            attempt = 0;
+            keep_connection(p);
+        }
+        if (more <= 0)
+            notifier_wait(&p->relay->proof_notifier, -1, nap_ms * 1000000);
+    }
+    drop_connection(p, true);
+    arena_free(&p->arena);
+    return NULL;
+}
+
+/* --- Consumes the exit queue.
+ *
+ * What is taken and not published yet is bounded by bytes: beyond that reading stops, and when that takes
+ * long, content is dropped and read from the database later. How much RabbitMQ sends ahead:
+ * relay.c. */
 
 #define EVENTS_MAX 500 /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)

@@ -2,7 +2,7 @@
  * (docs/internals/relay.md).
  *
  * RabbitMQ lets go `lead` before due, so that a message waits for its millisecond here. It is acknowledged
- * once its outcome is in the database, or a proof of it in the exit queue (relay_proof.c). relay_book.h says
+ * once its outcome is in the database, or a proof of it in the exit queue (relay.c). relay_book.h says
  * what is looked up before it is published. */
 #ifndef POSTDATE_GATEWAY_RELAY_RELAY_H
 #define POSTDATE_GATEWAY_RELAY_RELAY_H
@@ -34,7 +34,7 @@ struct relay {
     struct pipeline *pipeline;
     struct lease *lease;
     struct handover *handover;
-    struct notifier proof_notifier;    /* wakes the thread of relay_proof.c */
+    struct notifier proof_notifier;    /* wakes the thread of relay.c */
     struct notifier receipts_notifier; /* … of relay_receipts.c */
     /* Atomic. */
     atomic_bool forgotten; /* nothing comes to this gateway's consumers, or to anybody's */
@@ -44,7 +44,7 @@ struct relay {
     atomic_int_fast64_t read_ms;                /* database time: when all that had come was read */
     atomic_int_fast64_t receipts_low_ms;        /* what it took that was due before is settled */
     struct {
-        struct relay_foreign *waits, *done; /* for postdate.rejected; it is there. relay_foreign.c */
+        struct relay_foreign *waits, *done; /* for postdate.rejected; it is there. relay.c */
         atomic_size_t count, bytes;         /* of both lists, and between them */
     } foreign;
     atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
@@ -52,7 +52,7 @@ struct relay {
 
 void *relay_thread(void *relay);
 void *relay_lookup_thread(void *relay);
-void *relay_proof_thread(void *relay);    /* relay_proof.c */
+void *relay_proof_thread(void *relay);    /* relay.c */
 void *relay_receipts_thread(void *relay); /* relay_receipts.c */
 
 #endif

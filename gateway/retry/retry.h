@@ -2,10 +2,10 @@
  * dead letter. One thread, one broker connection, one database connection.
  *
  * Each delivery is one refusal, known by its lineage (an id and a queue) and the number of the attempt. The
- * lineages are read, each delivery is decided (retry_decide.c), and one transaction stores the messages that
+ * lineages are read, each delivery is decided (retry.c), and one transaction stores the messages that
  * wait and counts the refusals: each at most once. So nothing has to be found out about a transaction whose
  * commit got no answer: RabbitMQ delivers the batch again, and what has been counted is left out
- * (retry_lineage.c). */
+ * (retry.c). */
 #ifndef POSTDATE_GATEWAY_RETRY_RETRY_H
 #define POSTDATE_GATEWAY_RETRY_RETRY_H
 
@@ -65,15 +65,5 @@ struct retry {
 };
 
 void *retry_thread(void *retry);
-
-/* retry_decide.c: gives each delivery its verdict, the items to those that wait, the failures to all that
- * count. Reads the database only. */
-int retry_decide(struct retry *r, struct err *e);
-
-/* retry_lineage.c: what is known of all that are to be decided. Reads the database only. */
-int retry_read_lineages(struct retry *r, struct err *e);
-/* How many deliveries have failed with delivery i, whose lineage is chosen then. 0: it has been counted
- * before. -1: the batch counts another refusal of its lineage; offer it again. */
-int retry_count_failures(struct retry *r, size_t i);
 
 #endif

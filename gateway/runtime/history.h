@@ -1,6 +1,6 @@
 /* Whether the database has gone back: it was restored, or a standby that lagged was promoted
  * (docs/internals/store.md). A gateway keeps in mind the latest point in the database's history that it has
- * seen; RabbitMQ keeps one, too, for gateways that start later (amqp/topology/topology_history.h).
+ * seen; RabbitMQ keeps one, too, for gateways that start later (amqp/topology/topology.h).
  * Thread-safe. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_HISTORY_H
 #define POSTDATE_GATEWAY_RUNTIME_HISTORY_H

@@ -1,20 +1,424 @@
+/* What is declared in RabbitMQ for the intake, where the database remembers over how many queues it is
+ * spread. */
 #include "gateway/runtime/startup.h"
-
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
-#include "amqp/topology/topology_history.h"
+#include "amqp/topology/topology_shards.h"
+#include "amqp/topology/transport.h"
+#include "core/base/names.h"
 #include "gateway/runtime/daemon.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
+#include "gateway/runtime/shards_run.h"
 #include "sql/admin/migrate.h"
 #include "sql/admin/partition.h"
 #include "sql/admin/settings.h"
+#include "sql/pipeline/handing.h"
 #include "sql/pipeline/relay.h"
+#include "sql/pipeline/store.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+struct declaring {
+    struct runtime *runtime;
+    struct broker *broker;
+    struct topology topology;
+    struct topology_found *found;
+};
+
+static int find_way(const char *name, size_t *out, struct err *e)
+{
+    for (*out = 0; *out < TOPOLOGY_WAYS; ++*out)
+        if (strcmp(topology_intake_ways[*out].name, name) == 0)
+            return 0;
+    return err_set(e, ERR_CONFIG,
+                   "intake.queues_by: a newer gateway has set \"%s\", which this one does not know", name);
+}
+
+static void say_skipped(const struct err *why)
+{
+    log_warning("intake.queues: a host of amqp.url is not asked for its plugins and bindings: %s", why->text);
+}
+
+static int declare(void *ctx, enum topology_step step, const struct shards_record *r, struct err *e)
+{
+    struct declaring *d = ctx;
+    struct topology *t = &d->topology;
+    t->step = step;
+    t->queues = r->queues;
+    t->most = r->most;
+    t->unknown = !r->used;
+    t->moved = r->sources;
+    t->moved_count = r->source_count;
+    if (find_way(r->by, &t->way, e) != 0)
+        return -1;
+    const struct shards_way *way = &topology_intake_ways[t->way];
+    const struct broker_options o = sessions_broker_options(d->runtime, "postdate shards");
+    bool moves = step == TOPOLOGY_NARROW || (step == TOPOLOGY_PREPARE && !r->settled);
+    if ((moves && shards_probe_hosts(&o, way, say_skipped, e) != 0) ||
+        topology_declare(d->broker, t, d->found, e) != 0)
+        return -1;
+    return step == TOPOLOGY_NARROW ? shards_await_hosts(&o, t->intake_queue, way, say_skipped, e) : 0;
+}
+
+/* Said once: what is configured here does not count. */
+static void say_others_count(struct runtime *rt, const struct topology *t)
+{
+    const struct config *c = rt->config;
+    bool differs = t->queues != c->intake.queues || (t->queues > 1 && t->way != (size_t)c->intake.queues_by);
+    if (differs && !atomic_exchange(&rt->said_queues, true))
+        log_warning(
+            "intake.queues: a gateway that started later has set %d, by %s; this one has %d, by %s, in "
+            "its configuration",
+            t->queues, topology_intake_ways[t->way].name, (int)c->intake.queues,
+            topology_intake_ways[c->intake.queues_by].name);
+    if (!differs)
+        atomic_store(&rt->said_queues, false);
+}
+
+int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool starts,
+                    struct topology_found *found, struct err *e)
+{
+    const struct config *c = rt->config;
+    const char **routes = calloc(2 * c->route_count + 3, sizeof(const char *));
+    if (!routes)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < c->route_count; i++)
+        routes[i] = c->routes[i].intake_exchange;
+    struct declaring d = {.runtime = rt,
+                          .broker = b,
+                          .topology = {.intake_exchange = c->intake.exchange,
+                                       .intake_queue = c->intake.queue,
+                                       .delivery_exchange = c->delivery.exchange,
+                                       .route_exchanges = routes,
+                                       .route_count = c->route_count},
+                          .found = found};
+    const char **sources = routes + c->route_count;
+    const struct shards_wish wish = {(int)c->intake.queues, topology_intake_ways[c->intake.queues_by].name};
+    const struct shards_job job = {.place = {"intake", sources, topology_sources(b, &d.topology, sources)},
+                                   .wish = starts ? &wish : NULL,
+                                   .declare = declare,
+                                   .ctx = &d};
+    int rc = shards_run(pg, &job, e);
+    if (rc == 0) {
+        say_others_count(rt, &d.topology);
+        atomic_store(&rt->intake_queues, d.topology.most);
+    }
+    free(routes);
+    return rc;
+}
+
+/* --- Who waits: as configured, `auto` by asking the broker.
+ *
+ * `auto` takes what works: RabbitMQ's own delay, else the plugin, else the ladder, else, if the broker lets
+ * the login declare none of them, the gateway itself. A transport that is named is taken or the gateway does
+ * not start. Declared here once before the threads start, so that a refusal is said at the start and not by a
+ * gateway that never gets ready. */
+
+/* A vhost that has nothing of any transport. */
+struct emptied {
+    const struct transport *transport;
+    const struct transport_options *options;
+    struct broker *broker;
+};
+
+static int is_empty(void *ctx, struct err *e)
+{
+    struct emptied *v = ctx;
+    int there = transport_is_anything_there(v->transport, v->broker, e);
+    return there < 0 ? -1 : !there;
+}
+
+static int declare_there(void *ctx, struct err *e)
+{
+    struct emptied *v = ctx;
+    return transport_declare(v->transport, v->broker, v->options, e);
+}
+
+/* The vhost is new, or was made anew: nobody has declared a transport before. The plugin, where RabbitMQ has
+ * it, keeps what it holds also when exchange and vhost go, and lets it out by an exchange of that name. */
+static int give_back(struct runtime *rt, struct emptied *v, struct err *e)
+{
+    struct broker_options o = sessions_broker_options(rt, "postdate startup");
+    int keeps = transport_probe_plugin(&o, e);
+    if (keeps != 0)
+        return keeps < 0 ? -1 : declare_there(v, e);
+    const struct handing_loss loss = {.is_gone = is_empty, .declare = declare_there, .ctx = v};
+    struct pg *pg = pg_open(rt->config->postgres.url, "postdate hand-over", e);
+    int n = pg ? handing_lost(pg, &loss, e) : -1;
+    pg_close(pg);
+    if (n > 0)
+        log_warning("RabbitMQ has nothing left of what waited there, as in a vhost that was made anew: "
+                    "gateways have the %d messages that it held",
+                    n);
+    return n < 0 ? -1 : 0;
+}
+
+int startup_declare_transport(struct runtime *rt, const struct transport *t, struct broker *b,
+                              const struct transport_options *o, struct err *e)
+{
+    struct emptied v = {.transport = t, .options = o, .broker = b};
+    int there = transport_is_anything_there(t, b, e);
+    if (there < 0)
+        return -1;
+    return there ? transport_declare(t, b, o, e) : give_back(rt, &v, e);
+}
+
+/* A refusal ends the connection, so each try has one of its own. 0: it is declared, or will be: while a node
+ * of a cluster is away, its queues are not found, or RabbitMQ does not answer. The hand-over publisher says
+ * so, and tries again. */
+static int try_transport(struct runtime *rt, const struct transport *t, struct err *e)
+{
+    bool last_hop = rt->config->handover.last_hop == LAST_HOP_RABBITMQ;
+    struct transport_options o = {.window_ms = config_declared_window_ms(rt->config),
+                                  .exact = last_hop,
+                                  .exit_queues = rt->exit_queues,
+                                  .exit_bound = rt->exit_bound};
+    struct broker *b = sessions_open_broker(rt, "postdate startup", e);
+    if (!b)
+        return -1;
+    int rc =
+        (last_hop && last_hop_declare(b, e) != 0) || startup_declare_transport(rt, t, b, &o, e) != 0 ? -1 : 0;
+    broker_close(b);
+    if (rc == 0 || (e->kind != ERR_NOT_FOUND && !err_is_transient(e)))
+        return rc;
+    log_debug("startup: %s", e->text);
+    err_clear(e);
+    return 0;
+}
+
+/* --- can this RabbitMQ? 1: yes; 0: no, and e says why; -1: error */
+static int can_native(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
+{
+    int64_t now_us;
+    if (rt->config->handover.last_hop == LAST_HOP_RABBITMQ) {
+        err_set(e, ERR_CONFIG,
+                "it does not go with handover.last_hop = broker: RabbitMQ would deliver by its own clock");
+        return 0;
+    }
+    return store_clock(pg, &now_us, e) != 0 ? -1 : transport_probe_native(o, now_us / 1000, e);
+}
+
+/* The plugin may have been there and gone with what it held. */
+static int can_plugin(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
+{
+    (void)pg;
+    int has = transport_probe_plugin(o, e);
+    if (has != 0)
+        return has;
+    int used = rt->config->handover.transport == TRANSPORT_AUTO ? transport_probe_plugin_used(o, e) : 0;
+    if (used < 0 && err_is_transient(e))
+        return -1;
+    if (used > 0)
+        log_warning("RabbitMQ no longer has the delayed-message plugin that an earlier gateway used: "
+                    "messages that it held and does not release are delivered handover.grace after their due "
+                    "time");
+    err_set(e, ERR_CONFIG,
+            "this RabbitMQ has no x-delayed-message exchanges (enable rabbitmq_delayed_message_exchange)");
+    return 0;
+}
+
+/* The best first, as enum config_transport has them, from TRANSPORT_NATIVE on. */
+static const struct candidate {
+    const struct transport *transport;
+    int (*can)(struct runtime *rt, struct pg *pg, const struct broker_options *o,
+               struct err *e); /* or NULL */
+    const char *name, *chosen; /* for `auto` to say */
+    const char *others;
+} candidates[] = {
+    {&transport_native, can_native, "native", "RabbitMQ keeps messages back by itself", "plugin, ttl, timer"},
+    {&transport_plugin, can_plugin, "the delayed-message plugin", "RabbitMQ has the delayed-message plugin",
+     "native, ttl, timer"},
+    {&transport_ttl, NULL, "ttl", "RabbitMQ holds messages in TTL queues", "native, plugin, timer"},
+};
+#define CANDIDATES (sizeof candidates / sizeof candidates[0])
+
+/* As its `can`; and with 1 it is chosen, with -1 it may also be one that RabbitMQ lets nobody declare. */
+static int try_candidate(struct runtime *rt, struct pg *pg, const struct candidate *c, struct err *e)
+{
+    const struct broker_options o = sessions_broker_options(rt, "postdate probe");
+    int can = c->can ? c->can(rt, pg, &o, e) : 1;
+    if (can <= 0 || try_transport(rt, c->transport, e) != 0)
+        return can == 0 ? 0 : -1;
+    rt->transport = c->transport;
+    return 1;
+}
+
+static int choose_named(struct runtime *rt, struct pg *pg, const struct candidate *c, struct err *e)
+{
+    int can = try_candidate(rt, pg, c, e);
+    if (can > 0)
+        return 0;
+    if (can == 0)
+        return err_wrap(e, "handover.transport: %s (allowed: auto, %s)", c->transport->name, c->others);
+    return err_is_transient(e) ? -1 : err_wrap(e, "handover.transport: %s", c->transport->name);
+}
+
+static int choose_auto(struct runtime *rt, struct pg *pg, struct err *e)
+{
+    for (const struct candidate *c = candidates; c < candidates + CANDIDATES; c++) {
+        err_clear(e);
+        int can = try_candidate(rt, pg, c, e);
+        if (can > 0) {
+            log_info("handover.transport auto: %s", c->chosen);
+            return 0;
+        }
+        if (can < 0 && err_is_transient(e))
+            return -1;
+        if (c + 1 < candidates + CANDIDATES)
+            log_line(can == 0 ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING,
+                     "handover.transport auto: %s is not used: %s", c->name, e->text);
+    }
+    log_warning("handover.transport auto: the gateway holds all messages: %s", e->text);
+    err_clear(e);
+    return 0;
+}
+
+/* startup.c: sets rt->transport and declares what it needs; says what `auto` decided. Errors as
+ * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
+static int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e)
+{
+    enum config_transport t = rt->config->handover.transport;
+    rt->transport = NULL;
+    if (t == TRANSPORT_AUTO)
+        return choose_auto(rt, pg, e);
+    return t == TRANSPORT_TIMER ? 0 : choose_named(rt, pg, &candidates[t - TRANSPORT_NATIVE], e);
+}
+
+/* --- What the database and a vhost know of each other: whose the vhost is (amqp/topology/owner.h), and by
+ * which weight it gets messages of several cells (amqp/topology/topology.h). */
+
+#define RIVAL_TRIES 10
+#define RIVAL_NAP_MS 100
+
+static int refuse(const struct runtime *rt, const struct owner *o, struct err *e)
+{
+    char vhost[256];
+    if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0)
+        return -1;
+    return err_set(e, ERR_CONFIG,
+                   "prefix '%s' in vhost '%.100s' belongs to another database of Postdate (%s; this one is "
+                   "%s): give this "
+                   "one a vhost of its own (rabbitmqctl add_vhost, amqp.url) or another amqp.prefix, or "
+                   "`postdate migrate "
+                   "--rebind` if the other is gone",
+                   broker_names.prefix, vhost, o->other[0] != '\0' ? o->other : "unknown", rt->identity);
+}
+
+int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e)
+{
+    struct owner o;
+    if (owner_claim(b, rt->identity, &o, e) != 0)
+        return -1;
+    if (o.verdict == OWNER_OTHER)
+        return refuse(rt, &o, e);
+    if (o.verdict == OWNER_UNKNOWN && !rt->owner_refused) {
+        rt->owner_refused = true;
+        log_warning("the vhost cannot record which database it belongs to, so a second one goes unnoticed: "
+                    "%s",
+                    o.why);
+    }
+    return 0;
+}
+
+/* 1: it is taken; 0: the database knows the cluster by another name, and e says so; -1. */
+static int try_to_take(struct runtime *rt, struct broker *b, struct pg *pg, const char *vhost, struct err *e)
+{
+    struct owner o;
+    if (owner_look(b, rt->identity, &o, e) != 0)
+        return -1;
+    if (o.verdict == OWNER_OTHER)
+        return refuse(rt, &o, e);
+    /* Nodes of one cluster may give themselves different names; the vhost knows better. */
+    if (o.verdict == OWNER_OURS)
+        return migrate_record(pg, broker_cluster_name(b), vhost, e) != 0 ? -1 : 1;
+    /* Where it does not say, the name would tell only which node this is. */
+    const char *cluster = o.verdict == OWNER_UNKNOWN ? "" : broker_cluster_name(b);
+    if (migrate_check(pg, cluster, vhost, true, e) != 0)
+        return e->kind == ERR_CONFIG ? 0 : -1;
+    return startup_keep_vhost(rt, b, e) != 0 ? -1 : 1;
+}
+
+/* startup.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
+ * to nobody yet, sets rt->identity. ERR_CONFIG: no.
+ * Another gateway that begins in this moment may have recorded the name of its node, and not claimed the
+ * vhost yet: it is given that moment. */
+static int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
+{
+    char vhost[256];
+    int taken = 0;
+    if (broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, e) != 0 ||
+        migrate_identity(pg, rt->identity, e) != 0)
+        return -1;
+    for (int tries = 0; taken == 0 && tries <= RIVAL_TRIES; tries++) {
+        if (tries > 0)
+            clock_nap_ms(RIVAL_NAP_MS);
+        err_clear(e);
+        taken = try_to_take(rt, b, pg, vhost, e);
+    }
+    return taken == 1 ? 0 : -1;
+}
+
+/* --- the feed of this cell */
+_Static_assert(SETTINGS_FEED_UNKNOWN == TOPOLOGY_CELL_UNKNOWN, "one word for it");
+
+_Static_assert((int)CELL_BY_KEY == TOPOLOGY_CELL_BY_KEY &&
+                   (int)CELL_BY_ROUTING_KEY == TOPOLOGY_CELL_BY_ROUTING_KEY,
+               "cell.exchange_by has the order of topology_cell_by");
+
+struct feed {
+    const struct config *config;
+    struct broker *broker;
+    bool again; /* what the gateway that started last has bound, which may have another weight */
+};
+
+static int bind_weight(struct settings_feed *s, struct err *e)
+{
+    const struct feed *f = s->ctx;
+    const struct config *c = f->config;
+    if (f->again && s->before != SETTINGS_FEED_UNKNOWN)
+        s->weight = s->before;
+    const struct topology_cell cell = {.exchange = s->exchange,
+                                       .by = (enum topology_cell_by)c->cell.exchange_by,
+                                       .intake_exchange = c->intake.exchange,
+                                       .weight = s->weight};
+    return topology_cell_bind(f->broker, &cell, s->before, e);
+}
+
+static int bind_cell(struct runtime *rt, struct broker *b, bool again, struct pg *pg, struct err *e)
+{
+    const struct config *c = rt->config;
+    struct feed feed = {.config = c, .broker = b, .again = again};
+    struct settings_feed s = {
+        .exchange = c->cell.exchange, .weight = (int)c->cell.weight, .bind = bind_weight, .ctx = &feed};
+    return c->cell.exchange != NULL ? settings_feed(pg, &s, e) : 0;
+}
+
+/* Binds the intake to the exchange of the cells, where there is one, by cell.weight.
+ * ERR_CONFIG: RabbitMQ lacks the plugin, or it is another exchange. */
+static int startup_feed_cell(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
+{
+    const struct config *c = rt->config;
+    int rc = bind_cell(rt, b, false, pg, e);
+    if (rc == 0 && c->cell.exchange != NULL && c->cell.weight == 0)
+        log_info("cell.weight is 0: nothing new comes by '%s'; what is stored is delivered",
+                 c->cell.exchange);
+    return rc;
+}
+
+int startup_keep_cell(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
+{
+    if (rt->cell_refused || bind_cell(rt, b, true, pg, e) == 0)
+        return 0;
+    if (!err_is_transient(e)) {
+        rt->cell_refused = true; /* the intake goes on without; the connection may be gone over it */
+        log_warning("nobody makes sure of the feed of this cell until a gateway starts: %s", e->text);
+    }
+    return -1;
+}
 
 #define REFUSED_TRIES 3
 #define REFUSED_PAUSE_MS 4000
@@ -92,7 +496,7 @@ static int check_schema(void *arg, struct pg *c, struct err *e)
 }
 
 /* What RabbitMQ lets go to several of them, only a plugin of it gives. That queue 1 is to be bound directly,
- * the threads find out: whoever moves what comes out to several (relay_exit.c) waits for gateways that are
+ * the threads find out: whoever moves what comes out to several (relay_rescue.c) waits for gateways that are
  * booked, and this one is not yet. */
 static int want_exit_queues(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
 {

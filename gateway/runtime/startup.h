@@ -9,27 +9,17 @@
 #include "sql/connection/pg.h"
 
 /* Declares what the configuration asks for, and the intake queues that the database remembers
- * (startup_topology.c). starts: this gateway does, and what it is configured with is remembered from now on.
+ * (startup.c). starts: this gateway does, and what it is configured with is remembered from now on.
  * Any thread, with connections of its own. ERR_CONFIG also where RabbitMQ lacks the plugin for several
  * queues. */
 int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool starts,
                     struct topology_found *found, struct err *e);
 
-/* startup_vhost.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
- * to nobody yet, sets rt->identity. ERR_CONFIG: no. */
-int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e);
 /* Is it still? Somebody may have made it anew, or given it away. */
 int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e);
 
-/* Binds the intake to the exchange of the cells, where there is one, by cell.weight.
- * ERR_CONFIG: RabbitMQ lacks the plugin, or it is another exchange. */
-int startup_feed_cell(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e);
 /* The same for a new connection: by the weight that was bound last. -1 where it is refused, and then 0. */
 int startup_keep_cell(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e);
-
-/* startup_transport.c: sets rt->transport and declares what it needs; says what `auto` decided. Errors as
- * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
-int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e);
 
 /* Declares a transport on b, a new connection, whose confirms are off then. Where the vhost has nothing of
  * any transport, what RabbitMQ held went with it, and goes back to the gateways at once. Any thread. */

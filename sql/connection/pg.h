@@ -33,7 +33,6 @@ struct pg *pg_open_other(const char *url, const char *name, int answer_ms, struc
  * checked, by its thread, and given up where that fails. Once, by one thread. */
 typedef int pg_check(void *arg, struct pg *c, struct err *e);
 int pg_stay(struct pg *c, pg_check *check, void *arg, struct err *e);
-#define PG_HOME_SIZE 80
 void pg_close(struct pg *c); /* NULL is fine */
 /* Checks a URL or conninfo string without connecting. ERR_CONFIG; the text never contains a password. */
 int pg_url_check(const char *url, struct err *e);

@@ -34,9 +34,6 @@ struct pg {
     bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
 
-/* Acts as the owner of the schema from now on, where the login may. pg_open has done it. */
-void pg_take_role(struct pg *c);
-
 /* Values of a query, in binary format. Written in its call: pg_query(c, query, PG_WITH(as_id(id),
  * as_int4(n)), e); or added one by one to a struct pg_params that begins as {0}. Each array is freed by the
  * query. */
@@ -97,8 +94,6 @@ void pg_array_null(struct buf *b);
 /* What libpq makes of an URL or conninfo string; the caller frees it with PQconninfoFree. NULL with
  * ERR_CONFIG, and a text that quotes nothing that may be part of a password. */
 PQconninfoOption *pg_url_parse(const char *url, struct err *e);
-/* "": it is not set. options: may be NULL. */
-const char *pg_option(const PQconninfoOption *options, const char *keyword);
 /* Text in one line, cut to out_size. */
 void pg_one_line(const char *text, char *out, size_t out_size);
 
@@ -110,10 +105,6 @@ bool pg_is_no_partition(const char *sqlstate, const char *constraint, const char
 bool pg_is_local_commit(const char *sqlstate, const char *function);
 /* The SQLSTATE in the verbose text of a login that was refused; false: there is none. */
 bool pg_login_sqlstate(const char *text, char out[6]);
-
-/* After a refused certificate: OpenSSL's words for what is wrong with it, or NULL. Connects once more: takes
- * at most about three times two seconds. */
-const char *pg_tls_reason(PGconn *conn);
 
 struct pg_attempt {
     const PQconninfoOption *options;
@@ -130,19 +121,15 @@ PGconn *pg_connect(struct pg_attempt *a, struct err *e);
  * Any thread. */
 PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoticeReceiver on_notice,
                        void *arg, struct err *e);
-#define PG_PATIENCE_MS 5000 /* a silence after which one asks whether the server lives */
 
 /* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY.
  * Without this one, only a server that does not live is given up, whatever it is that takes long. */
 struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e);
 /* Is it a session of its own? ERR_CONFIG: a pooler shares it with others. Nothing is set before that. */
-int pg_check_pooler(struct pg *c, struct err *e);
 void pg_ignore_notice(void *arg, const PGresult *r);
 /* Waits until all is sent, and an answer that is owed has come. False: it was given up, the connection is
  * lost. */
 bool pg_wait(struct pg *c);
-/* Takes the answer to what PQsend… (or PQputCopyEnd) returned `sent` for: what PQexec would return. */
-PGresult *pg_answer(struct pg *c, int sent);
 /* PQexec, in other words. */
 PGresult *pg_exec_result(struct pg *c, const char *text);
 /* COPY … FROM STDIN (FORMAT BINARY): begin, then rows into b, flushed now and then, then end, whatever
@@ -202,7 +189,6 @@ int pg_commit_sure(struct pg *c, struct err *e);
 int pg_confirm(struct pg *c, struct err *e);
 /* What ends in a COMMIT: as pg_commit. */
 int pg_end(struct pg *c, const char *text, struct err *e);
-int pg_fail_local(struct err *e); /* what a commit comes to that did not reach the synchronous standby: -1 */
 void pg_rollback(struct pg *c);
 /* Commits, if rc is 0; else, or where that fails, rolls back. 0 or -1. */
 int pg_finish(struct pg *c, int rc, struct err *e);

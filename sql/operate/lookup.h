@@ -78,7 +78,6 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e);
 
 /* Bounded counts: none reads more than STATUS_COUNT_MAX rows per state. */
-#define STATUS_COUNT_MAX 1000000
 struct status_instance {
     int64_t id;
     char name[INSTANCE_NAME_SIZE];    /* host:pid */
@@ -87,11 +86,6 @@ struct status_instance {
     bool broker_away;                 /* as its last heartbeat said */
     bool alive;                       /* its session lock is held and its lease has not run out */
 };
-/* Of messages that were due within the last STATUS_LATENESS_MS and are delivered, STATUS_LATENESS_ROWS at
- * most: how long after their due time that was on record. By way of the table, so a little more than
- * consumers see. */
-#define STATUS_LATENESS_MS 60000
-#define STATUS_LATENESS_ROWS 10000
 struct status_lateness {
     int64_t count;                  /* 0: nothing was delivered, and the rest is 0 */
     int64_t p50_ms, p90_ms, p99_ms; /* percentiles */

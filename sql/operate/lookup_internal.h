@@ -1,5 +1,5 @@
 /* Shared by sql/operate/lookup.c, sql/operate/list.c sql/operate/status.c and
- * sql/operate/status_count.c. */
+ * sql/operate/status.c. */
 #ifndef POSTDATE_SQL_OPERATE_LOOKUP_INTERNAL_H
 #define POSTDATE_SQL_OPERATE_LOOKUP_INTERNAL_H
 
@@ -27,14 +27,5 @@ struct lookup_range {
  * times in which matches can lie. */
 int lookup_key_array(struct pg *c, const struct lookup_filter *f, struct buf *out, struct lookup_range *range,
                      struct err *e);
-
-/* sql/operate/status_count.c: how many rows of each state may still be counted. */
-struct status_left {
-    int64_t rows[MESSAGE_STATE_COUNT];
-};
-void status_count_begin(struct status_left *left);
-int status_count_day(struct pg *c, const struct due_range *day, struct status_left *left,
-                     struct status_report *s, struct err *e);
-void status_count_end(const struct status_left *left, struct status_report *s);
 
 #endif

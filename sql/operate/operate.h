@@ -87,8 +87,6 @@ struct operate_bulk {
     bool (*progress)(void *ctx, int64_t matched, int64_t changed);
     void *ctx;
 };
-#define OPERATE_DRY_ROWS 1000000
-#define OPERATE_DRY_MS 3000
 struct operate_count {
     int64_t matched; /* fit the filter, and were in a state that the operation applies to */
     int64_t changed; /* of these: done. The others were claimed or locked meanwhile, or their key is taken, or

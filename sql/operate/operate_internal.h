@@ -5,17 +5,11 @@
 #include "sql/connection/pg_internal.h"
 #include "sql/operate/operate.h"
 
-#define OPERATE_ARRAY_MAX (1u << 20)
-
 /* What all operations that change something are asked by: pg_query_sure, but locks, deadlocks and
  * serialization failures are tried again for a while. So "it is so already" is as safe as "it is done". */
 PGresult *operate_query(struct pg *c, const char *query, struct pg_params *p, struct err *e);
 
-/* A filter that has the scope, and nothing else unless f is given. */
-struct lookup_filter operate_filter(const struct operate_scope *scope, const struct lookup_filter *f);
-
 struct pg_value as_scope(const struct operate_scope *scope); /* null: all */
-struct pg_value as_who(const struct operate_scope *scope);   /* null: nobody knows */
 
 /* A bulk operation in chunks of one statement each, which does it to the next few, or only counts them. Its
  * answer is a row: how many there were, how many were changed, which was the first; and where it ended. */

@@ -106,7 +106,7 @@ int64_t store_begun_ms(const struct pg *c);
 int store_session_begin(struct pg *c, struct store_session *s, struct err *e);
 
 /* Prepares c for storing what RabbitMQ delivered: Postgres ends the session when it leaves a transaction open
- * for 2.5 s: others wait for it (store_dedupe.c), and its process may have been stopped. Thread: c's. */
+ * for 2.5 s: others wait for it (store.c), and its process may have been stopped. Thread: c's. */
 int store_prepare_session(struct pg *c, struct err *e);
 
 /* After a commit whose answer was lost or unclear: 1 the row is there, and safe (another synchronous commit

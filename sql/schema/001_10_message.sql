@@ -53,7 +53,7 @@ create index message_handed on postdate.message (due) where state = 'handed' and
 create index message_rate on postdate.message (rate, id) where rate is not null and settled_at is null;
 create index message_owned on postdate.message (owner) where owner is not null;
 -- What waits for another attempt. All others that wait are due at `next_at`, whose index thus tells where a list of what is scheduled
--- begins; these few lie before that (sql/operate/list.c).
+-- begins; these few lie before that (sql/operate/lookup.c).
 create index message_postponed on postdate.message (id)
     where state = 'scheduled' and owner is null and settled_at is null and next_at <> due;
 -- What was refused, or is in doubt, and is tried again. Such rows have a next_at.

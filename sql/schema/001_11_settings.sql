@@ -12,7 +12,7 @@ create table postdate.settings (
     wake_ms        bigint not null default 1500,    -- what is due sooner than this wakes the gateways
     broker_holds   text not null default 'plain' check (broker_holds in ('nothing', 'plain', 'all')),
     cell           smallint check (cell between 0 and 255), -- byte 7 of each id (id_make); once set it stays
-    cell_exchange  text,                            -- by which the intake exchange was last bound (amqp/topology/topology_cell.h) …
+    cell_exchange  text,                            -- by which the intake exchange was last bound (amqp/topology/topology.h) …
     cell_weight    smallint,                        -- … and with which weight; null: nobody knows
     recorded_at    timestamptz not null default now()
 );

@@ -44,5 +44,5 @@ create table postdate.intake_batch (
     ids         uuid[] not null
 );
 
--- Counts batches in which there was such a message (sql/pipeline/store_dedupe.c). redelivery is that number, in notes of nothing else.
+-- Counts batches in which there was such a message (sql/pipeline/store.c). redelivery is that number, in notes of nothing else.
 create sequence postdate.redelivery;

@@ -1,5 +1,5 @@
 -- How far this database has come: a number that rises once a second while a gateway runs, and that no other moment ever had. Gateways note it elsewhere, too: in
--- memory, and in RabbitMQ (amqp/topology/topology_history.h). A database that has a lesser one than somebody noted has gone back: it was restored, or a standby
+-- memory, and in RabbitMQ (amqp/topology/topology.h). A database that has a lesser one than somebody noted has gone back: it was restored, or a standby
 -- that lagged was promoted. A number, and not the position in the log: that begins anew in another server, and may have been passed again when somebody looks.
 create table postdate.history (
     one         boolean primary key default true check (one),

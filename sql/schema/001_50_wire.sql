@@ -1,4 +1,4 @@
--- AMQP's bytes as JSON, for people (gateway/json/json_message_print.c says the same of them).
+-- AMQP's bytes as JSON, for people (gateway/json/json_message.c says the same of them).
 
 create function postdate.wire_number(b bytea, at integer, len integer) returns numeric language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare

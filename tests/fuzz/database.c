@@ -233,7 +233,7 @@ int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct
     return 0;
 }
 
-/* --- as gateway/api/executor_worker.c and group_commit.c do */
+/* --- as gateway/api/executor.c and group_commit.c do */
 
 static const char *const allow[] = {"orders*", ""};
 static const struct accept_rules rules = {.hold = HOLD_POLICY_PLAIN,

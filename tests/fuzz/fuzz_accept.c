@@ -6,7 +6,7 @@
 #include "core/message/delay.h"
 #include "core/message/publish_headers.h"
 #include "core/message/wire.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

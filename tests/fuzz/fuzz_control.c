@@ -4,7 +4,7 @@
 #include "core/message/wire.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/control/control_request.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 #include "tests/fuzz/database.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -4,7 +4,7 @@
 #include "core/message/publish_headers.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_document.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 #include "gateway/json/json_plain.h"
 #include "tests/fuzz/fuzz.h"
 

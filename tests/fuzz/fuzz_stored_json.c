@@ -1,6 +1,6 @@
 /* Headers and properties that SQL users stored as JSON: judged when the message is claimed. */
 #include "core/message/wire.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

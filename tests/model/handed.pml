@@ -99,7 +99,7 @@ born:
     atomic { me = next_instance; next_instance++; table = table | BIT(me); lives = lives | BIT(me); cur[g] = me; consumers = consumers | BIT(g); passed = (late -> passed | BIT(g) : passed & ~BIT(g)) };       /* who comes late has noted nothing yet */
 end_idle:
     do
-    /* in gateway/intake/intake_handover.c: intake_hand_over. It is stored as handed, with a hand-over under way. */
+    /* in gateway/intake/intake.c: intake_hand_over. It is stored as handed, with a hand-over under way. */
     :: atomic { st == NONE && LIVES -> st = STORED_AS;
             if
             :: st == HANDED -> handing = me
@@ -121,7 +121,7 @@ end_idle:
             :: !front && !before -> after--
             fi };
         goto relays
-    /* A proof, or a receipt. in gateway/relay/relay_proof.c: relay_take_proof */
+    /* A proof, or a receipt. in gateway/relay/relay.c: relay_take_proof */
     :: atomic { PROOF_COMES && IN(consumers, g) && !IN(book, g) -> book = book | BIT(g);
             if
             :: proofs_before -> proofs_before--
@@ -137,7 +137,7 @@ end_idle:
         fi
     /* The ping comes out, and it is noted. in sql/query/relay_note.sql: relay_pings */
     :: atomic { ping == SENT && front + before + proofs_before == 0 && IN(consumers, g) && LIVES -> ping = CAME }
-    /* It sends a ping. in gateway/relay/relay_ping.c: relay_ping_exit */
+    /* It sends a ping. in gateway/relay/relay_rescue.c: relay_ping_exit */
     :: atomic { late && st == HANDED && (ping == NO_PING || ping_old) && LIVES ->
             before = before + after; after = 0; proofs_before = proofs_before + proofs; proofs = 0; ping = SENT; ping_old = 0; noted = 0; noting = 0 }
     /* RabbitMQ has nothing of ours: what it held is given back, and only then anything is declared; others wait for the lock, and look again.
@@ -204,7 +204,7 @@ relays:
         :: atomic { crashes < CRASHES && g == 0 -> crashes++; excuse = 1; front = front + !IN(must_look, g); ping_old = 1; book = book & ~BIT(g); gone(g); goto dies }
         /* in sql/query/settle_delivered.sql: settled_at is null and ((owner is null or $5::bool) and state = 'claimed' or $5::bool and state = 'handed') */
         :: atomic { LIVES && !locked -> st = (st == HANDED || st == CLAIMED -> DELIVERED : st); owner = 0; book = book & ~BIT(g); gone(g) }
-        /* No database: a proof, and then it is acknowledged. in gateway/relay/relay_proof.c: prove */
+        /* No database: a proof, and then it is acknowledged. in gateway/relay/relay.c: prove */
         :: atomic { !LIVES && BUG != 8 -> proofs++ };
             atomic { book = book & ~BIT(g); gone(g) }
         :: atomic { !LIVES && BUG == 8 -> book = book & ~BIT(g); gone(g) }       /* it is acknowledged without a proof */
@@ -279,7 +279,7 @@ end_idle:
     :: atomic { empties < EMPTIES && declared -> empties++; waiting = 0; front = 0; before = 0; after = 0; proofs = 0; proofs_before = 0; excuse = (delivered || book -> 1 : excuse);      /* what some gateway had in hand then may be handed over again */
            
             ping_old = (ping != NO_PING -> 1 : ping_old); must_look = must_look | book; declared = 0 }
-    /* A connection is lost: what it had taken goes to others, flagged. in gateway/relay/relay_reader.c: relay_hold */
+    /* A connection is lost: what it had taken goes to others, flagged. in gateway/relay/relay.c: relay_hold */
     :: atomic { cuts < CUTS && (book & 1) && !is_proof -> cuts++; must_look = must_look | 1; front++; ping_old = (ping != NO_PING -> 1 : ping_old) }
     od
 }

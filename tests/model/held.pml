@@ -459,7 +459,7 @@ works:
                 :: else
                 fi;
                 STEP_OF("expired", i) }
-        /* The rest goes back with its range: nothing of it is in flight. in gateway/settle/settle_ranges.h: back */
+        /* The rest goes back with its range: nothing of it is in flight. in gateway/settle/settler.h: back */
         :: atomic { backs < BACKS && !one && MY_CLAIM && !IN(b_lock, b) -> backs++; b_back = b_back | BIT(b); b_owner[b] = 0; STEP_OF("back", b) mine = 0; i = 0 };
             goto rests
         fi;

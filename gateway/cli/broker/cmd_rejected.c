@@ -9,7 +9,7 @@
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
 #include "gateway/config/config.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-%% What `postdate doctor` asks in the broker, by `rabbitmqctl eval`: one program, for each run costs a second. doctor_rabbitmqctl.c
+%% What `postdate doctor` asks in the broker, by `rabbitmqctl eval`: one program, for each run costs a second. doctor_management.c
 %% gives V (the vhost), U (the gateway's user), I, D, Pattern, Retry and Intake_exchanges values. The answer is JSON, as base64 on a
 %% line. The calls are the broker's own, the same in the sources of 3.10 to 4.2. At most 1,000 of a kind are told.
 Own = fun(N) -> re:run(N, Pattern) =/= nomatch end,

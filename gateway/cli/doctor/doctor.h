@@ -96,10 +96,6 @@ void doctor_check_policies(struct doctor *d);
 void doctor_check_transport(struct doctor *d);
 void doctor_check_handed(struct doctor *d);
 void doctor_check_last_hop(struct doctor *d);
-/* How many consumers of that exit queue gateways have noted; 0: none, or it cannot be asked. */
-uint32_t doctor_exit_consumers(struct doctor *d, int number);
-
-void doctor_check_cells(struct doctor *d);
 
 void doctor_check_rabbitmqctl(struct doctor *d); /* all that AMQP cannot show */
 

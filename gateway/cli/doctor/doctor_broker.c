@@ -1,15 +1,117 @@
 /* The broker, as far as AMQP and the gateway's own login can show. */
-#include "amqp/topology/topology.h"
-#include "gateway/cli/doctor/doctor.h"
-
 #include "amqp/inspect/policy_probe.h"
+#include "amqp/topology/topology.h"
+#include "amqp/topology/topology_shards.h"
 #include "amqp/topology/transport.h"
 #include "core/base/buf.h"
+#include "core/base/clock.h"
+#include "core/base/duration.h"
 #include "core/base/names.h"
+#include "core/message/publish_headers.h"
+#include "gateway/cli/doctor/doctor.h"
+#include "sql/admin/shards.h"
+#include "sql/pipeline/relay.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* --- The way back from RabbitMQ: does anything come out of the exit queue? RabbitMQ's last hop: its limits,
+ * and whether something holds it up. */
+
+#define STUCK_MS INT64_C(15000) /* a ping comes back within a second or two */
+
+static bool is_watched(const struct relay_marks *m)
+{
+    return m->oldest_ms > 0 && m->now_ms - m->oldest_ms < STUCK_MS;
+}
+
+static void report_silent(struct doctor *d, int number, const struct relay_marks *m)
+{
+    char span[40];
+    int64_t ping_ms = m->last_hop_ping_ms[number - 1];
+    if (ping_ms == 0)
+        return doctor_warn(
+            d, "handover.last_hop",
+            "no gateway has received a message from %s: may their login declare and read '%s'?",
+            last_hop_queue(number), broker_names.receipts);
+    doctor_warn(d, "handover.last_hop",
+                "%s has been blocked for %s: target queues refuse its messages, or cannot "
+                "accept them%s" REMEDY
+                "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in what is full "
+                "(max-length), bring back nodes; RabbitMQ tries again every three minutes. Or delete that "
+                "exit queue: gateways declare it again and deliver what was in it, up to 32 a second time",
+                last_hop_queue(number), duration_format_human(m->now_ms - ping_ms, span, sizeof span),
+                m->last_hop_queue == number ? "" : "; later messages go through the other exit queue",
+                d->target.vhost);
+}
+
+/* By the pings that the gateways send through its queues. */
+static void check_pings(struct doctor *d, const struct relay_marks *m)
+{
+    bool watched = is_watched(m), all_well = true;
+    for (int i = 1; watched && i <= LAST_HOP_QUEUES; i++) {
+        if (m->now_ms - m->last_hop_ping_ms[i - 1] < STUCK_MS)
+            continue;
+        report_silent(d, i, m);
+        all_well = false;
+    }
+    if (all_well)
+        doctor_report(
+            d, FINDING_OK, "handover.last_hop",
+            "broker: 'delivered' means that RabbitMQ is responsible; messages that find no queue at their "
+            "exchange are dropped; 32 messages that are refused block all others%s",
+            watched ? "" : " (no gateway runs that would notice)");
+}
+
+/* Each gateway sends a ping through it once a second, and notes what comes. After a restart none has come. */
+static void check_exit(struct doctor *d, int number, const struct relay_marks *m)
+{
+    struct inspect_queue q = {0};
+    char name[TOPOLOGY_EXIT_NAME_SIZE];
+    struct err e;
+    int64_t ping_ms = m->ping_ms[number - 1];
+    if (!is_watched(m) || (ping_ms > 0 && m->now_ms - ping_ms < STUCK_MS))
+        return;
+    topology_exit_queue(number, name);
+    if (inspect_queue(d->broker, name, &q, &e) != 0 || !q.exists || (ping_ms == 0 && q.consumers > 0))
+        return; /* broker.exit has told, or it has just begun */
+    doctor_warn(d, "handover.exit",
+                "nothing comes out of the queue '%s': gateways deliver what is in there from the database, "
+                "after handover.grace" REMEDY
+                "rabbitmqctl list_queues -p '%s' name state leader: bring back its nodes. If it stays 'down' "
+                "with all nodes there, rabbitmqctl delete_queue -p '%s' %s: gateways declare it again",
+                name, d->target.vhost, d->target.vhost, name);
+}
+
+/* How many consumers of that exit queue gateways have noted; 0: none, or it cannot be asked. */
+static uint32_t doctor_exit_consumers(struct doctor *d, int number)
+{
+    struct relay_marks m;
+    struct err e;
+    return relay_marks(d->pg, &m, &e) == 0 && number <= m.queues ? (uint32_t)m.consumers[number - 1] : 0;
+}
+
+void doctor_check_last_hop(struct doctor *d)
+{
+    struct relay_marks m;
+    struct err e;
+    if (!d->has_status)
+        return doctor_skip(d, "handover.last_hop", "the schema could not be read");
+    if (relay_marks(d->pg, &m, &e) != 0) {
+        doctor_error(d, "handover.last_hop", &e);
+        return;
+    }
+    for (int number = 1; number <= m.queues; number++)
+        check_exit(d, number, &m);
+    if (d->config->handover.last_hop == LAST_HOP_RABBITMQ || m.last_hop_queue > 0)
+        check_pings(d, &m);
+    else
+        doctor_ok(d, "handover.last_hop", "a gateway delivers the messages that RabbitMQ held");
+}
+
+/* --- The broker, as far as AMQP and the gateway's own login can show. */
 
 #define CONNECT_MS 5000
 #define ECHO_MS 3000
@@ -236,7 +338,6 @@ void doctor_check_permissions(struct doctor *d)
 }
 
 /* --- what is declared */
-
 static void report_misfit(struct doctor *d, const char *name, struct err *why)
 {
     struct err e;
@@ -306,7 +407,6 @@ void doctor_check_topology(struct doctor *d)
 }
 
 /* --- backlogs */
-
 static void report_rejected(struct doctor *d, const struct inspect_queue *q)
 {
     if (q->ready == 0)
@@ -386,7 +486,6 @@ void doctor_check_queues(struct doctor *d)
 }
 
 /* --- a message there and back */
-
 void doctor_report_broker_clock(struct doctor *d, int64_t broker_ms, int64_t from_ms, int64_t to_ms)
 {
     /* Read between asking and answer: what lies outside is skew for certain. */
@@ -441,4 +540,158 @@ void doctor_check_echo(struct doctor *d)
     doctor_ok(d, "broker.publish", "a message to a queue of its own came back");
     if (echo.stamped_ms >= 0 && d->has_clock)
         doctor_report_broker_clock(d, echo.stamped_ms, from_ms, to_ms);
+}
+
+/* --- What policies do to queues like those of the gateway, as far as a second of watching over AMQP can
+ * show. */
+
+#define LOOK_MS 1000
+#define ANSWER_MS 5000
+
+/* Watches for a second, and as much longer as a round takes. */
+static int watch_policies(struct broker *b, struct policy_probe *p, struct err *e)
+{
+    int64_t began_ms = clock_monotonic_ms(), ago_ms = 0;
+    bool ended = false;
+    int rc = policy_probe_begin(p, b, e);
+    while (rc >= 0 && (!ended || ago_ms < LOOK_MS) && ago_ms < ANSWER_MS) {
+        rc = policy_probe_run(p, LOOK_MS / 10, e);
+        ended |= rc == 1;
+        ago_ms = clock_monotonic_ms() - began_ms;
+    }
+    if (rc >= 0 && !ended)
+        return err_set(e, ERR_BUSY, "RabbitMQ did not let messages go that were to expire at once");
+    return rc < 0 ? -1 : 0;
+}
+
+static void report_waiting(struct doctor *d, struct broker *b)
+{
+    struct policy_probe p;
+    struct err e;
+    char what[400], how[900];
+    policy_probe_init(&p);
+    int rc = watch_policies(b, &p, &e);
+    if (policy_found(&p.finding, d->config->handover.last_hop == LAST_HOP_RABBITMQ,
+                     d->config->handover.transport == TRANSPORT_NATIVE)) {
+        doctor_warn(d, "handover.policies",
+                    "a policy changes RabbitMQ's waiting: %s; the gateway itself waits while it does" REMEDY
+                    "%s",
+                    policy_describe(&p.finding, what, sizeof what),
+                    policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
+    } else if (rc != 0) {
+        doctor_error(d, "handover.policies", &e);
+    } else {
+        doctor_report(
+            d, FINDING_OK, "handover.policies",
+            "none seen that changes RabbitMQ's waiting (watched for a second; a gateway goes on watching)");
+    }
+    policy_probe_free(&p);
+}
+
+static int report_overflow(struct doctor *d, struct broker *b, struct err *e)
+{
+    bool drops;
+    char how[900];
+    if (policy_probe_overflow(b, &drops, e) != 0)
+        return -1;
+    if (!drops)
+        return 0;
+    doctor_fail(d, "broker.overflow",
+                "a policy sets overflow on quorum queues: with a max-length they drop accepted messages, "
+                "'%s' too" REMEDY "%s",
+                d->config->intake.queue,
+                policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
+    return 0;
+}
+
+void doctor_check_policies(struct doctor *d)
+{
+    struct err e;
+    struct broker_options o = doctor_broker_options(d);
+    struct broker *b = broker_open(&o, &e);
+    if (b == NULL || report_overflow(d, b, &e) != 0)
+        doctor_error(d, "broker.overflow", &e);
+    else if (d->config->handover.transport != TRANSPORT_TIMER)
+        report_waiting(d, b);
+    broker_close(b);
+}
+
+/* --- Several intake queues: the plugin that spreads messages over them, and what waits in each. */
+
+#define CHECK "broker.shards"
+
+/* Of hosts that are away, broker.hosts tells. */
+static bool check_hosts_shards(struct doctor *d, const struct broker_options *o, const struct shards_way *way)
+{
+    struct err e;
+    if (shards_probe_hosts(o, way, NULL, &e) == 0)
+        return true;
+    doctor_fail(d, CHECK, "%s" REMEDY "on that node: rabbitmq-plugins enable %s", e.text, way->plugin);
+    return false;
+}
+
+/* True: it is there, or is not needed. */
+static bool check_plugin(struct doctor *d, const struct shards_way *way)
+{
+    const struct broker_options o = doctor_broker_options(d);
+    struct err e;
+    int known = shards_probe(&o, way, &e);
+    if (known < 0) {
+        doctor_error(d, CHECK, &e);
+    } else if (known == 0) {
+        doctor_fail(d, CHECK,
+                    "RabbitMQ does not know the exchange type %s, which intake.queues needs" REMEDY
+                    "on each node: rabbitmq-plugins enable %s",
+                    way->type, way->plugin);
+    }
+    return known > 0 && check_hosts_shards(d, &o, way);
+}
+
+/* Each of them: how many wait, and who reads. */
+static void check_queues(struct doctor *d, const struct shards_record *r)
+{
+    char list[400] = "", name[SHARDS_NAME_SIZE];
+    size_t len = 0;
+    int unread = 0, missing = 0;
+    for (int i = 1; i <= r->most; i++) {
+        struct inspect_queue q;
+        struct err e;
+        shards_queue_name(d->config->intake.queue, i, name);
+        if (inspect_queue(d->broker, name, &q, &e) != 0)
+            return doctor_error(d, CHECK, &e);
+        missing += !q.exists;
+        unread += q.exists && q.consumers == 0 && q.ready > 0;
+        if (len < sizeof list)
+            len += (size_t)snprintf(list + len, sizeof list - len, "%s%" PRIu32, i > 1 ? ", " : "", q.ready);
+    }
+    bool well = unread == 0 && missing == 0;
+    doctor_report(d, well ? FINDING_OK : FINDING_FAIL, CHECK,
+                  "%d intake queues, of which %d get messages, by %s; so many wait in them: %s%s" REMEDY "%s",
+                  r->most, r->queues, r->by, list,
+                  missing > 0  ? "; some are missing"
+                  : unread > 0 ? "; nobody reads some of them"
+                               : "",
+                  well ? ""
+                       : "start a gateway; if one runs, its log says why it does not read or declare them");
+}
+
+void doctor_check_shards(struct doctor *d)
+{
+    const struct config *c = d->config;
+    const char *by = topology_intake_ways[c->intake.queues_by].name;
+    struct shards_record r;
+    struct err e;
+    if (shards_look(d->pg, "intake", &r, &e) != 0)
+        return doctor_error(d, CHECK, &e);
+    if (c->intake.queues > 1 && !check_plugin(d, &topology_intake_ways[c->intake.queues_by]))
+        return;
+    if (r.queues != c->intake.queues || (r.queues > 1 && strcmp(r.by, by) != 0)) {
+        doctor_warn(d, CHECK,
+                    "intake.queues is %d, by %s, here; the gateway that started last has set %d, by %s, "
+                    "and that counts" REMEDY
+                    "start the gateways with the same intake.queues and intake.queues_by",
+                    (int)c->intake.queues, by, r.queues, r.by);
+    }
+    if (r.most > 1)
+        check_queues(d, &r);
 }

@@ -1,14 +1,780 @@
 /* postdate import: what waits in a delayed-message plugin is taken over, with proof. */
 #include "amqp/inspect/inspect.h"
+#include "core/base/base64.h"
+#include "core/base/clock.h"
+#include "core/base/names.h"
 #include "core/base/random.h"
 #include "core/message/reserved.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/import/import_internal.h"
+#include "gateway/cli/rabbitmqctl.h"
+#include "plugin_embedded.h"
 #include "sql/admin/settings.h"
+#include "sql/pipeline/store.h"
+
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define IMPORT_BATCH_MAX 4000 /* their ids are an argument of a program: at most 128 KiB */
+
+/* --- The import from one node. For each batch: stored asleep → taken out of the plugin → awake. Taking a
+ * batch and reading the next one is one call. */
+
+/* What was read, and is being stored. */
+struct batch {
+    struct import_answer answer;
+    struct import_row *rows; /* those that can be stored; as many as there are entries */
+    struct message_id *ids;
+    size_t count;
+};
+
+struct import_call {
+    const char *rabbitmqctl, *node; /* node NULL: the one that it reaches by itself */
+    const char *owner, *run;        /* whose it is, and its token: hexadecimal digits */
+    const char *vhost;
+    int64_t margin_ms;
+    bool is_dry; /* nothing is changed */
+    bool begins; /* the token is set; what an earlier run has taken is told; what waits is counted */
+    bool ends;   /* token and marks are removed */
+
+    int64_t seq; /* the batch of which entries are taken; 0: nothing is */
+    const struct message_id *take;
+    size_t take_count;
+
+    const struct message_id *look; /* which of these does it still have? */
+    size_t look_count;
+    int64_t look_from_ms, look_to_ms;
+
+    enum import_reading reading;
+    int64_t from_ms; /* what is due after this */
+    int64_t next_seq, batch, bytes;
+    bool with_bodies;
+    size_t max_body;
+};
+
+#define RUN_MS 300000
+#define OUT_MAX ((size_t)384 * 1024 * 1024) /* a batch, and one message of any size */
+#define FIELDS_MAX 8
+
+static void import_answer_init(struct import_answer *a)
+{
+    *a = (struct import_answer){0};
+    arena_init(&a->arena, OUT_MAX);
+    buf_init(&a->out, OUT_MAX);
+    buf_init(&a->entry_list, OUT_MAX);
+    buf_init(&a->survey_list, OUT_MAX);
+}
+
+static void import_answer_free(struct import_answer *a)
+{
+    arena_free(&a->arena);
+    buf_free(&a->out);
+    buf_free(&a->entry_list);
+    buf_free(&a->survey_list);
+}
+
+static void answer_reset(struct import_answer *a)
+{
+    *a = (struct import_answer){
+        .arena = a->arena, .out = a->out, .entry_list = a->entry_list, .survey_list = a->survey_list};
+    arena_reset(&a->arena);
+    buf_reset(&a->out);
+    buf_reset(&a->entry_list);
+    buf_reset(&a->survey_list);
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct message_id));
+}
+
+static bool import_ids_has(const struct import_ids *list, struct message_id id)
+{
+    return list->count > 0 && bsearch(&id, list->ids, list->count, sizeof id, compare_ids) != NULL;
+}
+
+/* --- what is asked */
+static void set_flag(struct rabbitmqctl *r, const char *name, bool v)
+{
+    rabbitmqctl_set(r, name, v ? "true" : "false");
+}
+
+/* They have the same names in plugin.erl. */
+static void set_variables(struct rabbitmqctl *r, const struct import_call *c)
+{
+    rabbitmqctl_set(r, "Owner", "<<\"%s\">>", c->owner);
+    rabbitmqctl_set(r, "Run", "<<\"%s\">>", c->run);
+    set_flag(r, "Begin", c->begins);
+    set_flag(r, "Is_dry", c->is_dry);
+    set_flag(r, "Is_end", c->ends);
+    rabbitmqctl_set(r, "Seq", "%" PRId64, c->seq);
+    rabbitmqctl_set(r, "Next_seq", "%" PRId64, c->next_seq);
+    if (c->reading == IMPORT_READ_NOTHING)
+        rabbitmqctl_set(r, "Read", "none");
+    else
+        rabbitmqctl_set(r, "Read", c->reading == IMPORT_READ_LOST ? "{lost, %" PRId64 "}" : "%" PRId64,
+                        c->from_ms);
+    rabbitmqctl_set(r, "Batch", "%" PRId64, c->batch);
+    rabbitmqctl_set(r, "Limit", "%" PRId64, c->bytes);
+    rabbitmqctl_set(r, "Margin", "%" PRId64, c->margin_ms);
+    set_flag(r, "Bodies", c->with_bodies);
+    rabbitmqctl_set(r, "Body_max", "%zu", c->max_body);
+    rabbitmqctl_set_bytes(r, "Vhost", bytes_of_str(c->vhost));
+    rabbitmqctl_set_bytes(r, "Own", bytes_of_str(broker_names.delayed));
+    rabbitmqctl_set_bytes(r, "Take", bytes_of(c->take, c->take_count * sizeof *c->take));
+    rabbitmqctl_set_bytes(r, "Look", bytes_of(c->look, c->look_count * sizeof *c->look));
+    rabbitmqctl_set(r, "Look_from", "%" PRId64, c->look_from_ms);
+    rabbitmqctl_set(r, "Look_to", "%" PRId64, c->look_to_ms);
+}
+
+/* --- what is answered */
+struct line {
+    struct bytes word[FIELDS_MAX];
+    size_t count;
+};
+
+static struct line split_line(struct bytes text)
+{
+    struct line l = {0};
+    while (l.count < FIELDS_MAX) {
+        const uint8_t *end = text.len > 0 ? memchr(text.data, ' ', text.len) : NULL;
+        size_t len = end != NULL ? (size_t)(end - text.data) : text.len;
+        l.word[l.count++] = bytes_of(text.data, len);
+        if (end == NULL)
+            break;
+        text = bytes_of(end + 1, text.len - len - 1);
+    }
+    return l;
+}
+
+static int64_t number_of(struct bytes word)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < word.len && i < 18 && word.data[i] >= '0' && word.data[i] <= '9'; i++)
+        n = n * 10 + (word.data[i] - '0');
+    return n;
+}
+
+/* "=Ym9keQ==" */
+static bool take_bytes(struct arena *a, struct bytes word, struct bytes *out)
+{
+    if (word.len == 0 || word.data[0] != '=')
+        return false;
+    return base64_decode(bytes_of(word.data + 1, word.len - 1), a, out) && (out->data || out->len == 0);
+}
+
+static bool take_ids(struct import_answer *a, struct bytes word, struct import_ids *out)
+{
+    struct bytes v;
+    if (!take_bytes(&a->arena, word, &v) || v.len % sizeof *out->ids != 0)
+        return false;
+    if (v.len > 0)
+        *out = (struct import_ids){(const void *)v.data, v.len / sizeof *out->ids};
+    return true;
+}
+
+/* One more at the end of a list, without anything in it; NULL: out of memory. */
+static void *put_one(struct buf *list, size_t size)
+{
+    static const uint8_t nothing[sizeof(struct import_entry) + sizeof(struct import_survey)];
+    buf_put(list, nothing, size);
+    return list->failed ? NULL : list->data + list->len - size;
+}
+
+static bool take_entry(struct import_answer *a, const struct line *l)
+{
+    struct bytes id, why;
+    bool is_known = l->word[0].data[0] == 'M';
+    struct import_entry *m = l->count == (is_known ? 8 : 5) ? put_one(&a->entry_list, sizeof *m) : NULL;
+    if (m == NULL)
+        return false;
+    m->due_ms = number_of(l->word[2]);
+    if (!take_bytes(&a->arena, l->word[1], &id) || id.len != sizeof m->id ||
+        !take_bytes(&a->arena, l->word[3], &m->exchange))
+        return false;
+    memcpy(&m->id, id.data, sizeof m->id);
+    if (!is_known) {
+        if (!take_bytes(&a->arena, l->word[4], &why))
+            return false;
+        m->unknown = arena_strdup(&a->arena, why);
+        return m->unknown != NULL;
+    }
+    m->size = (size_t)number_of(l->word[4]);
+    m->keys = bytes_of(l->word[6].data + 1, l->word[6].len - 1);
+    m->body.len = m->size;
+    return take_bytes(&a->arena, l->word[5], &m->properties) && l->word[6].len > 0 &&
+           (bytes_equal_str(l->word[7], "-") || take_bytes(&a->arena, l->word[7], &m->body));
+}
+
+static bool take_survey(struct import_answer *a, const struct line *l)
+{
+    struct import_survey *s = l->count == 6 ? put_one(&a->survey_list, sizeof *s) : NULL;
+    if (s == NULL)
+        return false;
+    *s = (struct import_survey){.hour = number_of(l->word[3]),
+                                .soon = bytes_equal_str(l->word[4], "1"),
+                                .count = number_of(l->word[5])};
+    return take_bytes(&a->arena, l->word[1], &s->vhost) && take_bytes(&a->arena, l->word[2], &s->exchange);
+}
+
+static bool take_node_call(struct import_answer *a, const struct line *l)
+{
+    if (a->node_count < IMPORT_NODES_MAX)
+        snprintf(a->nodes[a->node_count++], IMPORT_NODE_SIZE, "%.*s", (int)l->word[1].len,
+                 (const char *)l->word[1].data);
+    return true;
+}
+
+static bool take_mark(struct import_answer *a, const struct line *l)
+{
+    struct import_ids ids = {0};
+    if (!take_ids(a, l->word[1], &ids))
+        return false;
+    if (ids.count > 0) /* there is one at most: the last batch's */
+        a->marks = ids;
+    return true;
+}
+
+/* False: that is no line of plugin.erl. */
+static bool take_line(struct import_answer *a, const struct line *l)
+{
+    static const size_t words[128] = {
+        ['V'] = 4, ['Q'] = 2, ['K'] = 2, ['W'] = 2, ['T'] = 2, ['P'] = 2, ['C'] = 3};
+    uint8_t kind = l->word[0].len == 1 ? l->word[0].data[0] & 0x7f : 0;
+    if (words[kind] != 0 && l->count != words[kind])
+        return false;
+    switch (kind) {
+    case 'V':
+        snprintf(a->node, sizeof a->node, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
+        a->now_ms = number_of(l->word[2]);
+        a->has_timer = bytes_equal_str(l->word[3], "1");
+        a->has_table = true;
+        return true;
+    case 'N':
+        a->has_table = false;
+        return true;
+    case 'Q':
+        snprintf(a->before, sizeof a->before, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
+        return true;
+    case 'K':
+        return take_mark(a, l);
+    case 'W':
+        return take_node_call(a, l);
+    case 'S':
+        return take_survey(a, l);
+    case 'T':
+        return take_ids(a, l->word[1], &a->taken);
+    case 'P':
+        return take_ids(a, l->word[1], &a->present);
+    case 'M':
+    case 'U':
+        return take_entry(a, l);
+    case 'C':
+        a->next = bytes_equal_str(l->word[1], "done")   ? IMPORT_READ_NOTHING
+                  : bytes_equal_str(l->word[1], "lost") ? IMPORT_READ_LOST
+                                                        : IMPORT_READ_FROM;
+        a->next_ms = number_of(l->word[2]);
+        return true;
+    case 'B':
+    case 'G':
+    case 'F':
+    case 'O':
+        a->is_down |= kind == 'B';
+        a->gone |= kind == 'G';
+        a->fenced |= kind == 'F';
+        a->ended |= kind == 'O';
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Up to the line "E". */
+static bool read_answer(struct import_answer *a)
+{
+    struct bytes rest = buf_bytes(&a->out);
+    while (rest.len > 0) {
+        const uint8_t *end = memchr(rest.data, '\n', rest.len);
+        if (end == NULL)
+            return false;
+        struct bytes text = bytes_of(rest.data, (size_t)(end - rest.data));
+        rest = bytes_of(end + 1, rest.len - text.len - 1);
+        if (bytes_equal_str(text, "E"))
+            return true;
+        const struct line l = split_line(text);
+        if (!take_line(a, &l))
+            return false;
+    }
+    return false;
+}
+
+static int answer_fail(const struct import_call *c, const struct import_answer *a, struct err *e)
+{
+    char first[200];
+    const char *node = c->node != NULL ? c->node : "the node that rabbitmqctl reaches";
+    if (a->out.failed)
+        return err_set(
+            e, ERR_BUG,
+            "%s: the answer of rabbitmqctl is too large (allowed: %zu MiB): give a smaller --batch", node,
+            OUT_MAX >> 20);
+    size_t shown = a->out.len < 120 ? a->out.len : 120;
+    return err_set(e, ERR_AWAY, "%s: rabbitmqctl gave an answer that is not understood: %s", node,
+                   bytes_printable(bytes_of(a->out.data, shown), first, sizeof first));
+}
+
+/* ERR_AWAY: rabbitmqctl says why not, or its answer is not whole. What was asked may be done, or be done
+ * later: the next run finds out. */
+static int import_call_run(const struct import_call *call, struct import_answer *a, struct err *e)
+{
+    struct rabbitmqctl r;
+    answer_reset(a);
+    rabbitmqctl_init(&r);
+    r.path = call->rabbitmqctl;
+    r.node = call->node;
+    r.timeout_ms = RUN_MS;
+    set_variables(&r, call);
+    int rc = rabbitmqctl_eval(&r, plugin_erl, &a->out, e);
+    rabbitmqctl_free(&r);
+    if (rc == 0 && !read_answer(a))
+        rc = answer_fail(call, a, e);
+    a->entries = (void *)a->entry_list.data;
+    a->count = a->entry_list.len / sizeof *a->entries;
+    a->surveys = (void *)a->survey_list.data;
+    a->survey_count = a->survey_list.len / sizeof *a->surveys;
+    if (rc == 0 && a->is_down)
+        rc = err_set(
+            e, ERR_AWAY,
+            "node %s is starting or stopped, or Mnesia does not run there: run this again when it is up",
+            a->node);
+    return rc;
+}
+
+/* --- What a run finds of one that came to no end: rows that are asleep, and the mark of what was taken.
+ *
+ * The mark has precedence: what is in it the plugin has no more, so it is woken. Of the other rows the plugin
+ * tells which it still has: these are dropped, and read again. What it has not, it has delivered, or another
+ * Postdate has taken it. But if its table is not the one that they were read from, entries and mark went with
+ * that, and they are woken: one that comes twice is not lost. */
+
+#define PATIENCE 7    /* waits of 0.1 s, 0.2 s … 6.4 s */
+#define READ_ROWS 200 /* at once: bodies are in memory */
+#define READ_MEMORY ((size_t)1024 * 1024 * 1024)
+
+/* The call that this run makes, with all that does not change in it. */
+static struct import_call import_call_of(const struct import_run *run)
+{
+    const struct import_order *o = run->order;
+    return (struct import_call){
+        .rabbitmqctl = o->rabbitmqctl,
+        .node = run->node_asked,
+        .owner = run->owner,
+        .run = run->run,
+        .vhost = run->vhost,
+        .margin_ms = o->margin_ms,
+        .is_dry = o->dry_run,
+        .batch =
+            o->rate > 0 && o->rate < o->batch ? o->rate : o->batch, /* of a second, where there is a rate */
+        .max_body = run->rules.max_body,
+    };
+}
+
+/* import_drop of this run's. */
+static int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count,
+                           struct err *e)
+{
+    return count > 0 && import_forget(run->cli->pg, &run->place, false, ids, count, e) < 0 ? -1 : 0;
+}
+
+/* import_call_run, and another run is an error. */
+static int import_ask(const struct import_run *run, const struct import_call *call, struct import_answer *a,
+                      struct err *e)
+{
+    if (import_call_run(call, a, e) != 0)
+        return -1;
+    if (a->fenced)
+        return err_set(e, ERR_BUSY, "another import from node %s has begun: this one ends", run->node);
+    return 0;
+}
+
+static size_t move_asleep_first(struct import_row *rows, size_t count)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].awake)
+            continue;
+        struct import_row row = rows[n];
+        rows[n++] = rows[i];
+        rows[i] = row;
+    }
+    return n;
+}
+
+/* Makes rows messages, all of them; waits a while for what is in the way. */
+static int import_wake_all(struct import_run *run, struct import_row *rows, size_t count, struct err *e)
+{
+    for (int i = 0; count > 0; i++) {
+        int rc = import_wake(run->cli->pg, run->hold, rows, count, e);
+        if (rc != 0 && (e->kind != ERR_BUSY || pg_is_broken(run->cli->pg)))
+            return -1;
+        cli_changed(run->cli, 0);
+        count = rc == 0 ? move_asleep_first(rows, count) : count;
+        if (count > 0 && i == PATIENCE)
+            return err_set(e, ERR_BUSY,
+                           "%zu messages are taken from the plugin and cannot be stored yet: somebody has "
+                           "locked the table of their day (postdate doctor says who). They are safe: "
+                           "run this again",
+                           count);
+        if (count > 0)
+            clock_nap_ms(100L << i);
+    }
+    return 0;
+}
+
+static int wake_some(struct import_run *run, const struct message_id *ids, size_t count, struct arena *a,
+                     struct err *e)
+{
+    struct import_row rows[READ_ROWS];
+    int n = import_read(run->cli->pg, ids, count, a, rows, e);
+    if (n < 0 || import_wake_all(run, rows, (size_t)n, e) != 0)
+        return -1;
+    run->found += n;
+    cli_changed(run->cli, n);
+    return 0;
+}
+
+static int wake_ids(struct import_run *run, const struct message_id *ids, size_t count, struct err *e)
+{
+    struct arena a;
+    int rc = 0;
+    arena_init(&a, READ_MEMORY);
+    for (size_t i = 0; rc == 0 && i < count; i += READ_ROWS) {
+        arena_reset(&a);
+        rc = wake_some(run, ids + i, count - i < READ_ROWS ? count - i : READ_ROWS, &a, e);
+    }
+    arena_free(&a);
+    return rc;
+}
+
+/* Rows of an earlier run that are in no mark. */
+static int resolve(struct import_run *run, struct import_row *rows, size_t count, struct import_answer *a,
+                   struct err *e)
+{
+    struct message_id ids[IMPORT_BATCH_MAX], alone[IMPORT_BATCH_MAX];
+    size_t dropped = 0, woken = 0;
+    struct import_call call = import_call_of(run);
+    call.look = ids;
+    call.look_count = count;
+    call.look_from_ms = call.look_to_ms = rows[0].due_ms;
+    for (size_t i = 0; i < count; i++) {
+        ids[i] = rows[i].id;
+        call.look_from_ms = rows[i].due_ms < call.look_from_ms ? rows[i].due_ms : call.look_from_ms;
+        call.look_to_ms = rows[i].due_ms > call.look_to_ms ? rows[i].due_ms : call.look_to_ms;
+    }
+    if (import_ask(run, &call, a, e) != 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        bool is_there = import_ids_has(&a->present, rows[i].id);
+        if (!is_there && (!rows[i].same_table || !a->has_table)) {
+            alone[woken++] = rows[i].id;
+            continue;
+        }
+        run->delivered += !is_there;
+        ids[dropped++] = rows[i].id;
+    }
+    if (import_drop_ids(run, ids, dropped, e) != 0)
+        return -1;
+    return wake_ids(run, alone, woken, e);
+}
+
+/* What an earlier run has left behind, asleep or taken. `a` is the answer to the call that began this run. */
+static int import_resume(struct import_run *run, struct import_answer *a, struct err *e)
+{
+    struct import_row *rows = calloc(IMPORT_BATCH_MAX, sizeof *rows);
+    if (rows == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    int n, rc = wake_ids(run, a->marks.ids, a->marks.count, e);
+    while (rc == 0 && (n = import_asleep(run->cli->pg, &run->place, rows, IMPORT_BATCH_MAX, e)) != 0)
+        rc = n > 0 ? resolve(run, rows, (size_t)n, a, e) : -1;
+    free(rows);
+    if (rc == 0 && run->found > 0)
+        cli_say("an earlier run had taken %lld messages from the plugin: they are stored now",
+                (long long)run->found);
+    if (rc == 0 && run->delivered > 0)
+        cli_say("the plugin has delivered %lld messages that an earlier run had read",
+                (long long)run->delivered);
+    return rc;
+}
+
+#define BATCH_BYTES (24 * 1024 * 1024)
+#define DRY_BATCH 50000
+#define WAKE_MS 1500 /* what is due sooner than that a sleeping gateway may not expect */
+
+static volatile int import_interrupted;
+
+static void batch_init(struct batch *b)
+{
+    *b = (struct batch){0};
+    import_answer_init(&b->answer);
+}
+
+static void batch_free(struct batch *b)
+{
+    import_answer_free(&b->answer);
+    free(b->rows);
+    free(b->ids);
+}
+
+static void count_read(struct import_count *c, const struct import_entry *m)
+{
+    if (c->read == 0 || m->due_ms < c->first_ms)
+        c->first_ms = m->due_ms;
+    if (c->read == 0 || m->due_ms > c->last_ms)
+        c->last_ms = m->due_ms;
+    c->read++;
+}
+
+/* Makes rows of what the broker has read, and counts what can be none. */
+static int make_rows(struct import_run *run, struct batch *b, struct err *e)
+{
+    struct import_answer *a = &b->answer;
+    free(b->rows);
+    free(b->ids);
+    b->count = 0;
+    b->rows = calloc(a->count + 1, sizeof *b->rows);
+    b->ids = calloc(a->count + 1, sizeof *b->ids);
+    if (b->rows == NULL || b->ids == NULL)
+        return err_set(e, ERR_BUG, "out of memory");
+    for (size_t i = 0; i < a->count; i++) {
+        const struct import_entry *m = &a->entries[i];
+        struct import_count *c = import_count_of(run, m->exchange);
+        if (c == NULL)
+            return err_set(e, ERR_REJECT, "messages of more than %d exchanges wait", IMPORT_EXCHANGES_MAX);
+        count_read(c, m);
+        run->done++;
+        if (import_message(run, m, a->now_ms, &a->arena, &b->rows[b->count], e) == 0)
+            b->ids[b->count++] = m->id;
+        else if (e->kind == ERR_REJECT)
+            import_count_refusal(run, m->exchange, e->text);
+        else
+            return -1;
+    }
+    progress_update(&run->progress, run->done, run->done);
+    return 0;
+}
+
+/* Those that the broker took are awake then; the others stay with the plugin, or it has delivered them. */
+static int finish_batch(struct import_run *run, struct batch *b, const struct import_ids *taken,
+                        struct err *e)
+{
+    size_t woken = 0, left = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        struct import_count *c = import_count_of(run, b->rows[i].source);
+        if (import_ids_has(taken, b->rows[i].id)) {
+            b->rows[woken++] = b->rows[i];
+            c->stored++;
+        } else {
+            b->ids[left++] = b->rows[i].id;
+            c->left++;
+        }
+    }
+    if (import_wake_all(run, b->rows, woken, e) != 0)
+        return -1;
+    for (size_t i = 0; i < woken; i++)
+        run->known += b->rows[i].known;
+    cli_changed(run->cli, (int64_t)woken);
+    b->count = 0;
+    if (import_drop_ids(run, b->ids, left, e) != 0)
+        return -1;
+    if (woken > 0)
+        store_wake(run->cli->pg);
+    return 0;
+}
+
+/* The next call: it takes what is asleep and reads on. */
+static struct import_call next_call(struct import_run *run, const struct batch *asleep,
+                                    enum import_reading reading, int64_t from_ms)
+{
+    struct import_call call = import_call_of(run);
+    call.seq = asleep->count > 0 ? run->seq : 0;
+    call.take = asleep->ids;
+    call.take_count = asleep->count;
+    call.next_seq = ++run->seq;
+    call.reading = reading;
+    call.from_ms = from_ms;
+    call.bytes = BATCH_BYTES;
+    call.with_bodies = !run->order->dry_run;
+    if (run->order->dry_run)
+        call.batch = DRY_BATCH;
+    return call;
+}
+
+/* So many a second, from the beginning on. */
+static void keep_rate(const struct import_run *run)
+{
+    while (run->order->rate > 0 && !import_interrupted &&
+           (double)run->done > progress_seconds(&run->progress) * (double)run->order->rate)
+        clock_nap_ms(50);
+}
+
+static int gone(const struct import_run *run, struct batch *asleep, struct err *e)
+{
+    if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
+        return -1;
+    asleep->count = 0;
+    return err_set(e, ERR_AWAY, "node %s has been started anew meanwhile: run this again, and it goes on",
+                   run->node);
+}
+
+/* One call, and what follows from it. `asleep` was read before, `next` is read now. */
+static int step(struct import_run *run, struct batch *asleep, struct batch *next, struct import_call *call,
+                struct err *e)
+{
+    if (import_ask(run, call, &next->answer, e) != 0)
+        return -1;
+    if (!next->answer.has_table)
+        return err_set(e, ERR_AWAY, "node %s has no table of the plugin any more", run->node);
+    if (next->answer.gone)
+        return gone(run, asleep, e);
+    if (asleep->count > 0 && finish_batch(run, asleep, &next->answer.taken, e) != 0)
+        return -1;
+    if (make_rows(run, next, e) != 0)
+        return -1;
+    if (run->order->dry_run) {
+        for (size_t i = 0; i < next->count; i++)
+            import_count_of(run, next->rows[i].source)->stored++;
+        next->count = 0;
+        return 0;
+    }
+    if (next->count == 0)
+        return 0;
+    return import_stage(run->cli->pg, &run->place, next->rows, next->count, e);
+}
+
+static int end_run(struct import_run *run, struct batch *b, struct err *e)
+{
+    struct import_call call = import_call_of(run);
+    call.ends = true;
+    return import_ask(run, &call, &b->answer, e);
+}
+
+/* Nothing is asleep, and the plugin's table is as if this run had never been. */
+static int interrupt(struct import_run *run, struct batch *asleep, struct err *e)
+{
+    struct err ignored;
+    if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
+        return -1;
+    asleep->count = 0;
+    if (!run->order->dry_run)
+        (void)end_run(run, asleep, &ignored);
+    return err_set(e, ERR_STOPPING, "interrupted: run this again, and it goes on");
+}
+
+static int read_all(struct import_run *run, struct batch b[2], struct err *e)
+{
+    enum import_reading reading = IMPORT_READ_FROM;
+    int64_t from_ms = 0;
+    struct batch *asleep = &b[0], *next = &b[1];
+    while (reading != IMPORT_READ_NOTHING || asleep->count > 0) {
+        if (import_interrupted)
+            return interrupt(run, asleep, e);
+        struct import_call call = next_call(run, asleep, reading, from_ms);
+        if (step(run, asleep, next, &call, e) != 0)
+            return -1;
+        reading = next->answer.next;
+        from_ms = next->answer.next_ms;
+        struct batch *free_one = asleep;
+        asleep = next;
+        next = free_one;
+        keep_rate(run);
+    }
+    return run->order->dry_run ? 0 : end_run(run, next, e);
+}
+
+static int check_mappings(const struct import_run *run, struct err *e)
+{
+    char name[120];
+    for (size_t i = 0; i < run->count_count; i++)
+        if (!run->counts[i].mapped && !run->order->dry_run)
+            return err_set(
+                e, ERR_USAGE,
+                "%lld messages of exchange \"%s\" wait, and it has no new name: give --exchange %s=NEW, an "
+                "ordinary exchange to which its queues are bound (in itself they would be delayed again)",
+                (long long)run->counts[i].waiting, bytes_printable(run->counts[i].from, name, sizeof name),
+                name);
+    return 0;
+}
+
+static void name_others(const struct import_run *run, const struct import_answer *a)
+{
+    for (size_t i = 0; run->order->node_count == 0 && i < a->node_count; i++)
+        if (strcmp(a->nodes[i], run->node) != 0)
+            cli_say("node %s runs, too, and may have messages of its own: --node %s", a->nodes[i],
+                    a->nodes[i]);
+}
+
+/* Looks first, and begins when nothing is wrong. */
+static int begin_run(struct import_run *run, struct import_answer *a, FILE *proof, struct err *e)
+{
+    struct import_call call = import_call_of(run);
+    call.begins = call.is_dry = true;
+    if (import_call_run(&call, a, e) != 0)
+        return -1;
+    snprintf(run->node, sizeof run->node, "%s", a->node);
+    run->place = (struct import_place){.node = bytes_of_str(run->node), .run = bytes_of_str(run->run)};
+    name_others(run, a);
+    if (import_count_survey(run, a, e) != 0 || check_mappings(run, e) != 0)
+        return -1;
+    if (run->order->dry_run) {
+        import_count_print_hours(run, a);
+        return 0;
+    }
+    int alone = import_be_alone(run->cli->pg, &run->place, e);
+    if (alone <= 0)
+        return alone < 0 ? -1 : err_set(e, ERR_BUSY, "another import from node %s is at work", run->node);
+    call.is_dry = false;
+    if (import_proof_settle(run, proof, e) != 0 || import_call_run(&call, a, e) != 0)
+        return -1;
+    snprintf(run->before, sizeof run->before, "%s", a->before);
+    run->place.before = bytes_of_str(run->before);
+    return import_resume(run, a, e);
+}
+
+/* One node, from its first call to its proof. 0: all that was read is stored or left; 1: some were refused;
+ * -1: error. */
+static int import_node(struct import_run *run, FILE *proof, struct err *e)
+{
+    struct batch b[2];
+    batch_init(&b[0]);
+    batch_init(&b[1]);
+    int rc = begin_run(run, &b[0].answer, proof, e);
+    bool has_table = b[0].answer.has_table;
+    if (rc == 0 && !has_table)
+        cli_say("node %s has no table of the plugin, so nothing waits there", run->node);
+    else if (rc == 0)
+        cli_say("node %s: %lld messages wait in the plugin, and are due later than in the margin", run->node,
+                (long long)run->total);
+    progress_start(&run->progress, run->total);
+    run->progress.unit = "messages";
+    if (rc == 0 && has_table)
+        rc = read_all(run, b, e);
+    progress_clear(&run->progress);
+    if (run->known > 0)
+        cli_say(
+            "an earlier import had stored %lld of the messages, and the plugin had them again (is its table "
+            "restored from a copy?): they are only taken from the plugin",
+            (long long)run->known);
+    if (rc == 0 && !run->order->dry_run)
+        rc = import_proof_write(run, proof, e);
+    batch_free(&b[0]);
+    batch_free(&b[1]);
+    return rc;
+}
+
+/* --- postdate import: what waits in a delayed-message plugin is taken over, with proof. */
 
 #define BROKER_MS 10000
 #define MARGIN_MS 60000

@@ -2,12 +2,69 @@
 #ifndef POSTDATE_GATEWAY_CLI_IMPORT_IMPORT_INTERNAL_H
 #define POSTDATE_GATEWAY_CLI_IMPORT_IMPORT_INTERNAL_H
 
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/bytes.h"
+#include "core/base/err.h"
 #include "core/message/accept.h"
+#include "core/message/message_id.h"
 #include "gateway/cli/cli.h"
-#include "gateway/cli/import/import_call.h"
 #include "gateway/cli/progress.h"
 #include "sql/operate/import.h"
+#include <stdbool.h>
 #include <stdio.h>
+
+/* --- One call of the broker's administration: what is asked of plugin.erl, and what it answers. */
+#define IMPORT_NODE_SIZE 256
+#define IMPORT_NODES_MAX 32
+#define IMPORT_RUN_SIZE 33
+#define IMPORT_RUNS_SIZE (60 * IMPORT_RUN_SIZE) /* separated by commas; plugin.erl keeps no more */
+
+enum import_reading { IMPORT_READ_NOTHING, IMPORT_READ_FROM, IMPORT_READ_LOST };
+
+struct import_ids {
+    const struct message_id *ids; /* in the arena, sorted */
+    size_t count;
+};
+
+struct import_entry {
+    struct message_id id;
+    int64_t due_ms;
+    struct bytes exchange;
+    const char *unknown;                 /* why the broker could not read it; NULL: it could */
+    size_t size;                         /* of the body */
+    struct bytes properties, keys, body; /* keys: base64, separated by commas; body without data: it was too
+                                            large, or not asked for */
+};
+
+struct import_survey {
+    struct bytes vhost, exchange;
+    int64_t hour; /* since 1970 */
+    bool soon;    /* due within the margin */
+    int64_t count;
+};
+
+struct import_answer {
+    struct arena arena;
+    struct buf out, entry_list, survey_list;
+    char node[IMPORT_NODE_SIZE];
+    char before[IMPORT_RUNS_SIZE]; /* the runs that came to no end on the table as it is now */
+    int64_t now_ms;
+    bool has_timer; /* the plugin's process runs */
+    bool is_down;   /* nothing is known of its tables */
+    bool has_table, ended;
+    bool gone;   /* the node was started anew since the batch was read: nothing was taken */
+    bool fenced; /* another run has begun */
+    struct import_ids taken, marks, present;
+    struct import_entry *entries;
+    size_t count;
+    enum import_reading next; /* what is to be read next; from next_ms on */
+    int64_t next_ms;
+    struct import_survey *surveys;
+    size_t survey_count;
+    char nodes[IMPORT_NODES_MAX][IMPORT_NODE_SIZE];
+    size_t node_count;
+};
 
 #define IMPORT_EXCHANGES_MAX 256
 #define IMPORT_REASONS_MAX 32
@@ -66,8 +123,6 @@ struct import_run {
     int64_t seq, done, total;
 };
 
-extern volatile int import_interrupted;
-
 /* --- import_message.c */
 
 const struct import_mapping *import_mapping_of(const struct import_order *o, struct bytes exchange);
@@ -76,7 +131,7 @@ const struct import_mapping *import_mapping_of(const struct import_order *o, str
 int import_message(const struct import_run *run, const struct import_entry *entry, int64_t now_ms,
                    struct arena *a, struct import_row *out, struct err *e);
 
-/* --- import_count.c */
+/* --- import_message.c */
 
 /* NULL: there are too many, or the name is too long. */
 struct import_count *import_count_of(struct import_run *run, struct bytes exchange);
@@ -87,27 +142,11 @@ void import_count_print_hours(const struct import_run *run, const struct import_
 void import_count_print(const struct import_run *run);
 void import_count_print_reasons(const struct import_run *run);
 
-/* --- import_resume.c */
+/* --- cmd_import.c */
 
-/* Makes rows messages, all of them; waits a while for what is in the way. */
-int import_wake_all(struct import_run *run, struct import_row *rows, size_t count, struct err *e);
-/* What an earlier run has left behind, asleep or taken. `a` is the answer to the call that began this run. */
-int import_resume(struct import_run *run, struct import_answer *a, struct err *e);
-/* import_drop of this run's. */
-int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count, struct err *e);
-/* The call that this run makes, with all that does not change in it. */
-struct import_call import_call_of(const struct import_run *run);
-/* import_call_run, and another run is an error. */
-int import_ask(const struct import_run *run, const struct import_call *call, struct import_answer *a,
-               struct err *e);
+/* --- cmd_import.c */
 
-/* --- import_node.c */
-
-/* One node, from its first call to its proof. 0: all that was read is stored or left; 1: some were refused;
- * -1: error. */
-int import_node(struct import_run *run, FILE *proof, struct err *e);
-
-/* --- import_proof.c */
+/* --- import_message.c */
 
 /* Creates or continues it: what a run that died has not ended is cut off. NULL: ERR_USAGE, or
  * ERR_BUSY: another import has it open. */

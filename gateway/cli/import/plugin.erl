@@ -1,5 +1,5 @@
 %% The part of `postdate import plugin` that runs in the broker, by `rabbitmqctl eval`: one call does what is asked by
-%% the variables that import_call.c gives values, for each call costs a second. What it prints are lines of ASCII;
+%% the variables that cmd_import.c gives values, for each call costs a second. What it prints are lines of ASCII;
 %% bytes are base64 behind "=". The calls are the same in the sources of RabbitMQ 3.8 to 4.2, and the records in those of
 %% the plugin: {delay_entry, {delay_key, Due, Exchange}, Message, Ref} in a bag, its keys in an ordered index.
 %%

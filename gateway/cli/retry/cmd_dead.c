@@ -6,7 +6,7 @@
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
 #include "gateway/json/json_dead.h"
-#include "gateway/json/json_message_internal.h"
+#include "gateway/json/json_message.h"
 #include "sql/operate/dead.h"
 #include <limits.h>
 #include <stdio.h>
