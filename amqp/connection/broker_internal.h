@@ -28,11 +28,11 @@
 #endif
 
 #define BROKER_CHANNEL 1
-#define BROKER_FRAME_MAX 131072 /* the most that we take and send; a server may want less */
+#define BROKER_FRAME_MAX 131072                   /* the most that we take and send; a server may want less */
 #define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
 #define BROKER_GATHERED_BYTES 32768               /* publishes and acknowledgements are sent at this size */
 #define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
-#define BROKER_NAME_MAX 255                  /* AMQP short strings */
+#define BROKER_NAME_MAX 255                       /* AMQP short strings */
 
 /* An URL taken apart and percent-decoded. */
 struct broker_host {

@@ -113,19 +113,6 @@ static int watch_sentinels(struct policy_probe *p, struct err *e)
     return 0;
 }
 
-static void sentinel_left(struct policy_probe *p, uint32_t serial)
-{
-    for (size_t i = 0; i < POLICY_SENTINELS; i++) {
-        struct policy_sentinel *s = &p->sentinels[i];
-        if (s->serial != serial || !s->placed_ms)
-            continue;
-        int64_t lived_ms = clock_monotonic_ms() - s->placed_ms;
-        if (p->finding.ttl_ms == 0 || lived_ms < p->finding.ttl_ms)
-            p->finding.ttl_ms = lived_ms > 0 ? lived_ms : 1;
-        s->placed_ms = 0; /* another one shows when the policy is gone */
-    }
-}
-
 /* --- rounds */
 static int begin_round(struct policy_probe *p, struct err *e)
 {
@@ -172,22 +159,19 @@ static void on_delivery(struct policy_probe *p, const struct broker_event *ev)
     type[w.type.len] = '\0';
     uint32_t serial = (uint32_t)strtoul(type + 1, NULL, 10);
     if (type[0] == 's') {
-        sentinel_left(p, serial);
+        for (size_t i = 0; i < POLICY_SENTINELS; i++) {
+            struct policy_sentinel *s = &p->sentinels[i];
+            if (s->serial != serial || !s->placed_ms)
+                continue;
+            int64_t lived_ms = clock_monotonic_ms() - s->placed_ms;
+            if (p->finding.ttl_ms == 0 || lived_ms < p->finding.ttl_ms)
+                p->finding.ttl_ms = lived_ms > 0 ? lived_ms : 1;
+            s->placed_ms = 0; /* another one shows when the policy is gone */
+        }
     } else if (p->open_round && serial == p->round) {
         p->back++;
         p->rewritten |= !bytes_equal_str(ev->routing_key, p->quick);
     }
-}
-
-/* They do not come: is there a queue at all? */
-static int give_up_round(struct policy_probe *p, struct err *e)
-{
-    uint32_t count;
-    struct err why = {0};
-    if (broker_look_at_queue(p->broker, p->quick, &count, NULL, &why))
-        p->finding.expires |= why.kind == ERR_NOT_FOUND;
-    return err_set(e, ERR_AWAY, "RabbitMQ let %d of %d messages go that were to expire at once", p->back,
-                   POLICY_ROUND_COUNT);
 }
 
 /* 1: it has ended. */
@@ -196,8 +180,15 @@ static int end_round(struct policy_probe *p, struct err *e)
     if (!p->open_round)
         return 0;
     bool all = p->unconfirmed == 0 && p->back >= p->accepted;
-    if (!all && clock_monotonic_ms() - p->round_ms > ROUND_MS)
-        return give_up_round(p, e);
+    if (!all && clock_monotonic_ms() - p->round_ms > ROUND_MS) {
+        /* They do not come: is there a queue at all? */
+        uint32_t count;
+        struct err why = {0};
+        if (broker_look_at_queue(p->broker, p->quick, &count, NULL, &why))
+            p->finding.expires |= why.kind == ERR_NOT_FOUND;
+        return err_set(e, ERR_AWAY, "RabbitMQ let %d of %d messages go that were to expire at once", p->back,
+                       POLICY_ROUND_COUNT);
+    }
     if (!all)
         return 0;
     p->open_round = false;

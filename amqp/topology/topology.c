@@ -316,17 +316,6 @@ int topology_declare_exit(struct broker *b, int queues, struct err *e)
 }
 
 /* --- several intake queues */
-static int declare_shards(struct broker *b, const struct topology *t, struct err *e)
-{
-    char name[SHARDS_NAME_SIZE];
-    for (int i = 2; i <= t->most; i++) {
-        shards_queue_name(t->intake_queue, i, name);
-        if (topology_declare_queue(b, t->intake_queue, name, e))
-            return -1;
-    }
-    return 0;
-}
-
 /* What the front sorts leads there by broker_names.plain. */
 static int bind_shards(struct broker *b, const struct topology *t, const char *const *names, size_t count,
                        struct err *e)
@@ -391,7 +380,13 @@ static int declare_queues(struct broker *b, const struct topology *t, struct top
         topology_declare_queue(b, t->intake_queue, t->intake_queue, e) ||
         declare_delayed(b, t, out->expired_queue, e) || topology_declare_history(b, e))
         return -1;
-    return declare_shards(b, t, e);
+    char name[SHARDS_NAME_SIZE];
+    for (int i = 2; i <= t->most; i++) {
+        shards_queue_name(t->intake_queue, i, name);
+        if (topology_declare_queue(b, t->intake_queue, name, e))
+            return -1;
+    }
+    return 0;
 }
 
 static int bind_all(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)

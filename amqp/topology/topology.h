@@ -27,7 +27,7 @@
  * A message that lacks what is hashed goes where all others go that lack it. One thread, that of the
  * connection. */
 #define TOPOLOGY_CELL_PLUGIN "rabbitmq_consistent_hash_exchange" /* comes with RabbitMQ */
-#define TOPOLOGY_CELL_UNKNOWN (-1) /* a weight that nobody remembers */
+#define TOPOLOGY_CELL_UNKNOWN (-1)                               /* a weight that nobody remembers */
 
 /* In the order of the words of cell.exchange_by. */
 enum topology_cell_by { TOPOLOGY_CELL_BY_KEY, TOPOLOGY_CELL_BY_MESSAGE_ID, TOPOLOGY_CELL_BY_ROUTING_KEY };

@@ -133,8 +133,9 @@ const struct transport transport_native = {
  * node, and what does not route at due time it drops: rescue makes up for all of that. */
 
 #define TYPE "x-delayed-message"
-#define PLUGIN_MAX_DELAY_MS INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer  \
-                                                 */
+#define PLUGIN_MAX_DELAY_MS                                                                                  \
+    INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer                          \
+                         */
 
 /* The second tells Postdate's own type of that name (exchange-type/) that this is not for it: with that one,
  * what is handed over would come back to the intake. */

@@ -184,16 +184,6 @@ static void put_deaths(struct buf *out, const struct wire_field *x_death, int fa
         wire_end(out, items);
 }
 
-static void put_names(struct buf *out, const struct dead_letter *d, struct message_id lineage, int attempt)
-{
-    char id[MESSAGE_ID_TEXT_SIZE];
-    wire_put_string(out, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(d->id, id)));
-    wire_put_int64(out, bytes_of_str(HEADER_ATTEMPT), attempt);
-    wire_put_string(out, bytes_of_str(RETURN_HEADER_QUEUE), d->queue);
-    if (!message_id_equal(lineage, d->id))
-        wire_put_string(out, bytes_of_str(HEADER_COPY), bytes_of_str(message_id_format(lineage, id)));
-}
-
 static void put_headers(struct buf *out, const struct dead_letter *d, struct message_id lineage, int attempt)
 {
     struct wire_cursor c = wire_table(d->properties.headers);
@@ -214,7 +204,12 @@ static void put_headers(struct buf *out, const struct dead_letter *d, struct mes
         wire_put_field(out, bytes_of_str("CC"), 'A', d->cc);
     if (moves_user)
         wire_put_string(out, bytes_of_str(HEADER_USER_ID), d->properties.user_id);
-    put_names(out, d, lineage, attempt);
+    char id[MESSAGE_ID_TEXT_SIZE];
+    wire_put_string(out, bytes_of_str(HEADER_ID), bytes_of_str(message_id_format(d->id, id)));
+    wire_put_int64(out, bytes_of_str(HEADER_ATTEMPT), attempt);
+    wire_put_string(out, bytes_of_str(RETURN_HEADER_QUEUE), d->queue);
+    if (!message_id_equal(lineage, d->id))
+        wire_put_string(out, bytes_of_str(HEADER_COPY), bytes_of_str(message_id_format(lineage, id)));
 }
 
 int dead_letter_return(const struct dead_letter *d, struct message_id lineage, int attempt,

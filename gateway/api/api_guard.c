@@ -153,18 +153,6 @@ static void describe_body(const struct api_request *r, struct buf *out)
     api_answer_close(&ignored);
 }
 
-static void describe_request(const struct api_request *r, struct buf *out)
-{
-    char shown[300];
-    if (r->id.len > 0)
-        buf_printf(out, " %s", bytes_printable(r->id, shown, sizeof shown));
-    for (size_t i = 0; i < r->params.count; i++) {
-        buf_printf(out, " %s=", bytes_printable(r->params.list[i].name, shown, sizeof shown));
-        buf_printf(out, "%s", bytes_printable(r->params.list[i].value, shown, sizeof shown));
-    }
-    describe_body(r, out);
-}
-
 static void describe_answer(const struct api_answer *a, struct buf *out)
 {
     char id[MESSAGE_ID_TEXT_SIZE];
@@ -207,7 +195,14 @@ void api_audit(const struct api_request *r)
         return;
     buf_init(&what, WHAT_SIZE * 4);
     buf_put_str(&what, r->op->name);
-    describe_request(r, &what);
+    char shown[300];
+    if (r->id.len > 0)
+        buf_printf(&what, " %s", bytes_printable(r->id, shown, sizeof shown));
+    for (size_t i = 0; i < r->params.count; i++) {
+        buf_printf(&what, " %s=", bytes_printable(r->params.list[i].name, shown, sizeof shown));
+        buf_printf(&what, "%s", bytes_printable(r->params.list[i].value, shown, sizeof shown));
+    }
+    describe_body(r, &what);
     describe_answer(&r->answer, &what);
     log_audit("audit: by %s from %s: %.*s", r->scope != NULL ? caller : "anybody (http.tokens is off)",
               r->from != NULL ? r->from : "nowhere", what.len < WHAT_SIZE ? (int)what.len : WHAT_SIZE,

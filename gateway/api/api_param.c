@@ -381,18 +381,6 @@ void api_once_replay(struct api_answer *a, const struct idempotency_request *q, 
     }
 }
 
-/* Somebody else has it, or had it. */
-static int replay_answer(struct api_context *c, struct api_request *r, struct idempotency_request *q,
-                         struct err *e)
-{
-    int found = idempotency_find(c->pg, q, &c->arena, e);
-    if (found == IDEMPOTENCY_ANSWERED && idempotency_confirm(c->pg, e) != 0)
-        found = -1;
-    if (found >= 0)
-        api_once_replay(&r->answer, q, (enum idempotency_found)found);
-    return found < 0 ? -1 : 0;
-}
-
 static int run_taken(struct api_context *c, struct api_request *r, struct api_once *once,
                      struct idempotency_request *q, struct err *e)
 {
@@ -421,8 +409,15 @@ static int run_once(struct api_context *c, struct api_request *r, struct api_onc
     api_once_hash(r, q.body_hash);
     if (idempotency_take(c->pg, &q, e) != 0)
         return -1;
-    if (!q.taken)
-        return replay_answer(c, r, &q, e);
+    if (!q.taken) {
+        /* Somebody else has it, or had it. */
+        int found = idempotency_find(c->pg, &q, &c->arena, e);
+        if (found == IDEMPOTENCY_ANSWERED && idempotency_confirm(c->pg, e) != 0)
+            found = -1;
+        if (found >= 0)
+            api_once_replay(&r->answer, &q, (enum idempotency_found)found);
+        return found < 0 ? -1 : 0;
+    }
     int rc = run_taken(c, r, once, &q, e);
     idempotency_release(c->pg, &q, &ignored);
     return rc;

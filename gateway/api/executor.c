@@ -54,17 +54,6 @@ static void name_request(struct api_request *r)
     r->names[0] = h | 1;
 }
 
-static void fail_request(struct worker *w, struct api_request *r, bool unclear, const struct err *e)
-{
-    executor_session_failed(&w->session, "http", e);
-    if (unclear)
-        api_fail_unclear(r, "the database");
-    else if (!atomic_load(&w->executor->runtime->stored_ready))
-        api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
-    else
-        api_fail_err(&r->answer, e);
-}
-
 /* Makes the answer. True: it met a lock, and may be tried again. */
 static bool run_request(struct worker *w, struct api_request *r)
 {
@@ -89,7 +78,13 @@ static bool run_request(struct worker *w, struct api_request *r)
         executor_cells_ask(w->executor, &w->cells, &w->context, r);
         return false;
     }
-    fail_request(w, r, unclear, &e);
+    executor_session_failed(&w->session, "http", &e);
+    if (unclear)
+        api_fail_unclear(r, "the database");
+    else if (!atomic_load(&w->executor->runtime->stored_ready))
+        api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
+    else
+        api_fail_err(&r->answer, &e);
     return w->session.hurried && e.kind == ERR_BUSY && !w->context.done && !unclear &&
            w->session.pg != NULL && pg_is_locked_out(w->session.pg);
 }

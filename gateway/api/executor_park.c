@@ -166,16 +166,6 @@ struct api_request *executor_park_take(struct executor_park *p)
     return r;
 }
 
-/* The same refusal for one that has waited as long. */
-static void copy_answer(const struct api_answer *from, struct api_answer *to)
-{
-    to->status = from->status;
-    to->problem = from->problem;
-    to->retry_after_s = from->retry_after_s;
-    buf_reset(&to->body);
-    buf_put_bytes(&to->body, buf_bytes(&from->body));
-}
-
 /* The next one behind it is tried in its place. Returns those (by next) that have waited as long, with the
  * same answer. */
 static struct api_request *take_behind(struct executor_park *p, struct api_request *r, bool locked)
@@ -185,7 +175,12 @@ static struct api_request *take_behind(struct executor_park *p, struct api_reque
     r->behind = NULL;
     for (; head != NULL && locked && now_ms >= head->give_up_ms;) {
         count_out(p, head);
-        copy_answer(&r->answer, &head->answer);
+        /* The same refusal for one that has waited as long. */
+        head->answer.status = r->answer.status;
+        head->answer.problem = r->answer.problem;
+        head->answer.retry_after_s = r->answer.retry_after_s;
+        buf_reset(&head->answer.body);
+        buf_put_bytes(&head->answer.body, buf_bytes(&r->answer.body));
         *end = head;
         end = &head->next;
         head = head->next;

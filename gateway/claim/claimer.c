@@ -307,12 +307,6 @@ static enum looked look_once(struct claimer *c, struct err *e)
     return sweep != LOOKED_DONE ? sweep : hot;
 }
 
-/* A claim has left something to look after, for a moment. */
-static bool expects_late(const struct claimer *c)
-{
-    return clock_monotonic_ms() - c->claimed_ms < LATE_EXPECTED_MS;
-}
-
 /* Whoever listens, in any database of the server, and leaves a transaction open fills PostgreSQL's queue of
  * NOTIFY. Then SQL users notify nobody (postdate.wake), and looks are closer to each other. */
 static void say_notify_queue(struct notify_watch *w, const struct health_notify *n, int64_t now_ms)
@@ -376,7 +370,9 @@ static int64_t claimer_look(struct claim_loop *l, struct err *e)
         nap_ms = RATE_LOOK_NAP_MS;
     if (c->notify.since_ms && nap_ms > NOTIFY_NAP_MS)
         nap_ms = NOTIFY_NAP_MS;
-    return expects_late(c) && nap_ms > LATE_EVERY_MS ? LATE_EVERY_MS : nap_ms;
+    /* A claim has left something to look after, for a moment. */
+    return clock_monotonic_ms() - c->claimed_ms < LATE_EXPECTED_MS && nap_ms > LATE_EVERY_MS ? LATE_EVERY_MS
+                                                                                             : nap_ms;
 }
 
 static void begin_connection(struct claim_loop *l)

@@ -121,15 +121,6 @@ int cli_unknown(const struct cli *cli, const char *word, const char *words, cons
     return cli_usage(cli, "%s", choices);
 }
 
-static void say_times(struct cli *cli)
-{
-    char shown[40];
-    for (int i = 0; i < cli->time_count; i++)
-        cli_say("--%s %s: that is %s", cli->times[i].option, cli->times[i].text,
-                timestamp_format(cli->times[i].ms, shown, sizeof shown));
-    cli->time_count = 0;
-}
-
 void cli_report_mistake(void *ctx, enum err_kind kind, const char *text)
 {
     (void)ctx, (void)kind;
@@ -146,7 +137,11 @@ int cli_load_config(struct cli *cli)
 {
     const struct config_report report = {.mistake = cli_report_mistake, .warning = cli_report_warning};
     struct err e;
-    say_times(cli);
+    char shown[40];
+    for (int i = 0; i < cli->time_count; i++)
+        cli_say("--%s %s: that is %s", cli->times[i].option, cli->times[i].text,
+                timestamp_format(cli->times[i].ms, shown, sizeof shown));
+    cli->time_count = 0;
     if (config_load(&cli->config, cli->config_path, &report, &e) != 0)
         return err_exit_code(&e);
     cli->has_config = true;

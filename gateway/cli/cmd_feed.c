@@ -41,15 +41,6 @@ static void pass_on(int sig)
     kill(child, SIGTERM);
 }
 
-/* Those that are ignored (nohup) stay so. */
-static void catch_signals(void)
-{
-    struct sigaction old, ours = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
-    for (size_t i = 0; i < PASSED_ON; i++)
-        if (sigaction(passed_on[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(passed_on[i], &ours, NULL);
-}
-
 /* In the child. A group of its own: Ctrl-C reaches it once, through its parent, for a second signal would
  * kill it; and its parent's death stops it. */
 static void exec_gateway(char *beside, char *config_path, pid_t parent, const sigset_t *mask)
@@ -101,7 +92,11 @@ static int start_gateway(const struct cli *cli)
     free(config_path);
     if (pid > 0) {
         child = pid;
-        catch_signals();
+        /* Those that are ignored (nohup) stay so. */
+        struct sigaction old, ours = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+        for (size_t i = 0; i < PASSED_ON; i++)
+            if (sigaction(passed_on[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+                sigaction(passed_on[i], &ours, NULL);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (pid > 0)

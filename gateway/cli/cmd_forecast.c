@@ -16,18 +16,13 @@ struct order {
     bool json;
 };
 
-static void print_bar(int64_t n, int64_t most)
-{
-    int64_t length = n * BAR_MAX / most;
-    for (int64_t i = 0; i < (length > 0 ? length : 1); i++)
-        putchar('#');
-}
-
 static void print_bucket(const struct forecast_bucket *b, int64_t most)
 {
     char time[40], span[40], name[160];
     printf("%.16s %10" PRId64 " ", timestamp_format(b->at_ms, time, sizeof time), b->count);
-    print_bar(b->count, most);
+    int64_t length = b->count * BAR_MAX / most;
+    for (int64_t i = 0; i < (length > 0 ? length : 1); i++)
+        putchar('#');
     if (b->drain_ms == FORECAST_NEVER)
         printf(" burst: until its rate is resumed");
     else if (b->drain_ms > 0)

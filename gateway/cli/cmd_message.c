@@ -133,18 +133,6 @@ const struct command command_list = {
 
 #define SHOW_RECORD_MAX ((size_t)64 * 1024 * 1024) /* one message, its printed form */
 
-static void print_rate(const struct message_rate *r)
-{
-    char name[1100], at[40];
-    printf("%-12s the rate of '%s' (%.*s)", "waits for",
-           text_show(r->exchange, TEXT_ANY_WIDTH, name, sizeof name), (int)r->rate.len,
-           (const char *)r->rate.data);
-    if (r->slot_ms >= 0)
-        printf(": about %s\n", timestamp_format(r->slot_ms, at, sizeof at));
-    else
-        puts(", which is paused");
-}
-
 static void print_readable(const struct message_record *r, int64_t now_ms)
 {
     const struct message *m = &r->message;
@@ -156,8 +144,16 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     text_print_time("due", m->due_ms, now_ms);
     if (r->next_at_ms != m->due_ms && r->settled_ms < 0)
         text_print_time("next attempt", r->next_at_ms, now_ms);
-    if (r->waits_for_slot)
-        print_rate(&r->rate);
+    if (r->waits_for_slot) {
+        char name[1100], at[40];
+        printf("%-12s the rate of '%s' (%.*s)", "waits for",
+               text_show(r->rate.exchange, TEXT_ANY_WIDTH, name, sizeof name), (int)r->rate.rate.len,
+               (const char *)r->rate.rate.data);
+        if (r->rate.slot_ms >= 0)
+            printf(": about %s\n", timestamp_format(r->rate.slot_ms, at, sizeof at));
+        else
+            puts(", which is paused");
+    }
     if (m->deadline_ms > 0)
         text_print_time("deadline", m->deadline_ms, now_ms);
     if (m->exchange.len > 0)

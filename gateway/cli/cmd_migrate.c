@@ -142,29 +142,15 @@ static void say_blocked(const char *who)
     cli_say("waiting for a lock, for at most 120 s: it is held by %s", who);
 }
 
-static void print_adopted(const struct migrate_report *r, const char *vhost)
+static void print_done(const struct migrate_report *r, const char *vhost)
 {
+    if (r->missing_roles[0] != '\0' && r->from_version != r->to_version)
+        print_missing_roles(r->missing_roles);
     if (r->new_identity[0] != '\0')
         printf(
             "this database is no copy of %s any more: its identity is %s (before: %s). Vhost '%s' belongs to "
             "it, and gateways of the original are refused there\n",
             r->origin, r->new_identity, r->old_identity, vhost);
-}
-
-static void print_trouble(const struct migrate_report *r)
-{
-    if (r->partitions_error.kind != ERR_NONE)
-        cli_say(
-            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused until "
-            "they are there",
-            r->partitions_missing, r->partitions_error.text);
-}
-
-static void print_done(const struct migrate_report *r, const char *vhost)
-{
-    if (r->missing_roles[0] != '\0' && r->from_version != r->to_version)
-        print_missing_roles(r->missing_roles);
-    print_adopted(r, vhost);
     printf("schema postdate is at version %d (", r->to_version);
     if (r->from_version == 0)
         fputs("created", stdout);
@@ -205,7 +191,11 @@ static int migrate_database(struct cli *cli, void *order)
         return cli_fail(&e);
     if (identity.vhost[0] != '\0' && (code = settle_vhost(cli, o->rebind)) != 0)
         return code;
-    print_trouble(&report);
+    if (report.partitions_error.kind != ERR_NONE)
+        cli_say(
+            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused until "
+            "they are there",
+            report.partitions_missing, report.partitions_error.text);
     if (!o->quiet)
         print_done(&report, identity.vhost);
     return 0;

@@ -274,21 +274,6 @@ static void print_back(const struct status_report *s)
                timestamp_format(b->from_ms, from, sizeof from), history_due_text(b->due, due));
 }
 
-/* What somebody, or --overlap skip, keeps back: rightly, so no problem by itself. */
-static void print_held(const struct status_held *h)
-{
-    const char *label = "held back";
-    if (h->behind > 0)
-        printf("%-12s %" PRId64 " schedules left out %" PRId64 " occurrences: postdate recur list\n", label,
-               h->behind, h->left_out);
-    if (h->paused > 0)
-        printf("%-12s %" PRId64 " schedules are paused: postdate recur list\n", h->behind > 0 ? "" : label,
-               h->paused);
-    if (h->rates > 0)
-        printf("%-12s %" PRId64 " messages by %" PRId64 " paused rates: postdate rate list\n",
-               h->behind + h->paused > 0 ? "" : label, h->waiting, h->rates);
-}
-
 static void print_health(const struct status_report *s)
 {
     const char *problems[STATUS_PROBLEMS_MAX];
@@ -336,7 +321,17 @@ static void print_screen(const struct status *status)
     print_instances(s);
     print_locked(&s->locked);
     print_back(s);
-    print_held(&s->held);
+    /* What somebody, or --overlap skip, keeps back: rightly, so no problem by itself. */
+    const char *label = "held back";
+    if (s->held.behind > 0)
+        printf("%-12s %" PRId64 " schedules left out %" PRId64 " occurrences: postdate recur list\n", label,
+               s->held.behind, s->held.left_out);
+    if (s->held.paused > 0)
+        printf("%-12s %" PRId64 " schedules are paused: postdate recur list\n",
+               s->held.behind > 0 ? "" : label, s->held.paused);
+    if (s->held.rates > 0)
+        printf("%-12s %" PRId64 " messages by %" PRId64 " paused rates: postdate rate list\n",
+               s->held.behind + s->held.paused > 0 ? "" : label, s->held.waiting, s->held.rates);
     print_health(s);
 }
 
@@ -349,26 +344,6 @@ static void on_signal(int sig)
     stopped = 1;
 }
 
-/* The second Ctrl-C ends the program whatever it waits for. */
-static void catch_signals(void)
-{
-    struct sigaction a = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-}
-
-static void print_line(const struct status_report *s)
-{
-    char time[40];
-    printf("%s", timestamp_format(s->now_ms, time, sizeof time));
-    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
-        if (s->count[i] > 0 || i == MESSAGE_SCHEDULED)
-            printf(" %s %s%" PRId64, message_state_name((enum message_state)i), s->capped[i] ? ">=" : "",
-                   s->count[i]);
-    printf(" overdue %" PRId64 "\n", s->overdue);
-}
-
 static int print_status(const struct status *s, bool json, bool screen)
 {
     int code = 0;
@@ -378,8 +353,15 @@ static int print_status(const struct status *s, bool json, bool screen)
         code = status_print_json(s, screen);
     else if (screen)
         print_screen(s);
-    else
-        print_line(&s->report);
+    else {
+        char time[40];
+        printf("%s", timestamp_format(s->report.now_ms, time, sizeof time));
+        for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+            if (s->report.count[i] > 0 || i == MESSAGE_SCHEDULED)
+                printf(" %s %s%" PRId64, message_state_name((enum message_state)i),
+                       s->report.capped[i] ? ">=" : "", s->report.count[i]);
+        printf(" overdue %" PRId64 "\n", s->report.overdue);
+    }
     fflush(stdout);
     return code;
 }
@@ -414,7 +396,11 @@ static int watch_status(struct cli *cli, bool json)
 {
     bool screen = isatty(STDOUT_FILENO) == 1, said = false;
     int code = 0;
-    catch_signals();
+    /* The second Ctrl-C ends the program whatever it waits for. */
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
     while (!stopped && code == 0 && cli_output_error() == 0) {
         struct status s = {0};
         struct err e = {0};

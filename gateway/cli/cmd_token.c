@@ -44,19 +44,6 @@ static int take_exchange(struct cli *cli, const struct cli_option *option, void 
     return 0;
 }
 
-/* Through these a message could reach what the token does not list. */
-static int check_exchanges(struct cli *cli, const struct order *o)
-{
-    int code = cli_load_config(cli);
-    const struct accept_rules rules = config_accept_rules(&cli->config);
-    for (size_t i = 0; i < o->count && code == 0; i++)
-        if (reserved_exchange(o->exchanges[i], &rules))
-            code =
-                cli_usage(cli, "--exchange: \"%.80s\" is the gateway's own: allowed are delivery exchanges",
-                          (const char *)o->exchanges[i].data);
-    return code;
-}
-
 static bool is_name(const char *name)
 {
     struct bytes v = bytes_of_str(name);
@@ -90,7 +77,15 @@ static int check(struct cli *cli, void *order)
                          TOKEN_NAME_MAX);
     if (o->role != NULL && token_role_parse(o->role, &o->token.role) != 0)
         return cli_usage(cli, "--role: \"%s\" is none: allowed are read and operate", o->role);
-    return check_exchanges(cli, o);
+    /* Through these a message could reach what the token does not list. */
+    int code = cli_load_config(cli);
+    const struct accept_rules rules = config_accept_rules(&cli->config);
+    for (size_t i = 0; i < o->count && code == 0; i++)
+        if (reserved_exchange(o->exchanges[i], &rules))
+            code =
+                cli_usage(cli, "--exchange: \"%.80s\" is the gateway's own: allowed are delivery exchanges",
+                          (const char *)o->exchanges[i].data);
+    return code;
 }
 
 static int create_token(struct cli *cli, void *order)

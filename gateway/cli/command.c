@@ -157,18 +157,6 @@ void cli_describe(struct cli *cli)
     }
 }
 
-static int unknown_option(const struct cli *cli, const char *word)
-{
-    char options[40 * CLI_ROWS_MAX] = "--config --cells --help --version", near[40];
-    size_t used = strlen(options);
-    for (size_t i = 0; i < cli->row_count; i++)
-        if (cli->rows[i]->name != NULL)
-            used += (size_t)snprintf(options + used, sizeof options - used, " --%s", cli->rows[i]->name);
-    if (nearest_word(word, options, near, sizeof near))
-        return cli_usage(cli, "unknown option %s: did you mean %s?", word, near);
-    return cli_usage(cli, "unknown option %s", word);
-}
-
 int cli_common_option(struct cli *cli, int option, char **argv)
 {
     /* getopt has already stepped past a word it did not like, but not past a letter inside one. */
@@ -196,7 +184,14 @@ int cli_common_option(struct cli *cli, int option, char **argv)
             return cli_usage(cli, "unknown option -%c", optopt);
         if (optopt > ' ')
             return cli_usage(cli, "%s takes no value", word);
-        return unknown_option(cli, word);
+        char options[40 * CLI_ROWS_MAX] = "--config --cells --help --version", near[40];
+        size_t used = strlen(options);
+        for (size_t i = 0; i < cli->row_count; i++)
+            if (cli->rows[i]->name != NULL)
+                used += (size_t)snprintf(options + used, sizeof options - used, " --%s", cli->rows[i]->name);
+        if (nearest_word(word, options, near, sizeof near))
+            return cli_usage(cli, "unknown option %s: did you mean %s?", word, near);
+        return cli_usage(cli, "unknown option %s", word);
     }
 }
 
@@ -242,20 +237,6 @@ static int read_options(struct cli *cli, int argc, char **argv, void *order)
     return code;
 }
 
-static int check_verb(const struct cli *cli, const struct cli_verb *v)
-{
-    for (size_t i = 0; i < cli->row_count; i++) {
-        const struct cli_option *o = cli->rows[i];
-        if (cli->given[i] && o->of != NULL && !has_word(o->of, v->name))
-            return cli_usage(cli, "%s does not take --%s: options like it belong to %s", v->name, o->name,
-                             o->of);
-    }
-    if (cli->word_count >= v->least && cli->word_count <= v->most)
-        return 0;
-    return v->wrong != NULL ? cli_usage(cli, "%s: %s", v->name, v->wrong)
-                            : cli_usage(cli, "unexpected argument \"%s\"", cli->words[v->most]);
-}
-
 /* The first word is one of the verbs, and the others are what it takes. 0 or the exit code. */
 static int find_verb(struct cli *cli)
 {
@@ -273,7 +254,16 @@ static int find_verb(struct cli *cli)
     cli->verb = found;
     cli->words++;
     cli->word_count--;
-    return check_verb(cli, found);
+    for (size_t i = 0; i < cli->row_count; i++) {
+        const struct cli_option *o = cli->rows[i];
+        if (cli->given[i] && o->of != NULL && !has_word(o->of, found->name))
+            return cli_usage(cli, "%s does not take --%s: options like it belong to %s", found->name, o->name,
+                             o->of);
+    }
+    if (cli->word_count >= found->least && cli->word_count <= found->most)
+        return 0;
+    return found->wrong != NULL ? cli_usage(cli, "%s: %s", found->name, found->wrong)
+                                : cli_usage(cli, "unexpected argument \"%s\"", cli->words[found->most]);
 }
 
 enum cli_cells cli_cells_of(const struct cli *cli)

@@ -55,14 +55,6 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-static void print_commands(struct cli *cli)
-{
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        cli->command = commands[i];
-        cli_describe(cli);
-    }
-}
-
 static int run_command(struct cli *cli, int argc, char **argv)
 {
     static const struct option options[] = {{"print-commands", no_argument, NULL, 'P'}, CLI_LONG};
@@ -74,7 +66,10 @@ static int run_command(struct cli *cli, int argc, char **argv)
             return 0;
         }
         if (option == 'P') {
-            print_commands(cli);
+            for (size_t i = 0; i < COMMAND_COUNT; i++) {
+                cli->command = commands[i];
+                cli_describe(cli);
+            }
             return 0;
         }
         int code = cli_common_option(cli, option, argv);
@@ -105,21 +100,6 @@ static int run_command(struct cli *cli, int argc, char **argv)
     return cli_run(cli, argc - optind, argv + optind);
 }
 
-/* Output that did not arrive must not look like success; a reader that left is no news. */
-static int finish_output(int code)
-{
-    int error = cli_output_error();
-    if (fflush(stdout) != 0 && error == 0)
-        error = errno;
-    if (error == 0)
-        error = cli_output_error();
-    if (error == 0)
-        return code;
-    if (error != EPIPE)
-        fprintf(stderr, "postdate: cannot write the output: %s\n", strerror(error));
-    return code != 0 ? code : 1;
-}
-
 int main(int argc, char **argv)
 {
     struct cli cli = {0};
@@ -134,5 +114,15 @@ int main(int argc, char **argv)
     if (cli.has_config)
         config_free(&cli.config);
     cells_free(&cli.cells);
-    return finish_output(code);
+    /* Output that did not arrive must not look like success; a reader that left is no news. */
+    int error = cli_output_error();
+    if (fflush(stdout) != 0 && error == 0)
+        error = errno;
+    if (error == 0)
+        error = cli_output_error();
+    if (error == 0)
+        return code;
+    if (error != EPIPE)
+        fprintf(stderr, "postdate: cannot write the output: %s\n", strerror(error));
+    return code != 0 ? code : 1;
 }

@@ -20,14 +20,6 @@
 #define WORDS_MAX ((size_t)4096)
 #define END_POLLS 200 /* of 10 ms */
 
-/* Erlang does not start without a folder of its own; a service's user often has none. */
-static void set_home(void)
-{
-    const char *home = getenv("HOME");
-    if (home == NULL || access(home, X_OK) != 0)
-        setenv("HOME", "/tmp", 1);
-}
-
 static void exec_program(const struct rabbitmqctl *r, const char *program, int out, int words)
 {
     int nothing = open("/dev/null", O_RDONLY);
@@ -39,7 +31,10 @@ static void exec_program(const struct rabbitmqctl *r, const char *program, int o
         _exit(NOT_FOUND_CODE);
     signal(SIGPIPE, SIG_DFL);
     secrets_leave_environment();
-    set_home();
+    /* Erlang does not start without a folder of its own; a service's user often has none. */
+    const char *home = getenv("HOME");
+    if (home == NULL || access(home, X_OK) != 0)
+        setenv("HOME", "/tmp", 1);
     /* execvp takes its list without const, and does not write to it. */
     execvp(r->path, (char *const *)(uintptr_t)(r->node != NULL ? there : here));
     _exit(NOT_FOUND_CODE);
@@ -75,17 +70,6 @@ static int collect_output(int out_fd, int words_fd, int64_t end_ns, struct buf *
     return 0;
 }
 
-/* It has closed its output, or was killed: so it ends at once, or is killed now. */
-static void wait_end(pid_t pid, int *status)
-{
-    const struct timespec pause = {.tv_nsec = 10000000};
-    for (int i = 0; waitpid(pid, status, i < END_POLLS ? WNOHANG : 0) == 0; i++) {
-        nanosleep(&pause, NULL);
-        if (i == END_POLLS - 1)
-            kill(-pid, SIGKILL);
-    }
-}
-
 /* Its exit code, or -1. */
 static int run_program(const struct rabbitmqctl *r, const char *program, struct buf *out, struct buf *words,
                        struct err *e)
@@ -114,7 +98,13 @@ static int run_program(const struct rabbitmqctl *r, const char *program, struct 
             kill(pid, SIGKILL); /* in case it has not come to setpgid yet */
             err_set(e, ERR_AWAY, "%.100s: no answer within %d s", r->path, r->timeout_ms / 1000);
         }
-        wait_end(pid, &status);
+        /* It has closed its output, or was killed: so it ends at once, or is killed now. */
+        const struct timespec pause = {.tv_nsec = 10000000};
+        for (int i = 0; waitpid(pid, &status, i < END_POLLS ? WNOHANG : 0) == 0; i++) {
+            nanosleep(&pause, NULL);
+            if (i == END_POLLS - 1)
+                kill(-pid, SIGKILL);
+        }
     }
     close(out_pipe[0]);
     close(words_pipe[0]);
@@ -188,21 +178,6 @@ void rabbitmqctl_set_bytes(struct rabbitmqctl *r, const char *name, struct bytes
     buf_put_str(&r->values, "\"), ");
 }
 
-/* Debian's rabbitmqctl gives its arguments to a shell, between double quotes: no dollar or backslash may be
- * in them, so the program is base64. */
-static void put_program(const struct rabbitmqctl *r, const char *program, struct buf *out)
-{
-    buf_put_bytes(out, buf_bytes(&r->values));
-    buf_put_str(out, "{ok, Tokens, _} = erl_scan:string(binary_to_list(base64:decode(\"");
-    base64_encode(bytes_of_str(program), out);
-    buf_put_str(out, "\"))), {ok, Program} = erl_parse:parse_exprs(Tokens), {value, Result, _} = "
-                     "erl_eval:exprs(Program, [");
-    buf_put_bytes(out, buf_bytes(&r->names));
-    buf_put_str(out, "]), Result.");
-    buf_put_u8(out, '\0');
-    out->failed |= r->values.failed || r->names.failed;
-}
-
 int rabbitmqctl_eval(struct rabbitmqctl *r, const char *program, struct buf *out, struct err *e)
 {
     const char *from_environment = getenv("RABBITMQCTL");
@@ -212,7 +187,17 @@ int rabbitmqctl_eval(struct rabbitmqctl *r, const char *program, struct buf *out
         r->path = from_environment != NULL && *from_environment != '\0' ? from_environment : "rabbitmqctl";
     buf_init(&text, PROGRAM_MAX);
     buf_init(&words, WORDS_MAX);
-    put_program(r, program, &text);
+    /* Debian's rabbitmqctl gives its arguments to a shell, between double quotes: no dollar or backslash may
+     * be in them, so the program is base64. */
+    buf_put_bytes(&text, buf_bytes(&r->values));
+    buf_put_str(&text, "{ok, Tokens, _} = erl_scan:string(binary_to_list(base64:decode(\"");
+    base64_encode(bytes_of_str(program), &text);
+    buf_put_str(&text, "\"))), {ok, Program} = erl_parse:parse_exprs(Tokens), {value, Result, _} = "
+                       "erl_eval:exprs(Program, [");
+    buf_put_bytes(&text, buf_bytes(&r->names));
+    buf_put_str(&text, "]), Result.");
+    buf_put_u8(&text, '\0');
+    text.failed |= r->values.failed || r->names.failed;
     if (text.failed)
         code = err_set(e, ERR_BUG, "the program for rabbitmqctl has more than %zu bytes", PROGRAM_MAX);
     else

@@ -268,15 +268,6 @@ static void allow_targets(struct config_loader *l)
         config_mistake(l, "default", 0, "out of memory");
 }
 
-static void check_route_delay(struct config_loader *l, const char *where, const struct accept_route *r)
-{
-    char delay[40], most[40];
-    if (r->delay_ms > l->config->delivery.max_delay_ms)
-        config_mistake(l, where, 0, "route.%s: the delay of %s is longer than delivery.max_delay (%s)",
-                       r->intake_exchange, duration_format(r->delay_ms, delay, sizeof delay),
-                       duration_format(l->config->delivery.max_delay_ms, most, sizeof most));
-}
-
 static void check_together(struct config_loader *l)
 {
     const struct config *c = l->config;
@@ -315,7 +306,11 @@ static void check_together(struct config_loader *l)
         if (strcmp(r->intake_exchange, r->delivery_exchange) == 0)
             config_mistake(l, where, 0, "route.%s: leads to itself: messages would go in circles",
                            r->intake_exchange);
-        check_route_delay(l, where, r);
+        char delay[40], most[40];
+        if (r->delay_ms > l->config->delivery.max_delay_ms)
+            config_mistake(l, where, 0, "route.%s: the delay of %s is longer than delivery.max_delay (%s)",
+                           r->intake_exchange, duration_format(r->delay_ms, delay, sizeof delay),
+                           duration_format(l->config->delivery.max_delay_ms, most, sizeof most));
     }
 }
 

@@ -118,23 +118,18 @@ static void allow_handover(struct prober *prober)
     notifier_notify(&prober->runtime->handover_feeder_notifier);
 }
 
-static void watch_without_transport(struct prober *prober)
-{
-    allow_handover(prober);
-    while (!prober->overflow_known && !runtime_stopping(prober->runtime, STOP_INTAKE)) {
-        look_at_overflow(prober);
-        if (!prober->overflow_known)
-            notifier_wait(&prober->notifier, -1, OVERFLOW_RETRY_MS * INT64_C(1000000));
-    }
-}
-
 void *prober_thread(void *arg)
 {
     struct prober *prober = arg;
     struct err e = {0};
     unsigned attempt = 0;
     if (!prober->runtime->transport) {
-        watch_without_transport(prober);
+        allow_handover(prober);
+        while (!prober->overflow_known && !runtime_stopping(prober->runtime, STOP_INTAKE)) {
+            look_at_overflow(prober);
+            if (!prober->overflow_known)
+                notifier_wait(&prober->notifier, -1, OVERFLOW_RETRY_MS * INT64_C(1000000));
+        }
         return NULL;
     }
     policy_probe_init(&prober->probe);

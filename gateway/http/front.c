@@ -636,18 +636,6 @@ static void end_link(struct front *f, struct http_link *l)
     serve_link(f, l);
 }
 
-static void check_links(struct front *f)
-{
-    struct http_link *next;
-    for (struct http_link *l = f->http->links; l != NULL; l = next) {
-        next = l->next;
-        if (l->deadline_ms <= f->now_ms)
-            end_link(f, l);
-    }
-    front_free_dead(f);
-    f->paused = false;
-}
-
 /* --- the thread */
 static void round_of_events(struct front *f, int wait_ms)
 {
@@ -686,7 +674,14 @@ static void *run_front(void *arg)
         if (f->now_ms < next_tick_ms)
             continue;
         next_tick_ms = f->now_ms + TICK_MS;
-        check_links(f);
+        struct http_link *next;
+        for (struct http_link *l = f->http->links; l != NULL; l = next) {
+            next = l->next;
+            if (l->deadline_ms <= f->now_ms)
+                end_link(f, l);
+        }
+        front_free_dead(f);
+        f->paused = false;
     }
     front_want_clients(f, false);
     close(f->listening);

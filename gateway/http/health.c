@@ -12,21 +12,6 @@ static void print_gauge(struct buf *out, const char *name, const char *help, dou
     buf_printf(out, "# HELP %s %s\n# TYPE %s gauge\n%s %.17g\n", name, help, name, name, value);
 }
 
-/* By state, and by when they are due. */
-static void print_messages(const struct executor_figures *f, struct buf *out)
-{
-    buf_put_str(out, "# HELP postdate_messages Messages by state, counted up to a million now and then.\n"
-                     "# TYPE postdate_messages gauge\n");
-    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
-        buf_printf(out, "postdate_messages{state=\"%s\"} %" PRId64 "\n",
-                   message_state_name((enum message_state)i), f->messages.count[i]);
-    buf_put_str(out, "# HELP postdate_due_messages Messages that will be due within so many seconds.\n"
-                     "# TYPE postdate_due_messages gauge\n");
-    for (int i = 0; i < FORECAST_WITHIN; i++)
-        buf_printf(out, "postdate_due_messages{within_seconds=\"%" PRId64 "\"} %" PRId64 "\n",
-                   forecast_within_s[i], f->due[i]);
-}
-
 static void print_held(const struct status_held *h, struct buf *out)
 {
     buf_printf(
@@ -51,7 +36,17 @@ static void print_figures(struct http *h, struct buf *out)
         return;
     const struct status_report *s = &f.messages;
     double oldest_s = s->oldest_overdue_ms < 0 ? 0 : (double)(s->now_ms - s->oldest_overdue_ms) / 1000;
-    print_messages(&f, out);
+    /* By state, and by when they are due. */
+    buf_put_str(out, "# HELP postdate_messages Messages by state, counted up to a million now and then.\n"
+                     "# TYPE postdate_messages gauge\n");
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        buf_printf(out, "postdate_messages{state=\"%s\"} %" PRId64 "\n",
+                   message_state_name((enum message_state)i), f.messages.count[i]);
+    buf_put_str(out, "# HELP postdate_due_messages Messages that will be due within so many seconds.\n"
+                     "# TYPE postdate_due_messages gauge\n");
+    for (int i = 0; i < FORECAST_WITHIN; i++)
+        buf_printf(out, "postdate_due_messages{within_seconds=\"%" PRId64 "\"} %" PRId64 "\n",
+                   forecast_within_s[i], f.due[i]);
     print_gauge(out, "postdate_overdue_messages",
                 "Messages whose next attempt is more than a second overdue.", (double)s->overdue);
     print_gauge(out, "postdate_messages_retrying",

@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 
 #define HTTP_CONNECTIONS_MAX 2000
-#define HTTP_CONDITION_MAX 1000                    /* If-Match, bytes */
-#define HTTP_KEY_MAX 255                           /* Idempotency-Key, bytes */
+#define HTTP_CONDITION_MAX 1000 /* If-Match, bytes */
+#define HTTP_KEY_MAX 255        /* Idempotency-Key, bytes */
 #define HTTP_PEER_SIZE 64
 #define HTTP_ALLOW_SIZE 40
 

@@ -27,8 +27,13 @@ static void take_nap(struct lease_keeper *k, int64_t ms)
     notifier_wait(&k->lease->notifier, k->pg ? pg_socket(k->pg) : -1, ms * 1000000);
 }
 
-static void give_up_instance(struct lease_keeper *k)
+static void drop_session(struct lease_keeper *k, const struct err *e)
 {
+    failing_note("lease keeper", e);
+    if (k->pg && pg_is_silent(k->pg)) /* this one notices first, and soon there may be another server */
+        server_status_failed(&k->runtime->postgres, e);
+    lease_say_again(k->lease, false);
+    k->compared = false;
     lease_end(k->lease);
     if (k->instance)
         k->old_instance = k->instance;
@@ -39,16 +44,6 @@ static void give_up_instance(struct lease_keeper *k)
     notifier_notify(&k->pipeline->serial.notifier);
     notifier_notify(&k->pipeline->patient.notifier);
     notifier_notify(&k->pipeline->handover.notifier);
-}
-
-static void drop_session(struct lease_keeper *k, const struct err *e)
-{
-    failing_note("lease keeper", e);
-    if (k->pg && pg_is_silent(k->pg)) /* this one notices first, and soon there may be another server */
-        server_status_failed(&k->runtime->postgres, e);
-    lease_say_again(k->lease, false);
-    k->compared = false;
-    give_up_instance(k);
     pg_close(k->pg);
     k->pg = NULL;
 }

@@ -117,13 +117,6 @@ static void intake_deferred_free(struct intake_deferred_list *list)
     }
 }
 
-static void intake_deferred_clear(struct intake *in)
-{
-    intake_deferred_free(&in->deferred);
-    in->deferred_count = in->deferred_bytes = 0;
-    in->deferred_retry_ms = 0;
-}
-
 /* --- Does this broker stamp what it takes (core/message/delay.h)? Asked with a probe and a queue that only
  * its connection sees: at each connect, through the intake's own connection, for another broker may have
  * answered, or another setting.
@@ -187,8 +180,11 @@ static int probe(struct intake *in, struct broker *b, char queue[NAMES_SIZE], st
                : 0;
 }
 
-static void say(struct intake *in, const struct stamp_finding *f)
+static void take_finding(struct intake *in, const struct stamp_finding *f)
 {
+    in->stamps = f->verdict;
+    in->rules.stamp_behind_ms = f->behind_ms;
+    in->stamps_asked_ms = clock_monotonic_ms();
     if (f->verdict == STAMP_SKEWED)
         log_warning("RabbitMQ stamps messages (" STAMP_HEADER
                     "), but its clock and the database's differ by %" PRId64
@@ -199,14 +195,6 @@ static void say(struct intake *in, const struct stamp_finding *f)
     else if (f->verdict == STAMP_NONE && in->stamp_said)
         log_info("RabbitMQ no longer stamps messages: delays count from when the gateway reads");
     in->stamp_said = f->verdict == STAMP_TRUSTED;
-}
-
-static void take_finding(struct intake *in, const struct stamp_finding *f)
-{
-    in->stamps = f->verdict;
-    in->rules.stamp_behind_ms = f->behind_ms;
-    in->stamps_asked_ms = clock_monotonic_ms();
-    say(in, f);
 }
 
 /* intake.c: finds out whether the broker stamps what it takes. Before the first broker_consume of a
@@ -254,13 +242,6 @@ static void intake_open_prober(struct intake *in)
         return;
     in->prober = sessions_open_broker_with(in->runtime, "postdate probe", 0, &e);
     in->prober_ms = now_ms + PROBER_AGAIN_MS;
-}
-
-static void intake_close_prober(struct intake *in)
-{
-    broker_drop(in->prober);
-    in->prober = NULL;
-    in->prober_ms = 0;
 }
 
 /* Nobody reads from that connection between two questions, so it may have been lost unnoticed. */
@@ -660,8 +641,12 @@ static int connect_intake(struct inbox *box, struct err *e)
 static void disconnect_intake(struct inbox *box)
 {
     struct intake *in = box->own;
-    intake_close_prober(in);
-    intake_deferred_clear(in);
+    broker_drop(in->prober);
+    in->prober = NULL;
+    in->prober_ms = 0;
+    intake_deferred_free(&in->deferred);
+    in->deferred_count = in->deferred_bytes = 0;
+    in->deferred_retry_ms = 0;
 }
 
 /* Acknowledges what is done; then sets the rest aside, for which there may be no room. */

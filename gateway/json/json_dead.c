@@ -17,12 +17,6 @@ static json_t *duration_value(int64_t ms)
     return json_string(duration_format(ms, text, sizeof text));
 }
 
-/* Rounds up, as times from the database are. */
-static int64_t ms_of_us(int64_t us)
-{
-    return us < 0 ? -1 : (us + 999) / 1000;
-}
-
 static json_t *attempts_value(const struct dead_letter_record *r)
 {
     json_t *list = json_array();
@@ -63,7 +57,8 @@ json_t *json_dead_value(const struct dead_letter_record *r, unsigned style, stru
     json_object_set_new(o, "exchange", json_text_value(r->exchange));
     json_object_set_new(o, "routing_key", json_text_value(r->routing_key));
     json_object_set_new(o, "failed", json_integer(r->failed));
-    json_object_set_new(o, "died_at", json_time_value(ms_of_us(r->died_us)));
+    /* Rounds up, as times from the database are. */
+    json_object_set_new(o, "died_at", json_time_value(r->died_us < 0 ? -1 : (r->died_us + 999) / 1000));
     json_object_set_new(o, "expires_at", json_time_value(r->expires_ms));
     json_object_set_new(o, "body_bytes", json_integer(r->body_size));
     if (whole)

@@ -171,18 +171,6 @@ static int find_holes(struct holes *h, struct bytes object, bool batch)
     return 0;
 }
 
-/* The text with a number in the place of each hole. */
-static void fill_holes(const struct holes *h, struct buf *out)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < h->count; i++) {
-        buf_put_bytes(out, bytes_of(h->text.data + at, h->list[i].at - at));
-        buf_printf(out, PLACE, h->list[i].at);
-        at = h->list[i].at + h->list[i].value.len;
-    }
-    buf_put_bytes(out, text_from(h->text, at));
-}
-
 /* jansson counts what it was given. */
 static int64_t position_in_text(const struct holes *h, int64_t position)
 {
@@ -300,8 +288,16 @@ static json_t *load_document(struct holes *h, enum json_fault *fault, struct err
     if (find_holes(h, h->text, true) != 0)
         return NULL;
     buf_init(&given, h->text.len + h->count * 24);
-    if (h->count > 0)
-        fill_holes(h, &given);
+    if (h->count > 0) {
+        /* The text with a number in the place of each hole. */
+        size_t at = 0;
+        for (size_t i = 0; i < h->count; i++) {
+            buf_put_bytes(&given, bytes_of(h->text.data + at, h->list[i].at - at));
+            buf_printf(&given, PLACE, h->list[i].at);
+            at = h->list[i].at + h->list[i].value.len;
+        }
+        buf_put_bytes(&given, text_from(h->text, at));
+    }
     json_t *value = given.failed ? NULL
                                  : json_memory_load(h->count > 0 ? buf_bytes(&given) : h->text,
                                                     JSON_DECODE_ANY, &no_memory, &why);

@@ -928,14 +928,6 @@ void json_body_set(json_t *object, struct bytes body)
         json_object_set_new(object, "body_base64", base64_value(body));
 }
 
-static void set_body(json_t *object, const struct message_record *r)
-{
-    if (r->state == MESSAGE_CANCELLED && r->message.body.len == 0)
-        json_object_set_new(object, "body", json_null());
-    else
-        json_body_set(object, r->message.body);
-}
-
 /* By commas. */
 static json_t *ids_value(struct bytes text)
 {
@@ -994,8 +986,12 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     json_object_set_new(o, "error", r->error.len > 0 ? json_text_value(r->error) : json_null());
     json_object_set_new(o, "properties", json_properties_value(&w));
     json_object_set_new(o, "headers", json_table_value(w.headers));
-    if ((style & JSON_STYLE_NO_BODY) == 0)
-        set_body(o, r);
+    if ((style & JSON_STYLE_NO_BODY) == 0) {
+        if (r->state == MESSAGE_CANCELLED && r->message.body.len == 0)
+            json_object_set_new(o, "body", json_null());
+        else
+            json_body_set(o, r->message.body);
+    }
     return o;
 }
 

@@ -38,22 +38,18 @@ static bool read_text(struct cursor *c, struct bytes *out)
     return other == 0;
 }
 
-/* A whole number, 0 or more; what follows it is looked at by who reads on. */
-static json_t *read_number(struct cursor *c)
-{
-    const uint8_t *from = c->at;
-    json_int_t n = 0;
-    while (c->at < c->end && c->at - from <= DIGITS_MAX && *c->at >= '0' && *c->at <= '9')
-        n = n * 10 + (*c->at++ - '0');
-    size_t digits = (size_t)(c->at - from);
-    return digits == 0 || digits > DIGITS_MAX || (digits > 1 && *from == '0') ? NULL : json_integer(n);
-}
-
 static json_t *read_value(struct cursor *c)
 {
     struct bytes text;
-    if (!next_is(c, '"'))
-        return read_number(c);
+    if (!next_is(c, '"')) {
+        /* A whole number, 0 or more; what follows it is looked at by who reads on. */
+        const uint8_t *from = c->at;
+        json_int_t n = 0;
+        while (c->at < c->end && c->at - from <= DIGITS_MAX && *c->at >= '0' && *c->at <= '9')
+            n = n * 10 + (*c->at++ - '0');
+        size_t digits = (size_t)(c->at - from);
+        return digits == 0 || digits > DIGITS_MAX || (digits > 1 && *from == '0') ? NULL : json_integer(n);
+    }
     return read_text(c, &text) ? json_stringn_nocheck((const char *)text.data, text.len) : NULL;
 }
 

@@ -10,12 +10,6 @@ static double digits(double v)
     return round(v * 1e6) / 1e6;
 }
 
-static json_t *slo_objective_value(const struct slo_objective *o)
-{
-    return json_pack("{s:I, s:f, s:I}", "late_ms", (json_int_t)o->late_ms, "target", digits(o->target),
-                     "window_ms", (json_int_t)o->window_ms);
-}
-
 static json_t *slo_window_value(const struct slo_report *r)
 {
     const struct slo_count *n = &r->in[SLO_ALL];
@@ -23,12 +17,6 @@ static json_t *slo_window_value(const struct slo_report *r)
                      (json_int_t)n->late, "share",
                      n->delivered > 0 ? json_real(digits(slo_share(n))) : json_null(), "budget_left",
                      digits(slo_budget_left(r)));
-}
-
-static json_t *slo_again_value(const struct slo_count *n)
-{
-    return json_pack("{s:I, s:I, s:I}", "delivered", (json_int_t)n->again, "late", (json_int_t)n->again_late,
-                     "late_since_attempt", (json_int_t)n->again_later);
 }
 
 static json_t *slo_burn_value(const struct slo_report *r)
@@ -43,9 +31,14 @@ static json_t *slo_burn_value(const struct slo_report *r)
 
 json_t *json_slo(const struct slo_report *r)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "objective", slo_objective_value(&r->objective), "since",
-                     json_time_value(r->since_ms), "window", slo_window_value(r), "after_retry",
-                     slo_again_value(&r->in[SLO_ALL]), "burn", slo_burn_value(r));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "objective",
+                     json_pack("{s:I, s:f, s:I}", "late_ms", (json_int_t)r->objective.late_ms, "target",
+                               digits(r->objective.target), "window_ms", (json_int_t)r->objective.window_ms),
+                     "since", json_time_value(r->since_ms), "window", slo_window_value(r), "after_retry",
+                     json_pack("{s:I, s:I, s:I}", "delivered", (json_int_t)r->in[SLO_ALL].again, "late",
+                               (json_int_t)r->in[SLO_ALL].again_late, "late_since_attempt",
+                               (json_int_t)r->in[SLO_ALL].again_later),
+                     "burn", slo_burn_value(r));
 }
 
 /* The first name of some; null: there are none. */

@@ -50,25 +50,20 @@ bool flight_window_has_room(struct flight_window *window, int in_flight, int sta
     return false;
 }
 
-/* With as much in flight as the broker takes without a queue of it. */
-static void learn_anew(struct flight_window *window)
-{
-    int64_t quickest_ms = window->quickest_ms < window->most ? window->quickest_ms : window->most;
-    int64_t alone = window->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
-    int least = window->size < ALWAYS ? window->size : ALWAYS;
-    window->before = window->size;
-    set_size(window, alone > least ? (int)alone : least);
-    window->quickest_ms = window->round_ms = INT64_MAX;
-    window->grown = false;
-    window->learning = LEARN_ROUNDS;
-}
-
 void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms)
 {
     if (in_flight == 0 && now_ms - window->moved_ms > REST_MS)
         flight_window_shrink(window);
     if (now_ms - window->learned_ms > LEARN_MS) {
-        learn_anew(window);
+        /* With as much in flight as the broker takes without a queue of it. */
+        int64_t quickest_ms = window->quickest_ms < window->most ? window->quickest_ms : window->most;
+        int64_t alone = window->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
+        int least = window->size < ALWAYS ? window->size : ALWAYS;
+        window->before = window->size;
+        set_size(window, alone > least ? (int)alone : least);
+        window->quickest_ms = window->round_ms = INT64_MAX;
+        window->grown = false;
+        window->learning = LEARN_ROUNDS;
         window->learned_ms = now_ms;
     }
     window->moved_ms = now_ms;

@@ -74,11 +74,6 @@ bool last_hop_routes_are_away(const struct last_hop_routes *routes)
     return clock_monotonic_ms() < routes->retry_ms;
 }
 
-static bool can_lead(struct bytes exchange)
-{
-    return exchange.len > 0 && exchange.len <= sizeof((struct last_hop_route *)0)->name;
-}
-
 static bool is_fresh(const struct last_hop_routes *routes, const struct last_hop_route *route,
                      int64_t fresh_ms)
 {
@@ -90,7 +85,7 @@ int last_hop_routes_lead_to(struct last_hop_routes *routes, struct bytes exchang
                             struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
-    if (!can_lead(exchange))
+    if (!(exchange.len > 0 && exchange.len <= sizeof((struct last_hop_route *)0)->name))
         return 0;
     struct last_hop_route *route = find_route(routes, exchange);
     int epoch = atomic_load(&routes->handover->routes_epoch);

@@ -128,19 +128,6 @@ static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kin
     return true;
 }
 
-/* The row's next attempt is when it would be rescued. Its content is in the database, and this may wait long
- * for that: else what a target refuses would fill the relay's memory meanwhile, and hold up all others. */
-static void settle_relayed(struct pipeline *p, struct inflight *h)
-{
-    bool to_be_proven = h->outcome == SETTLE_DELIVERED && !h->proof;
-    relay_book_settling(&p->book, h->message.id, to_be_proven ? clock_monotonic_ms() : 0);
-    if (h->outcome == SETTLE_RELEASE) {
-        h->outcome = SETTLE_WAIT;
-        h->next_at_ms = h->at_ms;
-    }
-    inflight_drop_content(h);
-}
-
 static void note_lateness(struct runtime *rt, struct inflight *h)
 {
     int64_t now_us = runtime_now_us(rt);
@@ -178,8 +165,18 @@ static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind 
         atomic_store(&p->settled_ms, clock_monotonic_ms());
     if (outcome == SETTLE_DELIVERED && !h->proof)
         delivered_ring_add(&p->delivered, h->message.id, h->relayed, clock_monotonic_ms());
-    if (h->relayed)
-        settle_relayed(p, h);
+    if (h->relayed) {
+        /* The row's next attempt is when it would be rescued. Its content is in the database, and this may
+         * wait long for that: else what a target refuses would fill the relay's memory meanwhile, and hold up
+         * all others. */
+        bool to_be_proven = h->outcome == SETTLE_DELIVERED && !h->proof;
+        relay_book_settling(&p->book, h->message.id, to_be_proven ? clock_monotonic_ms() : 0);
+        if (h->outcome == SETTLE_RELEASE) {
+            h->outcome = SETTLE_WAIT;
+            h->next_at_ms = h->at_ms;
+        }
+        inflight_drop_content(h);
+    }
     result_queue_put(&p->results, h);
 }
 

@@ -182,16 +182,6 @@ void relay_book_close(struct relay_book *book)
     free(book->done);
 }
 
-static void drop_entry(struct relay_book *book, struct relay_entry *entry)
-{
-    set_state(book, entry, WAITS);
-    set_proof(book, entry, PROOF_NONE);
-    leave_proof(book, entry);
-    inflight_free(entry->kept);
-    count_risk(book, entry);
-    relay_table_remove(book, entry);
-}
-
 /* A look through all begins where the one before has ended. */
 static struct relay_entry *next_entry(struct relay_book *book, uint32_t *at)
 {
@@ -386,7 +376,12 @@ static void end_message(struct relay_book *book, struct message_id id, bool unle
     struct relay_entry *entry = relay_table_find(book, id);
     if (entry && !(unless_proven && entry->came)) {
         give_back_tag(book, entry);
-        drop_entry(book, entry);
+        set_state(book, entry, WAITS);
+        set_proof(book, entry, PROOF_NONE);
+        leave_proof(book, entry);
+        inflight_free(entry->kept);
+        count_risk(book, entry);
+        relay_table_remove(book, entry);
     }
 }
 

@@ -89,19 +89,6 @@ static bool holds_some(const struct probe *p)
     return broker_look_at_queue(p->broker, p->queue, &ready, &consumers, &e) == 0 && ready > 0;
 }
 
-static void hear(struct reader *r, struct probe *p)
-{
-    struct broker_event ev = {0};
-    struct err e = {0};
-    arena_reset(&r->arena);
-    if (broker_next_event(p->broker, &r->arena, 0, 0, &ev, &e) != 0)
-        answer(p, e.kind == ERR_PERMISSION);
-    else if (ev.kind == BROKER_EVENT_ACK || ev.kind == BROKER_EVENT_BLOCKED)
-        answer(p, true);
-    else if (ev.kind == BROKER_EVENT_NACK)
-        answer(p, holds_some(p));
-}
-
 /* Of these, the ones that can be read: a set of 1u << (number - 1). */
 static unsigned probe(struct reader *r, unsigned wanted, int64_t wait_ms)
 {
@@ -117,8 +104,17 @@ static unsigned probe(struct reader *r, unsigned wanted, int64_t wait_ms)
     for (bool waits = true; waits && clock_monotonic_ms() < end_ms;) {
         waits = false;
         for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
-            if (!probes[i].answered)
-                hear(r, &probes[i]);
+            if (!probes[i].answered) {
+                struct broker_event ev = {0};
+                struct err e = {0};
+                arena_reset(&r->arena);
+                if (broker_next_event(probes[i].broker, &r->arena, 0, 0, &ev, &e) != 0)
+                    answer(&probes[i], e.kind == ERR_PERMISSION);
+                else if (ev.kind == BROKER_EVENT_ACK || ev.kind == BROKER_EVENT_BLOCKED)
+                    answer(&probes[i], true);
+                else if (ev.kind == BROKER_EVENT_NACK)
+                    answer(&probes[i], holds_some(&probes[i]));
+            }
             waits |= !probes[i].answered;
         }
         if (waits)
@@ -140,14 +136,6 @@ static void relay_probe_all(struct reader *r)
     unsigned all = (1u << queues) - 1, readable = queues > 1 ? probe(r, all, FIRST_MS) : all;
     /* As with a single one, RabbitMQ ends what waits for them. */
     atomic_store(&r->relay->left_out, readable ? all & ~readable : 0);
-}
-
-/* Now and then: those that are left out. */
-static void relay_probe_again(struct reader *r)
-{
-    unsigned out = atomic_load(&r->relay->left_out);
-    if (out && clock_monotonic_ms() - r->probed_ms >= EVERY_MS)
-        atomic_fetch_and(&r->relay->left_out, ~probe(r, out, AGAIN_MS));
 }
 
 /* --- Who reads the exit queues: one connection, with as many consumers at each queue as at the others.
@@ -246,7 +234,10 @@ static int relay_adapt_consumers(struct reader *r, struct err *e)
     waiting += r->foreign_count;
     if (r->rounds < ROUNDS_MAX && (small || waiting > (size_t)r->prefetch_sum / 2))
         r->rounds++;
-    relay_probe_again(r);
+    /* Now and then: those that are left out. */
+    unsigned out = atomic_load(&r->relay->left_out);
+    if (out && clock_monotonic_ms() - r->probed_ms >= EVERY_MS)
+        atomic_fetch_and(&r->relay->left_out, ~probe(r, out, AGAIN_MS));
     return relay_consume_all(r, e);
 }
 
@@ -451,19 +442,6 @@ static void keep_copy(struct reader *r, const struct broker_event *ev)
     notifier_notify(&relay->proof_notifier);
 }
 
-static void relay_take_foreign(struct reader *r, const struct broker_event *ev)
-{
-    char name[REJECTED_NAME_SIZE];
-    if (!r->said_foreign)
-        log_warning("something else publishes to %s: messages that are not the gateway's are moved to "
-                    "%s; the first: %s",
-                    broker_names.exit, broker_names.rejected, rejected_name(ev->properties, name));
-    r->said_foreign = true;
-    relay_note_tag(r, ev->tag, TAG_FOREIGN);
-    r->foreign_count++;
-    keep_copy(r, ev);
-}
-
 /* Of those up to that tag so many, the oldest first. RabbitMQ delivers them again. */
 static int give_back(struct reader *r, uint64_t up_to, size_t most, struct err *e)
 {
@@ -499,17 +477,6 @@ static int relay_end_foreign(struct reader *r, struct err *e)
         return -1;
     bool any = r->foreign_count > 0 && atomic_load(&r->relay->foreign.count) == 0;
     return any ? give_back(r, r->high, COPIES_MAX, e) : 0;
-}
-
-/* The connection is gone: all come again. */
-static void relay_forget_foreign(struct reader *r)
-{
-    r->session++;
-    r->foreign_count = 0;
-    for (struct relay_foreign *f = take_list(&r->relay->foreign.waits), *next; f; f = next) {
-        next = f->next;
-        free_copy(r->relay, f);
-    }
 }
 
 /* Moves what waits; may take a few seconds. */
@@ -851,8 +818,17 @@ static void take_foreign(struct reader *r, const struct broker_event *ev)
 {
     if (relay_is_ping(r->relay, ev, &r->ping_heard_ms))
         relay_note_tag(r, ev->tag, TAG_DONE);
-    else
-        relay_take_foreign(r, ev);
+    else {
+        char name[REJECTED_NAME_SIZE];
+        if (!r->said_foreign)
+            log_warning("something else publishes to %s: messages that are not the gateway's are moved to "
+                        "%s; the first: %s",
+                        broker_names.exit, broker_names.rejected, rejected_name(ev->properties, name));
+        r->said_foreign = true;
+        relay_note_tag(r, ev->tag, TAG_FOREIGN);
+        r->foreign_count++;
+        keep_copy(r, ev);
+    }
 }
 
 static void on_delivery(struct reader *r, const struct broker_event *ev)
@@ -1000,7 +976,13 @@ static void close_connection(struct reader *r, bool politely)
         broker_drop(r->broker);
     r->broker = NULL;
     relay_book_disconnected(&r->pipeline->book);
-    relay_forget_foreign(r);
+    /* The connection is gone: all come again. */
+    r->session++;
+    r->foreign_count = 0;
+    for (struct relay_foreign *f = take_list(&r->relay->foreign.waits), *next; f; f = next) {
+        next = f->next;
+        free_copy(r->relay, f);
+    }
     relay_forget_consumers(r, !politely);
 }
 

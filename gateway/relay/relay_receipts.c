@@ -49,22 +49,6 @@ static void note_low(struct receipts *r, int64_t low_ms)
     atomic_store(&r->relay->receipts_low_ms, low_ms);
 }
 
-static int move_foreign(struct receipts *r, const struct broker_event *ev, struct err *e)
-{
-    struct err why = {0};
-    struct rejected one = {.input = {.exchange = ev->exchange,
-                                     .routing_key = ev->routing_key,
-                                     .properties = ev->properties,
-                                     .body = ev->body},
-                           .reason = bytes_of_str(RELAY_FOREIGN_REASON)};
-    if (rejected_publish(r->loop.runtime, &r->pace, &one, 1, &why) == 0)
-        rejected_say_moved(&r->moved, &one, 1, "foreign receipt");
-    else
-        rejected_say_waits(&r->pace, &one, 1, "foreign receipt", &why);
-    r->again = !one.done;
-    return one.done ? broker_ack(r->broker, ev->tag, false, e) : broker_reject(r->broker, ev->tag, true, e);
-}
-
 /* Believed, also when RabbitMQ does not say: to be settled. Not believed: its row is looked up. */
 static int take_receipt(struct receipts *r, const struct broker_event *ev, struct message_id id,
                         struct err *e)
@@ -92,7 +76,18 @@ static int on_delivery(struct receipts *r, const struct broker_event *ev, struct
         return take_receipt(r, ev, m.id, e);
     if (relay_is_ping(r->relay, ev, &heard_ms))
         return broker_ack(r->broker, ev->tag, false, e);
-    return move_foreign(r, ev, e);
+    struct err why = {0};
+    struct rejected one = {.input = {.exchange = ev->exchange,
+                                     .routing_key = ev->routing_key,
+                                     .properties = ev->properties,
+                                     .body = ev->body},
+                           .reason = bytes_of_str(RELAY_FOREIGN_REASON)};
+    if (rejected_publish(r->loop.runtime, &r->pace, &one, 1, &why) == 0)
+        rejected_say_moved(&r->moved, &one, 1, "foreign receipt");
+    else
+        rejected_say_waits(&r->pace, &one, 1, "foreign receipt", &why);
+    r->again = !one.done;
+    return one.done ? broker_ack(r->broker, ev->tag, false, e) : broker_reject(r->broker, ev->tag, true, e);
 }
 
 /* These of them. What is not settled is locked by somebody, or somebody's: it stays, as the first *kept. */

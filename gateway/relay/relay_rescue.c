@@ -170,11 +170,6 @@ static bool relay_ping_exit(struct relay_rescue *rescue, int number, int64_t now
     return send_ping(rescue, number, queue, 0, now_ms);
 }
 
-static bool relay_ping_last_hop(struct relay_rescue *rescue, int number, int64_t now_ms)
-{
-    return send_ping(rescue, RELAY_LINE, last_hop_queue(number), number, now_ms);
-}
-
 /* --- The exit queues, each watched for itself: which are there, read, bound, silent or dead, and up to when
  * all that was in them has been taken (docs/internals/relay.md). */
 
@@ -184,13 +179,6 @@ static bool relay_ping_last_hop(struct relay_rescue *rescue, int number, int64_t
 #define DEAD_MS 30000 /* so long an exit queue gives nothing: what is overdue comes from the database */
 #define DEAD_PING_MS 10000
 #define MOVABLE_LOOKS 3 /* by then nobody declares by what was known before */
-
-/* Whoever publishes first binds them anew. */
-static void declare_anew(struct relay_rescue *rescue)
-{
-    atomic_fetch_add(&rescue->handover->topology_epoch, 1);
-    notifier_notify(&rescue->pipeline->handover.notifier);
-}
 
 /* --- how many */
 static const char declaring[] = "declaring exit queues", binding[] = "binding exit queues";
@@ -262,19 +250,15 @@ static int relay_exit_follow(struct relay_rescue *rescue, const struct relay_mar
         return 0;
     bool changed = atomic_load(&handover->exit_bound) != m->exit_bound;
     handover_know_exit(handover, m->queues, m->exit_bound);
-    if (changed)
-        declare_anew(rescue);
+    if (changed) {
+        /* Whoever publishes first binds them anew. */
+        atomic_fetch_add(&rescue->handover->topology_epoch, 1);
+        notifier_notify(&rescue->pipeline->handover.notifier);
+    }
     return bind_wanted(rescue, m, e);
 }
 
 /* --- pings */
-static void keep_alive(struct relay_rescue *rescue, int number)
-{
-    struct err e = {0};
-    if (rescue->exits[number - 1].line.broker && !relay_line(rescue, number, &e))
-        relay_line_check(rescue, number, &e);
-}
-
 /* relay_rescue.c: the exit queues, each for itself.
  * Who hears them knows that this gateway has a database. In a dead queue they pile up: fewer then. */
 static void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
@@ -286,7 +270,9 @@ static void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
         int number = (rescue->pings + i) % queues + 1;
         struct exit_watch *w = &rescue->exits[number - 1];
         if (w->said_dead && w->ping_sent && clock_ms - w->pinged_ms < DEAD_PING_MS) {
-            keep_alive(rescue, number);
+            struct err e = {0};
+            if (rescue->exits[number - 1].line.broker && !relay_line(rescue, number, &e))
+                relay_line_check(rescue, number, &e);
             continue;
         }
         /* Where RabbitMQ cannot be reached, to find that out once takes long enough. */
@@ -352,13 +338,6 @@ static bool relay_exit_all_known(struct relay_rescue *rescue, const struct relay
     return !surplus || clock_ms - rescue->surplus_ms > SURPLUS_MS;
 }
 
-/* Connects the relay anew. */
-static void renew_consumers(struct relay_rescue *rescue)
-{
-    atomic_store(&rescue->relay->forgotten, true);
-    notifier_notify(&rescue->pipeline->relay_notifier);
-}
-
 /* Pings are sent through it, and none comes to any gateway. Has RabbitMQ forgotten the consumers, as it does
  * when a node was cut off? They are made anew. */
 static void mind_consumers(struct relay_rescue *rescue, int number, int64_t silent_ms)
@@ -369,8 +348,11 @@ static void mind_consumers(struct relay_rescue *rescue, int number, int64_t sile
     if (out || silent_ms <= FORGOTTEN_MS || clock_ms - w->renewed_ms <= SILENT_MS)
         return;
     w->renewed_ms = clock_ms;
-    if (atomic_load(&rescue->handover->consumers[number - 1]) > 0)
-        renew_consumers(rescue);
+    if (atomic_load(&rescue->handover->consumers[number - 1]) > 0) {
+        /* Connects the relay anew. */
+        atomic_store(&rescue->relay->forgotten, true);
+        notifier_notify(&rescue->pipeline->relay_notifier);
+    }
 }
 
 static void say_dead(struct exit_watch *w, int number, bool heard)
@@ -449,13 +431,6 @@ static void relay_rescue_connected(struct relay_rescue *rescue)
     relay_book_end_note(&rescue->pipeline->book, 0, 0); /* perhaps it is another database */
 }
 
-static void relay_rescue_close(struct relay_rescue *rescue)
-{
-    for (int i = 0; i < EXIT_QUEUES_MAX; i++)
-        broker_close(rescue->exits[i].line.broker);
-    arena_free(&rescue->arena);
-}
-
 /* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
  * use does not come back, messages that their targets refuse hold up all others there: what comes out from
  * now on goes through the other queue, unless that stands still, too. */
@@ -475,7 +450,7 @@ static void ping_last_hop(struct relay_rescue *rescue, int number, const struct 
         w->waits_since_ms = 0;
     if (!back && clock_ms - w->pinged_ms < LOST_PING_MS)
         return;
-    if (!relay_ping_last_hop(rescue, number, now_ms))
+    if (!send_ping(rescue, RELAY_LINE, last_hop_queue(number), number, now_ms))
         return;
     w->sent_ms = now_ms;
     w->pinged_ms = clock_ms;
@@ -836,12 +811,6 @@ static void note_absent(struct lookup *lookup, struct message_id first, size_t c
             count, count == 1 ? "" : "s", count == 1 ? "is" : "are", id);
 }
 
-static void answer(struct relay_book *book, const struct relay_question *q)
-{
-    inflight_free(q->kept);
-    relay_book_answer(book, q->id);
-}
-
 /* Those that could not be claimed: are they settled, or somebody's, or will they be? Nothing waits for more
  * than grace: what is rescued then is published by whoever claims it. */
 static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
@@ -871,19 +840,13 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
         else {
             if (s == RELAY_ABSENT && !q->sent && absents++ == 0)
                 absent = q->id;
-            answer(book, q);
+            inflight_free(q->kept);
+            relay_book_answer(book, q->id);
         }
     }
     note_absent(lookup, absent, absents);
     notifier_notify(&l->pipeline->relay_notifier);
     return 0;
-}
-
-static void ask_again(struct lookup *lookup)
-{
-    for (size_t i = 0; i < lookup->count; i++)
-        relay_book_again(&lookup->loop.pipeline->book, &lookup->questions[i], clock_monotonic_ms() + TICK_MS);
-    lookup->count = 0;
 }
 
 /* How long to sleep, or -1. */
@@ -906,7 +869,10 @@ static int64_t look_up_messages(struct lookup *lookup, struct err *e)
     int sent = known < 0 ? -1 : claim_rows(lookup, true, e),
         unsent = sent < 0 ? -1 : claim_rows(lookup, false, e);
     if (unsent < 0 || answer_questions(lookup, unsent > 0, e) != 0) {
-        ask_again(lookup);
+        for (size_t i = 0; i < lookup->count; i++)
+            relay_book_again(&lookup->loop.pipeline->book, &lookup->questions[i],
+                             clock_monotonic_ms() + TICK_MS);
+        lookup->count = 0;
         return -1;
     }
     return lookup->count == QUESTIONS || unsent > 0 ? 0 : TICK_MS;
@@ -949,6 +915,8 @@ void *relay_lookup_thread(void *arg)
                                       .nap_ms = TICK_MS};
     relay_rescue_init(&lookup.rescue, relay);
     claim_loop_run(&lookup.loop);
-    relay_rescue_close(&lookup.rescue);
+    for (int i = 0; i < EXIT_QUEUES_MAX; i++)
+        broker_close(lookup.rescue.exits[i].line.broker);
+    arena_free(&lookup.rescue.arena);
     return NULL;
 }

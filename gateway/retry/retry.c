@@ -274,16 +274,6 @@ static int store_some(struct retry *r, struct store_item *items, size_t count, s
     return 0;
 }
 
-static void give_verdict(struct retry *r, const struct retry_failure *f)
-{
-    bool stored = !f->item || f->item->result == STORE_ACCEPTED;
-    if (stored)
-        metrics_add(&r->runtime->metrics, f->item ? METRIC_SENT_BACK : METRIC_DEAD, 1);
-    if (!f->item && r->dead_count++ == 0)
-        r->first_dead = f;
-    r->inbox.deliveries[f->delivery].verdict = stored ? INBOX_DONE : INBOX_LATER;
-}
-
 /* One transaction for what waits and for what is counted. What PostgreSQL refuses, it would refuse each time:
  * then they are stored one by one, and the guilty one is refused. -1: nothing is sure. */
 static int store_failures(struct retry *r, size_t from, size_t until, struct err *e)
@@ -293,8 +283,14 @@ static int store_failures(struct retry *r, size_t from, size_t until, struct err
     r->write_from = from;
     r->write_until = until;
     if (store_some(r, one ? items : r->items, one ? items != NULL : r->item_count, e) == 0) {
-        for (size_t i = from; i < until; i++)
-            give_verdict(r, &r->failures[i]);
+        for (size_t i = from; i < until; i++) {
+            bool stored = !r->failures[i].item || r->failures[i].item->result == STORE_ACCEPTED;
+            if (stored)
+                metrics_add(&r->runtime->metrics, r->failures[i].item ? METRIC_SENT_BACK : METRIC_DEAD, 1);
+            if (!r->failures[i].item && r->dead_count++ == 0)
+                r->first_dead = &r->failures[i];
+            r->inbox.deliveries[r->failures[i].delivery].verdict = stored ? INBOX_DONE : INBOX_LATER;
+        }
         return 0;
     }
     if (e->kind != ERR_REJECT)

@@ -43,22 +43,6 @@ static bool note_report(struct history *h, const struct history_point *known, co
     return back;
 }
 
-static void say_back(const struct history_report *r)
-{
-    char from[TIME_SIZE], to[TIME_SIZE], until[TIME_SIZE], span[TIME_SIZE], due[HISTORY_DUE_SIZE];
-    log_warning(
-        "the database went back: what was committed between %s and %s (%s) is forgotten, as after a "
-        "restore or "
-        "the promotion of a standby that lagged. What was accepted then is lost, but for what "
-        "RabbitMQ holds; "
-        "what was cancelled then is not; what was delivered then may come again (%s). What comes out of "
-        "RabbitMQ is "
-        "looked up first until %s (docs/operations.md, Restore)",
-        timestamp_format(r->from_ms, from, sizeof from), timestamp_format(r->to_ms, to, sizeof to),
-        duration_format_human(r->to_ms - r->from_ms, span, sizeof span), history_due_text(r->due, due),
-        timestamp_format(r->look_until_ms, until, sizeof until));
-}
-
 int history_look(struct history *h, struct pg *pg, int64_t window_ms, struct history_report *out,
                  struct err *e)
 {
@@ -66,8 +50,20 @@ int history_look(struct history *h, struct pg *pg, int64_t window_ms, struct his
     if (history_note(pg, &known, window_ms, out, e) != 0)
         return -1;
     bool back = note_report(h, &known, out);
-    if (back)
-        say_back(out);
+    if (back) {
+        char from[TIME_SIZE], to[TIME_SIZE], until[TIME_SIZE], span[TIME_SIZE], due[HISTORY_DUE_SIZE];
+        log_warning(
+            "the database went back: what was committed between %s and %s (%s) is forgotten, as after a "
+            "restore or "
+            "the promotion of a standby that lagged. What was accepted then is lost, but for what "
+            "RabbitMQ holds; "
+            "what was cancelled then is not; what was delivered then may come again (%s). What comes out of "
+            "RabbitMQ is "
+            "looked up first until %s (docs/operations.md, Restore)",
+            timestamp_format(out->from_ms, from, sizeof from), timestamp_format(out->to_ms, to, sizeof to),
+            duration_format_human(out->to_ms - out->from_ms, span, sizeof span),
+            history_due_text(out->due, due), timestamp_format(out->look_until_ms, until, sizeof until));
+    }
     return back;
 }
 

@@ -45,18 +45,6 @@ static size_t escape(char *out, size_t size, const char *text, bool json)
     return n;
 }
 
-/* One write per line, so that threads and processes don't mix theirs. False: not all of it is there. */
-static bool write_all(const char *line, size_t n)
-{
-    ssize_t done;
-    do
-        done = write(STDERR_FILENO, line, n);
-    while (done < 0 && errno == EINTR);
-    if (done > 0 && (size_t)done < n)
-        atomic_store(&torn, true);
-    return done == (ssize_t)n;
-}
-
 static bool write_line(int level, const char *message)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -73,7 +61,14 @@ static bool write_line(int level, const char *message)
                                 json ? "\",\"message\":\"" : " ");
     n += escape(line + n, sizeof line - n - 8, message, json);
     n += (size_t)snprintf(line + n, sizeof line - n, json ? "\"}\n" : "\n");
-    return write_all(line, n);
+    /* One write per line, so that threads and processes don't mix theirs. False: not all of it is there. */
+    ssize_t done;
+    do
+        done = write(STDERR_FILENO, line, n);
+    while (done < 0 && errno == EINTR);
+    if (done > 0 && (size_t)done < n)
+        atomic_store(&torn, true);
+    return done == (ssize_t)n;
 }
 
 /* A full disk has room again: what is missing is said where it is missing. */

@@ -70,18 +70,6 @@ static int leave_root(const struct config *config)
     return 77;
 }
 
-/* The client library reads nested headers recursively: 26,000 levels fit into a frame, and took between 2 and
- * 4 MiB. The default comes from `ulimit -s`, where "unlimited" means 2 MiB. */
-static void set_stack_size(void)
-{
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    if (pthread_attr_setstacksize(&attributes, STACK_BYTES) != 0 ||
-        pthread_setattr_default_np(&attributes) != 0)
-        log_warning("threads cannot have stacks of %zu MiB", STACK_BYTES >> 20);
-    pthread_attr_destroy(&attributes);
-}
-
 /* -1: go on; else the exit code to leave with. */
 static int read_options(struct supervisor_options *o, int argc, char **argv, bool *check)
 {
@@ -146,7 +134,14 @@ static int run(const struct supervisor_options *o)
     secrets_allow_dumps(config->log.core_dumps);
     service_open();
     signals_block();
-    set_stack_size();
+    /* The client library reads nested headers recursively: 26,000 levels fit into a frame, and took between 2
+     * and 4 MiB. The default comes from `ulimit -s`, where "unlimited" means 2 MiB. */
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    if (pthread_attr_setstacksize(&attributes, STACK_BYTES) != 0 ||
+        pthread_setattr_default_np(&attributes) != 0)
+        log_warning("threads cannot have stacks of %zu MiB", STACK_BYTES >> 20);
+    pthread_attr_destroy(&attributes);
     return supervisor_run(o);
 }
 

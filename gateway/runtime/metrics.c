@@ -129,16 +129,6 @@ static const struct {
     [METRIC_SLO_LATE_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"again\"}", NULL},
 };
 
-static void print_counters(struct metrics *m, struct buf *out)
-{
-    for (int i = 0; i < METRIC_COUNT; i++) {
-        if (counters[i].help)
-            print_head(out, counters[i].name, "counter", counters[i].help);
-        buf_printf(out, "%s%s %" PRIu64 "\n", counters[i].name, counters[i].labels,
-                   (uint64_t)atomic_load_explicit(&m->count[i], memory_order_relaxed));
-    }
-}
-
 static void print_histogram(struct metrics_histogram *h, const char *name, const char *help, struct buf *out)
 {
     uint64_t counts[METRICS_LATENESS_BUCKETS + 1], total = read_histogram(h, counts), sum = 0;
@@ -177,7 +167,12 @@ static void print_http(struct metrics *m, const char *(*route_name)(int route), 
 
 void metrics_print(struct metrics *m, const char *(*route_name)(int route), struct buf *out)
 {
-    print_counters(m, out);
+    for (int i = 0; i < METRIC_COUNT; i++) {
+        if (counters[i].help)
+            print_head(out, counters[i].name, "counter", counters[i].help);
+        buf_printf(out, "%s%s %" PRIu64 "\n", counters[i].name, counters[i].labels,
+                   (uint64_t)atomic_load_explicit(&m->count[i], memory_order_relaxed));
+    }
     print_histogram(&m->lateness, "postdate_lateness_seconds",
                     "Publisher confirm minus due time of delivered messages.", out);
     print_histogram(&m->rate_waited, "postdate_rate_waited_seconds",

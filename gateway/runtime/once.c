@@ -33,19 +33,15 @@ static bool is_taken_in(struct once_rule *r, const struct once_facts *f)
     return stored && relayed && f->control_requests == 0;
 }
 
-/* What is too near to be handed over is delivered, so that nothing falls between the two. */
-static void begin_round(struct once_rule *r, int64_t now_ms)
-{
-    int64_t ahead_ms = r->lead_ms > r->least_ahead_ms ? r->lead_ms : r->least_ahead_ms;
-    r->accepted_ms = now_ms;
-    r->due_ms = now_ms + ahead_ms + LITTLE_MS;
-}
-
 static bool is_done(struct once_rule *r, const struct once_facts *f)
 {
     if (r->accepted_ms == 0) {
-        if (is_taken_in(r, f))
-            begin_round(r, f->now_ms);
+        if (is_taken_in(r, f)) {
+            /* What is too near to be handed over is delivered, so that nothing falls between the two. */
+            int64_t ahead_ms = r->lead_ms > r->least_ahead_ms ? r->lead_ms : r->least_ahead_ms;
+            r->accepted_ms = f->now_ms;
+            r->due_ms = f->now_ms + ahead_ms + LITTLE_MS;
+        }
         return false;
     }
     return f->due == 0 && f->lost == 0 && f->relay_low_ms > r->due_ms && (f->waiting == 0 || !f->hands_over);

@@ -430,18 +430,6 @@ enum hold_policy startup_hold_policy(const struct runtime *rt)
                                      : config_accept_rules(rt->config).hold;
 }
 
-static int record_settings(const struct runtime *rt, struct pg *pg, struct err *e)
-{
-    const struct config *c = rt->config;
-    const struct accept_rules rules = config_accept_rules(c);
-    const enum hold_policy hold = config_hold_policy(c, rt->transport != NULL);
-    const struct settings s = {.rules = &rules,
-                               .key_memory_ms = c->keys.key_memory_ms,
-                               .lead_ms = c->delivery.lead_ms,
-                               .hold = &hold};
-    return settings_record(pg, &s, e);
-}
-
 /* Said once, at the start: passwords and messages that others can read or change on their way. */
 static void warn_of_open_wires(const struct runtime *rt, enum pg_wire wire)
 {
@@ -570,7 +558,14 @@ static int try_once(struct runtime *rt, struct server_status **failed, struct er
     }
     if (rc == 0) {
         *failed = &rt->postgres;
-        rc = record_settings(rt, pg, e);
+        const struct config *c = rt->config;
+        const struct accept_rules rules = config_accept_rules(c);
+        const enum hold_policy hold = config_hold_policy(c, rt->transport != NULL);
+        const struct settings s = {.rules = &rules,
+                                   .key_memory_ms = c->keys.key_memory_ms,
+                                   .lead_ms = c->delivery.lead_ms,
+                                   .hold = &hold};
+        rc = settings_record(pg, &s, e);
     }
     if (rc == 0)
         warn_of_open_wires(rt, pg_wire(pg));

@@ -159,19 +159,6 @@ static void stop_on_signal(void *ctx, int sig)
     notifier_notify(&s->notifier);
 }
 
-/* Tells each thread where what it shares with others is. */
-static void share_parts(struct supervisor *s, const struct thread *t)
-{
-    if (t->runtime)
-        *(struct runtime **)member_at(s, t->runtime) = &s->runtime;
-    if (t->pipeline)
-        *(struct pipeline **)member_at(s, t->pipeline) = &s->pipeline;
-    if (t->lease)
-        *(struct lease **)member_at(s, t->lease) = &s->lease;
-    if (t->handover)
-        *(struct handover **)member_at(s, t->handover) = &s->handover;
-}
-
 static int open_notifiers(struct supervisor *s, struct err *e)
 {
     for (size_t i = 0; i < THREADS; i++)
@@ -191,24 +178,22 @@ static int open_parts(struct supervisor *s, struct err *e)
         return err_set(e, ERR_BUG, "out of memory");
     lease_open(&s->lease);
     handover_open(&s->handover, &s->runtime);
-    for (size_t i = 0; i < THREADS; i++)
-        share_parts(s, &threads[i]);
+    for (size_t i = 0; i < THREADS; i++) {
+        /* Tells each thread where what it shares with others is. */
+        if (threads[i].runtime)
+            *(struct runtime **)member_at(s, threads[i].runtime) = &s->runtime;
+        if (threads[i].pipeline)
+            *(struct pipeline **)member_at(s, threads[i].pipeline) = &s->pipeline;
+        if (threads[i].lease)
+            *(struct lease **)member_at(s, threads[i].lease) = &s->lease;
+        if (threads[i].handover)
+            *(struct handover **)member_at(s, threads[i].handover) = &s->handover;
+    }
     s->janitor.unacknowledged_max = intake_unacknowledged_max(c);
     for (size_t i = 0; i < THREADS; i++)
         if (threads[i].role)
             publisher_open(member_at(s, threads[i].arg), threads[i].role, &s->exchanges, &s->destinations);
     return open_notifiers(s, e);
-}
-
-static void close_parts(struct supervisor *s)
-{
-    for (size_t i = 0; i < THREADS; i++)
-        if (threads[i].role)
-            publisher_close(member_at(s, threads[i].arg));
-    pipeline_close(&s->pipeline);
-    exchange_cache_close(&s->exchanges);
-    destination_cache_close(&s->destinations);
-    broker_hosts_free(s->runtime.hosts);
 }
 
 static void no_threads(void)
@@ -261,34 +246,24 @@ static int open_http(struct supervisor *s, struct err *e)
     return s->http ? 0 : -1;
 }
 
-/* Answers still go out while the executor ends; it and the tokens are asked to the last. */
-static void close_http(struct supervisor *s)
-{
-    http_drain(s->http);
-    executor_stop(s->executor);
-    http_close(s->http);
-    control_close(s->control);
-    executor_close(s->executor);
-    tokens_close(s->tokens);
-}
-
-static void join_stage(struct supervisor *s, enum stop_stage stage)
-{
-    for (size_t i = 0; i < THREADS; i++)
-        if (threads[i].ends_with == stage && s->started[i].runs)
-            pthread_join(s->started[i].thread, NULL);
-}
-
 /* What is claimed is first released or published, then written down, then the instance goes. */
 static void stop_threads(struct supervisor *s)
 {
     service_notify("STOPPING=1\nSTATUS=stopping");
     if (s->control)
         control_join(s->control);
-    close_http(s);
+    /* Answers still go out while the executor ends; it and the tokens are asked to the last. */
+    http_drain(s->http);
+    executor_stop(s->executor);
+    http_close(s->http);
+    control_close(s->control);
+    executor_close(s->executor);
+    tokens_close(s->tokens);
     for (enum stop_stage stage = STOP_INTAKE; stage <= STOP_LEASE_KEEPER; stage++) {
         raise_stage(s, stage);
-        join_stage(s, stage);
+        for (size_t i = 0; i < THREADS; i++)
+            if (threads[i].ends_with == stage && s->started[i].runs)
+                pthread_join(s->started[i].thread, NULL);
     }
 }
 
@@ -347,7 +322,13 @@ int supervisor_run(const struct supervisor_options *o)
         code = err_exit_code(&e);
     }
     stop_threads(s);
-    close_parts(s);
+    for (size_t i = 0; i < THREADS; i++)
+        if (threads[i].role)
+            publisher_close(member_at(s, threads[i].arg));
+    pipeline_close(&s->pipeline);
+    exchange_cache_close(&s->exchanges);
+    destination_cache_close(&s->destinations);
+    broker_hosts_free(s->runtime.hosts);
     if (atomic_load(&s->runtime.code) != 0)
         code = atomic_load(&s->runtime.code);
     if (code == 0)

@@ -35,20 +35,6 @@ static bool same_owner(const struct inflight *a, const struct inflight *b)
     return a->relayed == b->relayed && a->instance == b->instance && !a->handing == !b->handing;
 }
 
-static void add_message(struct settle_batch *b, struct inflight *h)
-{
-    b->items[b->count] = (struct settle_item){.id = h->message.id,
-                                              .kind = h->outcome,
-                                              .was_in_doubt = h->in_doubt,
-                                              .next_at_ms = h->next_at_ms,
-                                              .error = h->error,
-                                              .isolate = h->cause == INFLIGHT_REFUSED,
-                                              .untried = h->expired,
-                                              .in_batch = h->range != NULL,
-                                              .goes_back = inflight_goes_back(h)};
-    b->messages[b->count++] = h;
-}
-
 void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog, int64_t now_ms)
 {
     bool turn = backlog->first[1] && now_ms - backlog->turn_ms >= SETTLE_TURN_MS;
@@ -62,7 +48,16 @@ void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog, i
         struct inflight *h = *list;
         if (same_owner(first, h)) {
             *list = h->next;
-            add_message(b, h);
+            b->items[b->count] = (struct settle_item){.id = h->message.id,
+                                                      .kind = h->outcome,
+                                                      .was_in_doubt = h->in_doubt,
+                                                      .next_at_ms = h->next_at_ms,
+                                                      .error = h->error,
+                                                      .isolate = h->cause == INFLIGHT_REFUSED,
+                                                      .untried = h->expired,
+                                                      .in_batch = h->range != NULL,
+                                                      .goes_back = inflight_goes_back(h)};
+            b->messages[b->count++] = h;
         } else {
             list = &h->next;
         }

@@ -225,15 +225,6 @@ static int copy_page(struct pg *c, const struct due_range *day, struct message_i
     return rc;
 }
 
-static int make_day(struct pg *c, const struct due_range *day, struct err *e)
-{
-    struct message_id after = message_id_floor(day->from_ms);
-    int n = partition_create(c, day, e) == 0 ? 1 : -1;
-    while (n > 0)
-        n = copy_page(c, day, &after, e);
-    return n;
-}
-
 static int attach_days(struct pg *c, const struct partition *month, struct err *e)
 {
     int rc = 0;
@@ -261,7 +252,11 @@ static int divide_alone(struct pg *c, const struct partition *p, int64_t today_m
     int rc = pg_exec(c, text, e);
     for (int64_t ms = p->span.from_ms; ms < p->span.to_ms && rc == 0; ms += DAY_MS) {
         const struct due_range day = partition_day(ms);
-        rc = make_day(c, &day, e);
+        struct message_id after = message_id_floor(day.from_ms);
+        int n = partition_create(c, &day, e) == 0 ? 1 : -1;
+        while (n > 0)
+            n = copy_page(c, &day, &after, e);
+        rc = n;
     }
     snprintf(text, sizeof text, "drop table postdate.%s", p->name);
     if (rc == 0)

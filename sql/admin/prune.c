@@ -10,7 +10,8 @@
 #define KEYS_A_ROUND 5000
 #define ROUNDS_MAX 1000 /* the rest waits for the next hour */
 
-static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_memory_ms, struct err *e)
+/* A day that is locked: the next time will do. */
+static int prune_free_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_memory_ms, struct err *e)
 {
     int64_t removed = KEYS_A_ROUND;
     for (int round = 0; round < ROUNDS_MAX && removed == KEYS_A_ROUND; round++) {
@@ -19,13 +20,7 @@ static int prune_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_m
                                  as_int8(KEYS_A_ROUND), as_bound(from_ms), as_bound(to_ms)),
                          e);
     }
-    return removed < 0 ? -1 : 0;
-}
-
-/* A day that is locked: the next time will do. */
-static int prune_free_day(struct pg *c, int64_t from_ms, int64_t to_ms, int64_t key_memory_ms, struct err *e)
-{
-    int rc = prune_day(c, from_ms, to_ms, key_memory_ms, e);
+    int rc = removed < 0 ? -1 : 0;
     if (rc == 0 || e->kind != ERR_BUSY || pg_is_broken(c))
         return rc;
     err_clear(e);

@@ -174,13 +174,6 @@ static void on_notice(void *arg, const PGresult *r)
                                                PQresultErrorField(r, PG_DIAG_SOURCE_FUNCTION));
 }
 
-/* Acts as the owner of the schema from now on, where the login may. pg_open has done it.
- * A grant `with set false` refuses it; what needs the role says so. */
-static void pg_take_role(struct pg *c)
-{
-    pg_exec(c, take_role, NULL);
-}
-
 static int find_home(struct pg *c, char out[PG_HOME_SIZE], struct err *e)
 {
     PGresult *r = pg_query(c, where_it_is, NULL, e);
@@ -255,7 +248,9 @@ static struct pg *open_session(const char *url, const char *name, int answer_ms,
     }
     if (pg_check_pooler(c, e) != 0 || pg_exec(c, session_setup, e) != 0 || (!other && check_home(c, e) != 0))
         goto fail;
-    pg_take_role(c);
+    /* Acts as the owner of the schema from now on, where the login may. pg_open has done it.
+     * A grant `with set false` refuses it; what needs the role says so. */
+    pg_exec(c, take_role, NULL);
     return c;
 fail:
     pg_close(c);

@@ -6,11 +6,6 @@
 
 #define SQLSTATE_LEN 5
 
-static bool state_is(const char *sqlstate, const char *prefix)
-{
-    return strncmp(sqlstate, prefix, strlen(prefix)) == 0;
-}
-
 /* SQLSTATE to what the caller should do. Source: PostgreSQL 15, appendix A. */
 enum err_kind pg_kind_of_sqlstate(const char *s)
 {
@@ -25,7 +20,7 @@ enum err_kind pg_kind_of_sqlstate(const char *s)
         {"26000", ERR_CONFIG}, {"42P05", ERR_CONFIG},  {"22", ERR_REJECT},        {"23", ERR_REJECT},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (state_is(s, table[i].prefix))
+        if (strncmp(s, table[i].prefix, strlen(table[i].prefix)) == 0)
             return table[i].kind;
     return ERR_BUG;
 }

@@ -7,12 +7,6 @@
 #define EPOCH_2000_MS INT64_C(946684800000)
 #define ARRAY_MAX (256u * 1024 * 1024)
 
-static void put_be(uint8_t *out, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        out[i] = (uint8_t)(v >> (8 * (bytes - 1 - i)));
-}
-
 static uint64_t get_be(const char *in, int bytes)
 {
     uint64_t v = 0;
@@ -33,7 +27,8 @@ int64_t pg_time_from_ms(int64_t ms)
 static struct pg_value as_number(uint64_t v, int size)
 {
     struct pg_value out = {.kind = PG_OWN, .own.len = size};
-    put_be(out.own.data, v, size);
+    for (int i = 0; i < size; i++)
+        out.own.data[i] = (uint8_t)(v >> (8 * (size - 1 - i)));
     return out;
 }
 

@@ -162,14 +162,6 @@ static int64_t add_to_pile(struct pile *p, int64_t at_ms, int64_t n, int64_t spa
     return !more ? 0 : p->rate_per_ms > 0 ? (int64_t)(p->count / p->rate_per_ms) : FORECAST_NEVER;
 }
 
-static void mark_steps(struct forecast_report *out, struct pile *p)
-{
-    for (size_t i = 0; i < out->bucket_count; i++) {
-        struct forecast_bucket *b = &out->buckets[i];
-        b->drain_ms = add_to_pile(p, b->at_ms, b->count, out->request.step_ms);
-    }
-}
-
 /* That of the row; NULL: there are too many. */
 static struct pile *pile_of(struct piles *piles, const PGresult *r, int row, struct arena *a)
 {
@@ -250,7 +242,10 @@ static int mark_bursts(struct pg *c, const struct forecast_request *q, struct ar
         return err_set(e, ERR_BUG, "out of memory");
     piles.pile[0] = (struct pile){.rate_per_ms = (double)out->rate_per_s / 1000, .at_ms = q->from_ms};
     if (q->until_ms - q->from_ms > FORECAST_MINUTES_MS) {
-        mark_steps(out, &piles.pile[0]);
+        for (size_t i = 0; i < out->bucket_count; i++) {
+            struct forecast_bucket *b = &out->buckets[i];
+            b->drain_ms = add_to_pile(&piles.pile[0], b->at_ms, b->count, out->request.step_ms);
+        }
         return 0;
     }
     struct pg_params p = {0};

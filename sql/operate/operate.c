@@ -97,20 +97,16 @@ static int read_answer(const PGresult *r, struct message_id wanted, struct opera
     return err_set(e, ERR_BUG, "unexpected answer '%s'", result);
 }
 
-static void add_due(struct pg_params *p, const struct operate_due *due)
-{
-    /* What is far out of range stays so, and fits into Postgres' types. */
-    int64_t ms = due->ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : due->ms < 0 ? 0 : due->ms;
-    pg_add(p, due->is_delay ? as_null() : as_time(ms));
-    pg_add(p, due->is_delay ? as_int8(ms) : as_null());
-}
-
 int operate_message(struct pg *c, const struct operate_scope *scope, const struct operate_request *q,
                     struct operate_result *out, struct err *e)
 {
     struct pg_params p = {{as_id(q->id), as_scope(scope)}};
-    if (operations[q->kind].takes_due)
-        add_due(&p, &q->due);
+    if (operations[q->kind].takes_due) {
+        /* What is far out of range stays so, and fits into Postgres' types. */
+        int64_t ms = q->due.ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : q->due.ms < 0 ? 0 : q->due.ms;
+        pg_add(&p, q->due.is_delay ? as_null() : as_time(ms));
+        pg_add(&p, q->due.is_delay ? as_int8(ms) : as_null());
+    }
     if (operations[q->kind].takes_who)
         pg_add(&p, as_who(scope));
     PGresult *r = operate_query(c, operations[q->kind].query, &p, e);
@@ -150,11 +146,6 @@ int operate_find_key(struct pg *c, const struct operate_scope *scope, struct byt
                    bytes_printable(exchange, exchange_text, sizeof exchange_text));
 }
 
-static int find_latest(struct pg *c, struct message_id id, struct message_id *out, struct err *e)
-{
-    return pg_ask(c, sql_query_operate_moved_latest, PG_WITH(as_id(id)), PG_ROW(PG_TO(*out)), e);
-}
-
 /* The ids that it had before, and for a slot of which rate it waits, if it does. */
 static int add_more(struct pg *c, struct arena *a, struct message_record *r, struct err *e)
 {
@@ -182,7 +173,7 @@ int operate_show(struct pg *c, const struct operate_scope *scope, struct message
     int found = 0;
     for (int i = 0; i < MOVES_MAX; i++) {
         before = latest;
-        if (find_latest(c, id, &latest, e) != 0)
+        if (pg_ask(c, sql_query_operate_moved_latest, PG_WITH(as_id(id)), PG_ROW(PG_TO(latest)), e) != 0)
             return -1;
         if (i > 0 && message_id_equal(before, latest))
             break;
@@ -287,17 +278,6 @@ static bool applies(const struct bulk *b, enum message_state state)
     }
 }
 
-static void put_states(struct bulk *b)
-{
-    size_t used = 0;
-    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
-        used += applies(b, (enum message_state)i);
-    pg_array_begin(&b->states, PG_OID_TEXT, used);
-    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
-        if (applies(b, (enum message_state)i))
-            pg_array_bytes(&b->states, bytes_of_str(message_state_name((enum message_state)i)));
-}
-
 /* 1: there may be more in this range; 0: end of it; -1: error. */
 static int bulk_chunk(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err *e)
 {
@@ -347,7 +327,13 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
     buf_init(&b.states, OPERATE_ARRAY_MAX);
     buf_init(&b.keys, OPERATE_ARRAY_MAX);
     operate_chunks_begin(&b.chunks);
-    put_states(&b);
+    size_t used = 0;
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        used += applies(&b, (enum message_state)i);
+    pg_array_begin(&b.states, PG_OID_TEXT, used);
+    for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
+        if (applies(&b, (enum message_state)i))
+            pg_array_bytes(&b.states, bytes_of_str(message_state_name((enum message_state)i)));
     int rc = what->since_us != 0 ? 0 : store_clock(c, &b.started_us, e);
     if (rc == 0)
         rc = lookup_key_array(c, &b.filter, &b.keys, &b.range, e);

@@ -59,12 +59,6 @@ static int next_range(struct pg *c, const struct batch_request *q, struct range 
     return n > 0 && !*busy;
 }
 
-static PGresult *read_range(struct pg *c, const struct range *range, int32_t instance, struct err *e)
-{
-    return pg_query(c, sql_query_batch_claim,
-                    PG_WITH(as_id(range->begins), as_id(range->ends), as_int4(instance)), e);
-}
-
 /* found: 1, 0 or -1 of what was looked for; rows: what was read of it. Returns found where it is committed.
  */
 static int end_claim(struct pg *c, int found, PGresult *rows, struct batch_claimed *out, struct err *e)
@@ -88,7 +82,8 @@ static int claim_range(struct pg *c, const struct batch_request *q, struct range
         return -1;
     int found = next_range(c, q, range, &out->busy, e);
     if (found > 0)
-        *rows = read_range(c, range, q->instance, e);
+        *rows = pg_query(c, sql_query_batch_claim,
+                         PG_WITH(as_id(range->begins), as_id(range->ends), as_int4(q->instance)), e);
     return end_claim(c, found, *rows, out, e);
 }
 

@@ -255,26 +255,22 @@ static int remove_all(struct removal *r, struct err *e)
     return each_other_exchange(r, delete_exchange, e) != 0 ? -1 : delete_delivery(r, e);
 }
 
-static int report_blocked(const struct removal *r)
-{
-    const char *done = r->really ? "is deleted" : "would be deleted";
-    if (r->taken > 0) {
-        printf("nothing %s while %d queue%s\n", done, r->taken,
-               r->taken == 1 ? " has a consumer" : "s have consumers");
-        cli_say("stop all gateways, and what else reads there");
-    }
-    if (r->full > 0) {
-        printf("nothing %s while %d queue%s not empty\n", done, r->full, r->full == 1 ? " is" : "s are");
-        cli_say("consume or publish %" PRIu32 " message%s, or give --purge to lose them", r->messages,
-                r->messages == 1 ? "" : "s");
-    }
-    return r->taken > 0 ? 75 : 1;
-}
-
 static int report(const struct removal *r)
 {
-    if (is_blocked(r))
-        return report_blocked(r);
+    if (is_blocked(r)) {
+        const char *done = r->really ? "is deleted" : "would be deleted";
+        if (r->taken > 0) {
+            printf("nothing %s while %d queue%s\n", done, r->taken,
+                   r->taken == 1 ? " has a consumer" : "s have consumers");
+            cli_say("stop all gateways, and what else reads there");
+        }
+        if (r->full > 0) {
+            printf("nothing %s while %d queue%s not empty\n", done, r->full, r->full == 1 ? " is" : "s are");
+            cli_say("consume or publish %" PRIu32 " message%s, or give --purge to lose them", r->messages,
+                    r->messages == 1 ? "" : "s");
+        }
+        return r->taken > 0 ? 75 : 1;
+    }
     printf("%d queue%s and %d exchange%s %s\n", r->queues, r->queues == 1 ? "" : "s", r->exchanges,
            r->exchanges == 1 ? "" : "s", r->really ? "deleted" : "would be deleted (--yes does it)");
     return 0;

@@ -206,19 +206,6 @@ static json_t *make_object(const struct rejected_message *m)
     return o;
 }
 
-static void print_whole(const struct rejected_message *m)
-{
-    text_print("reason", m->error);
-    text_print("exchange", m->intake);
-    text_print("routing key", m->routing_key);
-    text_print("message id", m->message_id);
-    text_print_json("headers", json_table_value(m->headers));
-    if (m->no_body)
-        printf("body         %zu bytes\n", m->body.len);
-    else
-        text_print_body(m->body);
-}
-
 /* --- what is decided */
 
 static bool has_number(const struct order *o, int64_t number)
@@ -253,8 +240,17 @@ static enum rejected_action decide(void *ctx, const struct rejected_message *m, 
         print_row(m, o->matched == 1);
     else if (o->verb == VERB_SHOW && o->json)
         cli_print_json(make_object(m), JSON_INDENT(2));
-    else if (o->verb == VERB_SHOW)
-        print_whole(m);
+    else if (o->verb == VERB_SHOW) {
+        text_print("reason", m->error);
+        text_print("exchange", m->intake);
+        text_print("routing key", m->routing_key);
+        text_print("message id", m->message_id);
+        text_print_json("headers", json_table_value(m->headers));
+        if (m->no_body)
+            printf("body         %zu bytes\n", m->body.len);
+        else
+            text_print_body(m->body);
+    }
     *stop = (o->verb == VERB_LIST && o->matched == o->limit) || cli_output_error() != 0 ||
             (o->number_count > 0 && o->matched == o->number_count);
     return o->dry_run || o->verb < VERB_REQUEUE ? REJECTED_KEEP

@@ -19,33 +19,19 @@ struct run {
     char what[WHAT_SIZE]; /* for the log of the database */
 };
 
-/* The command as it was called, without what may hold content. */
-static void describe_command(struct run *r)
-{
-    bool has_content = r->cli->command->has_content;
-    size_t used = 0;
-    for (int i = 0; i < r->argc && used < WHAT_SIZE && (!has_content || i < 3); i++)
-        if (!has_content || r->argv[i][0] != '-')
-            used += (size_t)snprintf(r->what + used, WHAT_SIZE - used, "%s%s", i > 0 ? " " : "", r->argv[i]);
-}
-
-/* Into the log of the database: there it is as safe from whoever did it as the server is. */
-static void audit_command(const struct run *r, int code)
-{
-    char shown[WHAT_SIZE];
-    struct err e;
-    bytes_printable(bytes_of_str(r->what), shown, sizeof shown);
-    if (audit_note(r->cli->pg, shown, r->cli->changed, code, &e) != 0)
-        cli_say("this could not be noted in the log of PostgreSQL: %s", e.text);
-}
-
 static int run_once(struct run *r)
 {
     int code = cli_run_once(r->cli, r->argc, r->argv);
     if (r->cli->changed > 0 && r->cli->pg != NULL)
         store_wake(r->cli->pg);
-    if (r->cli->changing)
-        audit_command(r, code);
+    if (r->cli->changing) {
+        /* Into the log of the database: there it is as safe from whoever did it as the server is. */
+        char shown[WHAT_SIZE];
+        struct err e;
+        bytes_printable(bytes_of_str(r->what), shown, sizeof shown);
+        if (audit_note(r->cli->pg, shown, r->cli->changed, code, &e) != 0)
+            cli_say("this could not be noted in the log of PostgreSQL: %s", e.text);
+    }
     return code;
 }
 
@@ -195,7 +181,12 @@ int cli_run(struct cli *cli, int argc, char **argv)
     const char *path = getenv("POSTDATE_CELLS");
     if (cli->cells_path == NULL && path != NULL && *path != '\0')
         cli->cells_path = cli->config_path == NULL ? path : NULL;
-    describe_command(&r);
+    /* The command as it was called, without what may hold content. */
+    bool has_content = r.cli->command->has_content;
+    size_t used = 0;
+    for (int i = 0; i < r.argc && used < WHAT_SIZE && (!has_content || i < 3); i++)
+        if (!has_content || r.argv[i][0] != '-')
+            used += (size_t)snprintf(r.what + used, WHAT_SIZE - used, "%s%s", i > 0 ? " " : "", r.argv[i]);
     int code = run_once(&r);
     if (code != CLI_ASK_CELLS)
         return code;

@@ -253,8 +253,11 @@ static void look_after(struct doctor *d)
     }
 }
 
-static void run_checks(struct doctor *d)
+static int run_doctor(struct cli *cli, void *order)
 {
+    struct doctor *d = order;
+    d->cli = cli;
+    d->array = d->json ? json_array() : NULL;
     for (const struct check *c = checks; c < checks + sizeof checks / sizeof checks[0]; c++) {
         const char *obstacle = find_obstacle(d, c);
         if (obstacle != NULL)
@@ -265,14 +268,6 @@ static void run_checks(struct doctor *d)
             doctor_ask(d, c->name, c->subject);
         look_after(d);
     }
-}
-
-static int run_doctor(struct cli *cli, void *order)
-{
-    struct doctor *d = order;
-    d->cli = cli;
-    d->array = d->json ? json_array() : NULL;
-    run_checks(d);
     pg_close(d->pg);
     broker_close(d->broker);
     int code = d->failed > 0 ? 1 : 0;

@@ -137,19 +137,6 @@ static bool owns_delivery(const struct doctor *d)
     return name[0] != '\0' && strncmp(name, "amq.", 4) != 0;
 }
 
-static void report_tls(struct doctor *d)
-{
-    if (d->target.tls) {
-        doctor_ok(d, "broker.tls", "encrypted, the certificate is checked");
-    } else if (d->target.local) {
-        doctor_ok(d, "broker.tls", "not encrypted, on this machine");
-    } else {
-        doctor_warn(d, "broker.tls",
-                    "password and messages cross the network unencrypted" REMEDY
-                    "amqp.url = amqps://… (port 5671), with amqp.ca_file for an authority of your own");
-    }
-}
-
 static void refuse_connection(struct doctor *d, const struct err *e)
 {
     const struct inspect_target *t = &d->target;
@@ -230,7 +217,15 @@ void doctor_check_broker(struct doctor *d)
               d->target.vhost, d->target.user);
     if (d->target.hosts > 1)
         check_hosts(d);
-    report_tls(d);
+    if (d->target.tls) {
+        doctor_ok(d, "broker.tls", "encrypted, the certificate is checked");
+    } else if (d->target.local) {
+        doctor_ok(d, "broker.tls", "not encrypted, on this machine");
+    } else {
+        doctor_warn(d, "broker.tls",
+                    "password and messages cross the network unencrypted" REMEDY
+                    "amqp.url = amqps://… (port 5671), with amqp.ca_file for an authority of your own");
+    }
 }
 
 /* --- permissions */

@@ -245,15 +245,6 @@ static int report_exchange_type(struct doctor *d, const json_t *x, bool ours)
     return count;
 }
 
-static void report_fine(struct doctor *d, size_t exchanges, const json_t *deaths)
-{
-    char names[600] = "";
-    if (json_array_size(deaths) > 0)
-        list(deaths, names, sizeof names);
-    doctor_ok(d, CHECK, "Postdate's, on each node; %zu exchange%s%s%s", exchanges, exchanges == 1 ? "" : "s",
-              names[0] != '\0' ? "; queues dead-letter to them: " : "", names);
-}
-
 /* doctor_management.c: of it the exchanges of the type x-delayed-message. */
 static void doctor_type_report(struct doctor *d, const json_t *answer)
 {
@@ -276,8 +267,13 @@ static void doctor_type_report(struct doctor *d, const json_t *answer)
         json_array_extend(deaths, json_object_get(x, "deaths"));
     }
     count += report_nodes_type(d, types, exchanges > 0 || (ours && any));
-    if (ours && count == 0)
-        report_fine(d, exchanges, deaths);
+    if (ours && count == 0) {
+        char names[600] = "";
+        if (json_array_size(deaths) > 0)
+            list(deaths, names, sizeof names);
+        doctor_ok(d, CHECK, "Postdate's, on each node; %zu exchange%s%s%s", exchanges,
+                  exchanges == 1 ? "" : "s", names[0] != '\0' ? "; queues dead-letter to them: " : "", names);
+    }
     json_decref(deaths);
 }
 
@@ -306,16 +302,6 @@ static bool is_alike(const json_t *a, const json_t *b)
            json_equal(json_object_get(a, "online"), json_object_get(b, "online"));
 }
 
-static void report_node_down(struct doctor *d, const char *queues, const char *node)
-{
-    doctor_fail(d, "broker.down",
-                "%s on node %s, which does not run" REMEDY
-                "start RabbitMQ on %s: what is in there is on that node alone. If the node is gone for good: "
-                "rabbitmqctl forget_cluster_node %s; gateways declare the queues again, and deliver from the "
-                "database what RabbitMQ held there",
-                queues, node, node, node);
-}
-
 static void report_majority(struct doctor *d, const char *queues, const json_t *queue, const char *away)
 {
     size_t members = json_array_size(json_object_get(queue, "members")),
@@ -325,15 +311,6 @@ static void report_majority(struct doctor *d, const char *queues, const json_t *
                 "start RabbitMQ on %s; where it runs, the queue's process has ended: restart that node "
                 "(rabbitmqctl -n NODE stop_app, then start_app). Messages in the queue wait meanwhile",
                 queues, online, members, away, away);
-}
-
-static void report_process(struct doctor *d, const char *queues, const char *nodes)
-{
-    doctor_fail(d, "broker.down",
-                "%s on %s: its process has ended, or does not get on" REMEDY
-                "RabbitMQ's log on that node says why; if it is not busy, restart it (rabbitmqctl -n NODE "
-                "stop_app, then start_app). rabbitmqctl list_queues may leave such a queue out",
-                queues, nodes);
 }
 
 /* Queues of the same kind on the same nodes: one finding. */
@@ -353,11 +330,22 @@ static void report_group(struct doctor *d, const json_t *queue, size_t count)
     const char *on = up.failed ? "many nodes" : (const char *)up.data,
                *off = away.failed ? "many nodes" : (const char *)away.data;
     if (*off == '\0')
-        report_process(d, queues, on);
+        doctor_fail(
+            d, "broker.down",
+            "%s on %s: its process has ended, or does not get on" REMEDY
+            "RabbitMQ's log on that node says why; if it is not busy, restart it (rabbitmqctl -n NODE "
+            "stop_app, then start_app). rabbitmqctl list_queues may leave such a queue out",
+            queues, on);
     else if (json_is_true(json_object_get(queue, "quorum")))
         report_majority(d, queues, queue, off);
     else
-        report_node_down(d, queues, off);
+        doctor_fail(
+            d, "broker.down",
+            "%s on node %s, which does not run" REMEDY
+            "start RabbitMQ on %s: what is in there is on that node alone. If the node is gone for good: "
+            "rabbitmqctl forget_cluster_node %s; gateways declare the queues again, and deliver from the "
+            "database what RabbitMQ held there",
+            queues, off, off, off);
     buf_free(&up);
     buf_free(&away);
 }
@@ -469,19 +457,6 @@ static bool is_trap(const struct doctor *d, const json_t *queue)
     return version >= 403 || (given ? version >= 400 && *limit == '-' : version < 400);
 }
 
-static void report_traps(struct doctor *d, const struct tally *traps)
-{
-    char more[32];
-    if (traps->count > 0)
-        doctor_report(
-            d, FINDING_OK, "retries.requeue",
-            "queue '%s'%s: what its consumers give back with requeue=true comes again at once, without "
-            "end%s; only requeue=false comes to Postdate",
-            traps->first, print_more(traps, more),
-            broker_version_number(d->broker) >= 403 ? ", for RabbitMQ 4.3 does not count it"
-                                                    : ", for there is no delivery-limit");
-}
-
 static void report_native(struct doctor *d, const struct tally *native)
 {
     char more[32];
@@ -504,7 +479,8 @@ static void report_uncounted(struct doctor *d, const json_t *answer, size_t look
                     looked);
 }
 
-/* doctor_management.c: of it the queues that hand over what their consumers refuse, or retry it by themselves. */
+/* doctor_management.c: of it the queues that hand over what their consumers refuse, or retry it by
+ * themselves. */
 static void doctor_retry_report(struct doctor *d, const json_t *answer)
 {
     const json_t *queues = json_object_get(answer, "retries");
@@ -525,7 +501,15 @@ static void doctor_retry_report(struct doctor *d, const json_t *answer)
     if (all.count > 0 && classic.count + unsure.count + closed.count == 0)
         doctor_ok(d, "retries.queues", "%d hand%s over what %s consumers refuse", all.count,
                   all.count == 1 ? "s" : "", all.count == 1 ? "its" : "their");
-    report_traps(d, &traps);
+    char more[32];
+    if (traps.count > 0)
+        doctor_report(
+            d, FINDING_OK, "retries.requeue",
+            "queue '%s'%s: what its consumers give back with requeue=true comes again at once, without "
+            "end%s; only requeue=false comes to Postdate",
+            traps.first, print_more(&traps, more),
+            broker_version_number(d->broker) >= 403 ? ", for RabbitMQ 4.3 does not count it"
+                                                    : ", for there is no delivery-limit");
     report_native(d, &native);
     report_uncounted(d, answer, json_array_size(queues));
 }
@@ -1065,22 +1049,6 @@ static void set_exchanges(struct rabbitmqctl *r, const struct config *c)
     buf_free(&b);
 }
 
-/* They have the same names in doctor.erl. */
-static void set_variables(struct rabbitmqctl *r, const struct doctor *d)
-{
-    struct buf pattern;
-    buf_init(&pattern, 1024);
-    names_put_pattern(&pattern);
-    rabbitmqctl_set_bytes(r, "V", bytes_of_str(d->target.vhost));
-    rabbitmqctl_set_bytes(r, "U", bytes_of_str(d->target.user));
-    rabbitmqctl_set_bytes(r, "I", bytes_of_str(d->config->intake.queue));
-    rabbitmqctl_set_bytes(r, "D", bytes_of_str(d->config->delivery.exchange));
-    rabbitmqctl_set_bytes(r, "Pattern", buf_bytes(&pattern));
-    rabbitmqctl_set_bytes(r, "Retry", bytes_of_str(broker_names.retry));
-    set_exchanges(r, d->config);
-    buf_free(&pattern);
-}
-
 /* JSON as base64, on a line. NULL: that is not what came. */
 static json_t *decode_answer(struct arena *a, const struct buf *out)
 {
@@ -1131,7 +1099,18 @@ void doctor_check_rabbitmqctl(struct doctor *d)
     rabbitmqctl_init(&r);
     r.path = d->rabbitmqctl;
     r.timeout_ms = RUN_MS;
-    set_variables(&r, d);
+    /* They have the same names in doctor.erl. */
+    struct buf pattern;
+    buf_init(&pattern, 1024);
+    names_put_pattern(&pattern);
+    rabbitmqctl_set_bytes(&r, "V", bytes_of_str(d->target.vhost));
+    rabbitmqctl_set_bytes(&r, "U", bytes_of_str(d->target.user));
+    rabbitmqctl_set_bytes(&r, "I", bytes_of_str(d->config->intake.queue));
+    rabbitmqctl_set_bytes(&r, "D", bytes_of_str(d->config->delivery.exchange));
+    rabbitmqctl_set_bytes(&r, "Pattern", buf_bytes(&pattern));
+    rabbitmqctl_set_bytes(&r, "Retry", bytes_of_str(broker_names.retry));
+    set_exchanges(&r, d->config);
+    buf_free(&pattern);
     if (rabbitmqctl_eval(&r, doctor_erl, &out, &e) == 0) {
         json_t *answer = decode_answer(&d->cli->arena, &out);
         report_answer_rabbitmqctl(d, r.path, answer, from_ms);

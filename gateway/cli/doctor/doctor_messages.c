@@ -252,15 +252,6 @@ void doctor_check_transport(struct doctor *d)
     }
 }
 
-static void report_handed_overdue(struct doctor *d, int64_t count)
-{
-    doctor_warn(d, "handover.overdue",
-                "%" PRId64 " handed messages have not come out %" PRId64
-                " s after their time and a grace of as much" REMEDY
-                "a running gateway publishes them; if it does not, see its log",
-                count, d->config->handover.grace_ms / 1000);
-}
-
 /* Held by the broker by our books, and by its own: less there means that it lost some. */
 static void compare_ladder(struct doctor *d, const struct health_handed *h)
 {
@@ -301,7 +292,11 @@ void doctor_check_handed(struct doctor *d)
         return doctor_error(d, "handover.messages", &e);
     compare_ladder(d, &h);
     if (h.overdue > 0)
-        report_handed_overdue(d, h.overdue);
+        doctor_warn(d, "handover.overdue",
+                    "%" PRId64 " handed messages have not come out %" PRId64
+                    " s after their time and a grace of as much" REMEDY
+                    "a running gateway publishes them; if it does not, see its log",
+                    h.overdue, d->config->handover.grace_ms / 1000);
     if (c->handover.transport != TRANSPORT_TIMER && c->handover.feeder == FEEDER_CRON) {
         int64_t fed_ms;
         if (claim_fed_until(d->pg, &fed_ms, &e) == 0 && (!d->has_status || fed_ms < d->status.now_ms)) {
@@ -396,19 +391,6 @@ static const char *advise(const struct doctor *d, const struct group *g, char ou
     return out;
 }
 
-static void report_group(struct doctor *d, const struct group *g)
-{
-    char address[300], remedy[REMEDY_SIZE];
-    if (*g->queue != '\0')
-        snprintf(address, sizeof address, "queue '%s'", g->queue);
-    else
-        snprintf(address, sizeof address, "exchange '%s', routing key '%s'", g->exchange, g->key);
-    doctor_warn(d, "messages.retrying",
-                "%d refused or in doubt: %s: %s" REMEDY
-                "%s; they are tried again by themselves; postdate list --retrying has each",
-                g->count, address, g->reason, advise(d, g, remedy));
-}
-
 void doctor_check_retrying(struct doctor *d)
 {
     const struct lookup_filter filter = {.retrying = true, .due_before_ms = TIMESTAMP_MAX_MS};
@@ -421,7 +403,16 @@ void doctor_check_retrying(struct doctor *d)
     if (lookup_list(d->pg, &filter, &page, add_record, &all, &e) != 0)
         return doctor_error(d, "messages.retrying", &e);
     for (int i = 0; i < all.count; i++) {
-        report_group(d, &all.list[i]);
+        char address[300], remedy[REMEDY_SIZE];
+        if (*all.list[i].queue != '\0')
+            snprintf(address, sizeof address, "queue '%s'", all.list[i].queue);
+        else
+            snprintf(address, sizeof address, "exchange '%s', routing key '%s'", all.list[i].exchange,
+                     all.list[i].key);
+        doctor_warn(d, "messages.retrying",
+                    "%d refused or in doubt: %s: %s" REMEDY
+                    "%s; they are tried again by themselves; postdate list --retrying has each",
+                    all.list[i].count, address, all.list[i].reason, advise(d, &all.list[i], remedy));
         told += all.list[i].count;
     }
     if (d->status.retrying > told && (told > 0 || page.given_up)) {

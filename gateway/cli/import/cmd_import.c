@@ -69,14 +69,6 @@ static void import_answer_init(struct import_answer *a)
     buf_init(&a->survey_list, OUT_MAX);
 }
 
-static void import_answer_free(struct import_answer *a)
-{
-    arena_free(&a->arena);
-    buf_free(&a->out);
-    buf_free(&a->entry_list);
-    buf_free(&a->survey_list);
-}
-
 static void answer_reset(struct import_answer *a)
 {
     *a = (struct import_answer){
@@ -221,14 +213,6 @@ static bool take_survey(struct import_answer *a, const struct line *l)
     return take_bytes(&a->arena, l->word[1], &s->vhost) && take_bytes(&a->arena, l->word[2], &s->exchange);
 }
 
-static bool take_node_call(struct import_answer *a, const struct line *l)
-{
-    if (a->node_count < IMPORT_NODES_MAX)
-        snprintf(a->nodes[a->node_count++], IMPORT_NODE_SIZE, "%.*s", (int)l->word[1].len,
-                 (const char *)l->word[1].data);
-    return true;
-}
-
 static bool take_mark(struct import_answer *a, const struct line *l)
 {
     struct import_ids ids = {0};
@@ -263,7 +247,10 @@ static bool take_line(struct import_answer *a, const struct line *l)
     case 'K':
         return take_mark(a, l);
     case 'W':
-        return take_node_call(a, l);
+        if (a->node_count < IMPORT_NODES_MAX)
+            snprintf(a->nodes[a->node_count++], IMPORT_NODE_SIZE, "%.*s", (int)l->word[1].len,
+                     (const char *)l->word[1].data);
+        return true;
     case 'S':
         return take_survey(a, l);
     case 'T':
@@ -523,18 +510,12 @@ static void batch_init(struct batch *b)
 
 static void batch_free(struct batch *b)
 {
-    import_answer_free(&b->answer);
+    arena_free(&b->answer.arena);
+    buf_free(&b->answer.out);
+    buf_free(&b->answer.entry_list);
+    buf_free(&b->answer.survey_list);
     free(b->rows);
     free(b->ids);
-}
-
-static void count_read(struct import_count *c, const struct import_entry *m)
-{
-    if (c->read == 0 || m->due_ms < c->first_ms)
-        c->first_ms = m->due_ms;
-    if (c->read == 0 || m->due_ms > c->last_ms)
-        c->last_ms = m->due_ms;
-    c->read++;
 }
 
 /* Makes rows of what the broker has read, and counts what can be none. */
@@ -553,7 +534,11 @@ static int make_rows(struct import_run *run, struct batch *b, struct err *e)
         struct import_count *c = import_count_of(run, m->exchange);
         if (c == NULL)
             return err_set(e, ERR_REJECT, "messages of more than %d exchanges wait", IMPORT_EXCHANGES_MAX);
-        count_read(c, m);
+        if (c->read == 0 || m->due_ms < c->first_ms)
+            c->first_ms = m->due_ms;
+        if (c->read == 0 || m->due_ms > c->last_ms)
+            c->last_ms = m->due_ms;
+        c->read++;
         run->done++;
         if (import_message(run, m, a->now_ms, &a->arena, &b->rows[b->count], e) == 0)
             b->ids[b->count++] = m->id;
@@ -612,14 +597,6 @@ static struct import_call next_call(struct import_run *run, const struct batch *
     return call;
 }
 
-/* So many a second, from the beginning on. */
-static void keep_rate(const struct import_run *run)
-{
-    while (run->order->rate > 0 && !import_interrupted &&
-           (double)run->done > progress_seconds(&run->progress) * (double)run->order->rate)
-        clock_nap_ms(50);
-}
-
 static int gone(const struct import_run *run, struct batch *asleep, struct err *e)
 {
     if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
@@ -661,26 +638,22 @@ static int end_run(struct import_run *run, struct batch *b, struct err *e)
     return import_ask(run, &call, &b->answer, e);
 }
 
-/* Nothing is asleep, and the plugin's table is as if this run had never been. */
-static int interrupt(struct import_run *run, struct batch *asleep, struct err *e)
-{
-    struct err ignored;
-    if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
-        return -1;
-    asleep->count = 0;
-    if (!run->order->dry_run)
-        (void)end_run(run, asleep, &ignored);
-    return err_set(e, ERR_STOPPING, "interrupted: run this again, and it goes on");
-}
-
 static int read_all(struct import_run *run, struct batch b[2], struct err *e)
 {
     enum import_reading reading = IMPORT_READ_FROM;
     int64_t from_ms = 0;
     struct batch *asleep = &b[0], *next = &b[1];
     while (reading != IMPORT_READ_NOTHING || asleep->count > 0) {
-        if (import_interrupted)
-            return interrupt(run, asleep, e);
+        if (import_interrupted) {
+            /* Nothing is asleep, and the plugin's table is as if this run had never been. */
+            struct err ignored;
+            if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
+                return -1;
+            asleep->count = 0;
+            if (!run->order->dry_run)
+                (void)end_run(run, asleep, &ignored);
+            return err_set(e, ERR_STOPPING, "interrupted: run this again, and it goes on");
+        }
         struct import_call call = next_call(run, asleep, reading, from_ms);
         if (step(run, asleep, next, &call, e) != 0)
             return -1;
@@ -689,7 +662,10 @@ static int read_all(struct import_run *run, struct batch b[2], struct err *e)
         struct batch *free_one = asleep;
         asleep = next;
         next = free_one;
-        keep_rate(run);
+        /* So many a second, from the beginning on. */
+        while (run->order->rate > 0 && !import_interrupted &&
+               (double)run->done > progress_seconds(&run->progress) * (double)run->order->rate)
+            clock_nap_ms(50);
     }
     return run->order->dry_run ? 0 : end_run(run, next, e);
 }
@@ -708,14 +684,6 @@ static int check_mappings(const struct import_run *run, struct err *e)
     return 0;
 }
 
-static void name_others(const struct import_run *run, const struct import_answer *a)
-{
-    for (size_t i = 0; run->order->node_count == 0 && i < a->node_count; i++)
-        if (strcmp(a->nodes[i], run->node) != 0)
-            cli_say("node %s runs, too, and may have messages of its own: --node %s", a->nodes[i],
-                    a->nodes[i]);
-}
-
 /* Looks first, and begins when nothing is wrong. */
 static int begin_run(struct import_run *run, struct import_answer *a, FILE *proof, struct err *e)
 {
@@ -725,7 +693,10 @@ static int begin_run(struct import_run *run, struct import_answer *a, FILE *proo
         return -1;
     snprintf(run->node, sizeof run->node, "%s", a->node);
     run->place = (struct import_place){.node = bytes_of_str(run->node), .run = bytes_of_str(run->run)};
-    name_others(run, a);
+    for (size_t i = 0; run->order->node_count == 0 && i < a->node_count; i++)
+        if (strcmp(a->nodes[i], run->node) != 0)
+            cli_say("node %s runs, too, and may have messages of its own: --node %s", a->nodes[i],
+                    a->nodes[i]);
     if (import_count_survey(run, a, e) != 0 || check_mappings(run, e) != 0)
         return -1;
     if (run->order->dry_run) {

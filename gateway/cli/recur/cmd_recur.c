@@ -64,11 +64,6 @@ static const char *left_out_of(const json_t *o, char out[LEFT_OUT_SIZE])
     return out;
 }
 
-static void recur_print_heading(void)
-{
-    printf("%-24s %-24s %-18s %-14s %s\n", "NAME", "CRON", "ZONE", "NEXT", "LAST");
-}
-
 /* One line of the list. */
 static void recur_print_row(const json_t *o, int64_t now_ms)
 {
@@ -114,18 +109,6 @@ static void recur_print_all(const json_t *o, int64_t now_ms)
     print_object("properties", json_object_get(o, "properties"));
     print_line("body", text_of(o, "body"));
     print_line("body_base64", text_of(o, "body_base64"));
-}
-
-/* The next times, an array. */
-static void recur_print_times(const json_t *times)
-{
-    size_t i;
-    json_t *one;
-    json_array_foreach(times, i, one)
-    {
-        const char *mark = text_of(one, "mark");
-        printf("%s  %s%s%s\n", text_of(one, "local"), text_of(one, "at"), *mark != '\0' ? "  " : "", mark);
-    }
 }
 
 /* "cron: "0 9 * * *" → "0 8 * * *"", a line for each field that differs. */
@@ -326,7 +309,7 @@ static int list(struct cli *cli, void *order)
         arena_reset(&cli->arena);
         code = ask_for(cli, &q, &page, last);
         if (total == 0 && json_array_size(page) > 0 && !w->json)
-            recur_print_heading();
+            printf("%-24s %-24s %-18s %-14s %s\n", "NAME", "CRON", "ZONE", "NEXT", "LAST");
         json_array_foreach(page, i, one)
         {
             if (w->json)
@@ -388,15 +371,6 @@ static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule)
     return code;
 }
 
-static int print_preview(const struct ask_request *q, const json_t *times)
-{
-    recur_print_times(times);
-    if (json_array_size(times) == 0)
-        cli_say(q->name.data != NULL ? "schedule \"%s\" has ended: no time follows" : "no time follows%s",
-                q->name.data != NULL ? (const char *)q->name.data : "");
-    return 0;
-}
-
 static int print_answer(const struct order *w, const struct ask_request *q, json_t *answer, int64_t now_ms)
 {
     const char *next = json_string_value(json_object_get(answer, "next_at")), *verb = q->operation,
@@ -404,8 +378,21 @@ static int print_answer(const struct order *w, const struct ask_request *q, json
     bool preview = strcmp(verb, "preview") == 0;
     if (w->json)
         return cli_print_json(json_incref(answer), preview ? JSON_COMPACT : JSON_INDENT(2));
-    if (preview)
-        return print_preview(q, answer);
+    if (preview) {
+        /* The next times, an array. */
+        size_t i;
+        json_t *one;
+        json_array_foreach(answer, i, one)
+        {
+            const char *mark = text_of(one, "mark");
+            printf("%s  %s%s%s\n", text_of(one, "local"), text_of(one, "at"), *mark != '\0' ? "  " : "",
+                   mark);
+        }
+        if (json_array_size(answer) == 0)
+            cli_say(q->name.data != NULL ? "schedule \"%s\" has ended: no time follows" : "no time follows%s",
+                    q->name.data != NULL ? (const char *)q->name.data : "");
+        return 0;
+    }
     if (strcmp(verb, "show") == 0)
         recur_print_all(answer, now_ms);
     else if (strcmp(verb, "run") == 0)

@@ -70,21 +70,6 @@ static bool has_foreign_tag(const yaml_char_t *tag)
            strcmp((const char *)tag, "tag:yaml.org,2002:str") != 0;
 }
 
-static int put_scalar(struct reader *r, const yaml_event_t *event)
-{
-    struct bytes text = bytes_of(event->data.scalar.value, event->data.scalar.length);
-    bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && event->data.scalar.tag == NULL;
-    if (has_foreign_tag(event->data.scalar.tag))
-        return refuse_event(r, event, "tags are not understood here");
-    if (plain && (text.len == 0 || bytes_equal_str(text, "~")))
-        buf_put_str(r->out, "null");
-    else if (plain && is_json(text))
-        buf_put_bytes(r->out, text);
-    else
-        return put_text(r, event);
-    return 0;
-}
-
 static int put_node(struct reader *r, const yaml_event_t *event, int depth);
 
 /* A sequence, or a mapping, up to its end. */
@@ -117,8 +102,19 @@ static int put_node(struct reader *r, const yaml_event_t *event, int depth)
     if (depth > DEPTH_MAX || ++r->values > VALUES_MAX)
         return refuse_event(r, event,
                             depth > DEPTH_MAX ? "it is nested too deep" : "there are too many values");
-    if (event->type == YAML_SCALAR_EVENT)
-        return put_scalar(r, event);
+    if (event->type == YAML_SCALAR_EVENT) {
+        struct bytes text = bytes_of(event->data.scalar.value, event->data.scalar.length);
+        bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && event->data.scalar.tag == NULL;
+        if (has_foreign_tag(event->data.scalar.tag))
+            return refuse_event(r, event, "tags are not understood here");
+        if (plain && (text.len == 0 || bytes_equal_str(text, "~")))
+            buf_put_str(r->out, "null");
+        else if (plain && is_json(text))
+            buf_put_bytes(r->out, text);
+        else
+            return put_text(r, event);
+        return 0;
+    }
     if (event->type == YAML_ALIAS_EVENT)
         return refuse_event(r, event, "aliases (*name) are not understood here" QUOTES_HINT);
     if (!mapping && event->type != YAML_SEQUENCE_START_EVENT)

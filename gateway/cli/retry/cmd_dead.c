@@ -27,25 +27,21 @@ static void print_row(const struct dead_letter_record *r, int64_t now_ms, bool f
            text_show(r->queue, TEXT_ANY_WIDTH, queue, sizeof queue));
 }
 
-static void print_group(const struct dead_group *g, int64_t now_ms)
-{
-    char oldest[CLI_WHEN_SIZE], newest[CLI_WHEN_SIZE], reason[SHOWN_MAX], shown[SHOWN_MAX];
-    printf("%7lld %-*s %-*s %-*s", (long long)g->count, WHEN_WIDTH,
-           cli_format_when(g->oldest_ms, now_ms, oldest), WHEN_WIDTH,
-           cli_format_when(g->newest_ms, now_ms, newest), REASON_WIDTH,
-           text_show(g->reason, REASON_WIDTH, reason, sizeof reason));
-    printf(" %s", text_show(g->queue, TEXT_ANY_WIDTH, shown, sizeof shown));
-    printf(" \"%s\"", text_show(g->exchange, TEXT_ANY_WIDTH, shown, sizeof shown));
-    printf(" \"%s\"\n", text_show(g->routing_key, TEXT_ANY_WIDTH, shown, sizeof shown));
-}
-
 static void print_groups(const struct dead_groups *g, int64_t now_ms)
 {
     if (g->count > 0)
         printf("%7s %-*s %-*s %-*s %s\n", "COUNT", WHEN_WIDTH, "OLDEST", WHEN_WIDTH, "NEWEST", REASON_WIDTH,
                "REASON", "QUEUE, EXCHANGE, ROUTING KEY");
-    for (size_t i = 0; i < g->count && cli_output_error() == 0; i++)
-        print_group(&g->groups[i], now_ms);
+    for (size_t i = 0; i < g->count && cli_output_error() == 0; i++) {
+        char oldest[CLI_WHEN_SIZE], newest[CLI_WHEN_SIZE], reason[SHOWN_MAX], shown[SHOWN_MAX];
+        printf("%7lld %-*s %-*s %-*s", (long long)g->groups[i].count, WHEN_WIDTH,
+               cli_format_when(g->groups[i].oldest_ms, now_ms, oldest), WHEN_WIDTH,
+               cli_format_when(g->groups[i].newest_ms, now_ms, newest), REASON_WIDTH,
+               text_show(g->groups[i].reason, REASON_WIDTH, reason, sizeof reason));
+        printf(" %s", text_show(g->groups[i].queue, TEXT_ANY_WIDTH, shown, sizeof shown));
+        printf(" \"%s\"", text_show(g->groups[i].exchange, TEXT_ANY_WIDTH, shown, sizeof shown));
+        printf(" \"%s\"\n", text_show(g->groups[i].routing_key, TEXT_ANY_WIDTH, shown, sizeof shown));
+    }
 }
 
 static void print_state(const struct dead_letter_record *r, int64_t now_ms)

@@ -157,18 +157,6 @@ static void print_commands(const struct inspect_target *target, const char *queu
     buf_free(&name);
 }
 
-static void print_match(const struct retry_match *m, const char *queue)
-{
-    char shown[SHOWN_MAX], text[64];
-    text_print("queue", bytes_of_str(queue));
-    printf("%-12s %s%s\n", "policy", text_show(m->policy.pattern, TEXT_ANY_WIDTH, shown, sizeof shown),
-           m->is_default ? " (the built-in one: none that was set matches)" : "");
-    printf("%-12s %d deliveries in all, then it is dead\n", "attempts", m->policy.attempts);
-    print_waits(&m->policy);
-    printf("%-12s %s; dead at once for any other reason\n", "on", format_reasons(m->policy.on, text));
-    printf("%-12s %s\n", "dead kept", duration_format(m->policy.keep_dead_ms, text, sizeof text));
-}
-
 static int show(struct cli *cli, void *order)
 {
     const char *queue = cli->words[0];
@@ -181,7 +169,14 @@ static int show(struct cli *cli, void *order)
         return cli_fail(&e);
     if (cli_gave(cli, "json"))
         return cli_print_json(json_match_value(&m, bytes_of_str(queue)), JSON_INDENT(2));
-    print_match(&m, queue);
+    char shown[SHOWN_MAX], text[64];
+    text_print("queue", bytes_of_str(queue));
+    printf("%-12s %s%s\n", "policy", text_show(m.policy.pattern, TEXT_ANY_WIDTH, shown, sizeof shown),
+           m.is_default ? " (the built-in one: none that was set matches)" : "");
+    printf("%-12s %d deliveries in all, then it is dead\n", "attempts", m.policy.attempts);
+    print_waits(&m.policy);
+    printf("%-12s %s; dead at once for any other reason\n", "on", format_reasons(m.policy.on, text));
+    printf("%-12s %s\n", "dead kept", duration_format(m.policy.keep_dead_ms, text, sizeof text));
     print_commands(&target, queue);
     return 0;
 }

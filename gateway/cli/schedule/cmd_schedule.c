@@ -130,9 +130,13 @@ static int store_patiently(struct cli *cli, struct store_item *items, size_t cou
     return result;
 }
 
-/* Somebody's open transaction holds the key: their commit or rollback decides, and mostly comes soon. */
-static int store_waiting(struct cli *cli, struct store_item *items, size_t count, struct err *e)
+/* Stores items that are in doubt of nothing: waits out busy servers and held keys for a while. As
+ * store_accept. */
+static int schedule_store(struct cli *cli, struct store_item *items, size_t count, struct err *e)
 {
+    if (store_patiently(cli, items, count, e) != 0)
+        return -1;
+    /* Somebody's open transaction holds the key: their commit or rollback decides, and mostly comes soon. */
     int patience = BATCH_PATIENCE; /* for all of them together */
     for (size_t i = 0; i < count; i++) {
         while (items[i].result == STORE_WAITS && patience > 0) {
@@ -142,15 +146,6 @@ static int store_waiting(struct cli *cli, struct store_item *items, size_t count
         }
     }
     return 0;
-}
-
-/* Stores items that are in doubt of nothing: waits out busy servers and held keys for a while. As
- * store_accept. */
-static int schedule_store(struct cli *cli, struct store_item *items, size_t count, struct err *e)
-{
-    if (store_patiently(cli, items, count, e) != 0)
-        return -1;
-    return store_waiting(cli, items, count, e);
 }
 
 /* The rules of the configuration, with what the broker may hold as the gateway recorded it. The database is
@@ -378,13 +373,6 @@ static int finish_storing(struct batch *b, struct err *e)
     return rc;
 }
 
-static void start_storing(struct batch *b)
-{
-    b->storing = b->reading;
-    b->reading = b->reading == &b->chunks[0] ? &b->chunks[1] : &b->chunks[0];
-    chunk_store(b->storing);
-}
-
 /* After waiting for a line. Delays are counted again when they are stored (store_accept). */
 static int ask_clock(struct batch *b, struct err *e)
 {
@@ -413,7 +401,9 @@ static int run_chunks(struct batch *b, struct err *e)
             *e = store_error;
             return -1;
         }
-        start_storing(b); /* also when reading failed or a signal came: what was read */
+        b->storing = b->reading;
+        b->reading = b->reading == &b->chunks[0] ? &b->chunks[1] : &b->chunks[0];
+        chunk_store(b->storing); /* also when reading failed or a signal came: what was read */
     } while (result == LINE_OK || result == LINE_WAIT);
     if (result == LINE_STOPPED)
         return err_set(e, ERR_STOPPING, "interrupted");
