@@ -253,7 +253,8 @@ static void shuffle_order(size_t count, size_t order[])
 {
     for (size_t i = 0; i < count; i++) {
         size_t j = random_u32() % (i + 1);
-        order[i] = order[j];
+        if (j < i)
+            order[i] = order[j];
         order[j] = i;
     }
 }
