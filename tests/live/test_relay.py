@@ -636,6 +636,18 @@ class ForgedPings(LiveTest):
         self.assertEqual(len(gw.lines_with('something else publishes')), 1)
         self.assertEqual(gw.term(), 0)
 
+    def test_a_ping_of_a_clock_that_was_set_forward_is_no_message_of_somebody_elses(self):
+        """Another gateway heard of it first: its ping is neither noted nor moved to postdate.rejected."""
+        p = self.place()
+        gw = p.gateway()
+        c = p.client()
+        c.publish('postdate.exit', b'', {'x-postdate-ping': Wire('l', now_ms() + 3_600_000)}, exchange='')
+        c.publish('postdate.exit', b'a message', exchange='')
+        wait_until(lambda: c.depth('postdate.rejected') > 0, 15, 'the message to be moved')
+        self.assertEqual(c.wait_get('postdate.rejected').body, b'a message')
+        self.assertEqual(c.depth('postdate.rejected'), 0)
+        self.assertEqual(gw.term(), 0)
+
 
 class Foreign(LiveTest):
     who_waits = 'ttl'
