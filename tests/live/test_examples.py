@@ -4,6 +4,7 @@ Client libraries are installed once, under build/examples; where that cannot be,
 skipped with the reason.
 """
 import os
+import re
 import shutil
 import subprocess
 
@@ -34,16 +35,36 @@ def source(name):
         return f.read()
 
 
+def bare(code):
+    """Without indentation: a part of a program stands at the margin of its page."""
+    return '\n'.join(line.strip() for line in code.strip().split('\n'))
+
+
+def blocks(text, language):
+    return [bare(code) for code in re.findall(rf'```{language}\n(.*?)```\n', text, re.S)]
+
+
 class Documents(LiveTest):
     vhosts = 0
 
     def shows(self, page, name):
+        """As a whole; or by a link, and those to write, not to run, by a part of at least three lines, too."""
         with open(os.path.join(harness.ROOT, page), encoding='utf-8') as f:
             text = f.read()
-        block = f'```{LANGUAGES[name.rsplit(".", 1)[-1]]}\n{source(name)}```\n'
-        if name.startswith(LINKED) and block not in text:
-            block = f'[{name}](examples/{name})'
-        self.assertIn(block, text, f'{page} does not show docs/examples/{name} as it is')
+        language = LANGUAGES[name.rsplit('.', 1)[-1]]
+        if f'```{language}\n{source(name)}```\n' in text:
+            return
+        self.assertIn(f'[{name}](examples/{name})', text, f'{page} neither shows docs/examples/{name} as it is nor links it')
+        parts = [part for part in blocks(text, language) if part in bare(source(name)) and part.count('\n') > 1]
+        self.assertTrue(parts or name.startswith(LINKED), f'{page} shows no part of docs/examples/{name}')
+
+    def test_pages_of_clients_show_nothing_else(self):
+        programs = [bare(source(name)) for name in os.listdir(EXAMPLES)]
+        for page in ('clients.md', 'retry-clients.md'):
+            with open(os.path.join(harness.ROOT, 'docs', page), encoding='utf-8') as f:
+                text = f.read()
+            for part in (part for language in LANGUAGES.values() for part in blocks(text, language)):
+                self.assertTrue(any(part in program for program in programs), f'{page}: no example has\n{part}')
 
     def test_they_show_the_examples_as_they_are(self):
         names = sorted(os.listdir(EXAMPLES))
