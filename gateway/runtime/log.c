@@ -6,7 +6,9 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,13 +18,27 @@
 
 /* Set once before threads start, and again on a reload. */
 static atomic_int threshold = LOG_LEVEL_INFO;
-static atomic_bool as_json;
+static atomic_bool as_json, to_journal;
 static atomic_int audited = LOG_AUDIT_CHANGES;
 static atomic_ulong lost, unsaid; /* lines that could not be written: all, and since that was said */
 static atomic_bool torn;          /* the last one is there in part */
 
+/* systemd.exec(5): $JOURNAL_STREAM is the device and the inode of what it connected with the journal; another
+ * program between may have put something else there since. */
+static bool is_journal(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    struct stat st;
+    char own[48];
+    if (!stream || fstat(STDERR_FILENO, &st) != 0)
+        return false;
+    snprintf(own, sizeof own, "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    return strcmp(stream, own) == 0;
+}
+
 void log_setup(enum config_log_level level, bool json, enum config_log_audit audit)
 {
+    atomic_store(&to_journal, is_journal());
     atomic_store(&threshold, (int)level);
     atomic_store(&as_json, json);
     atomic_store(&audited, (int)audit);
@@ -50,15 +66,21 @@ static bool write_line(int level, const char *message)
     static const char *const names[] = {"error", "warning", "info", "debug"};
     /* "warn " keeps the columns of text logs straight */
     static const char *const columns[] = {"error", "warn ", "info ", "debug"};
+    static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"}; /* sd-daemon(3) */
     char line[2600], when[40];
-    bool json = atomic_load(&as_json);
+    bool json = atomic_load(&as_json), journal = atomic_load(&to_journal);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     timestamp_format((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, when, sizeof when);
-    const char *name = (json ? names : columns)[level == LOG_ALWAYS ? LOG_LEVEL_INFO : level];
-    size_t n = (size_t)snprintf(line, sizeof line, "%s%s%s%s%s%s", atomic_exchange(&torn, false) ? "\n" : "",
-                                json ? "{\"time\":\"" : "", when, json ? "\",\"level\":\"" : " ", name,
-                                json ? "\",\"message\":\"" : " ");
+    int at = level == LOG_ALWAYS ? LOG_LEVEL_INFO : level;
+    size_t n = (size_t)snprintf(line, sizeof line, "%s%s", atomic_exchange(&torn, false) ? "\n" : "",
+                                journal ? priorities[at] : "");
+    if (json)
+        n += (size_t)snprintf(line + n, sizeof line - n, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"",
+                              when, names[at]);
+    else /* the journal has a time of its own */
+        n += (size_t)snprintf(line + n, sizeof line - n, "%s%s%s ", journal ? "" : when, journal ? "" : " ",
+                              columns[at]);
     n += escape(line + n, sizeof line - n - 8, message, json);
     n += (size_t)snprintf(line + n, sizeof line - n, json ? "\"}\n" : "\n");
     /* One write per line, so that threads and processes don't mix theirs. False: not all of it is there. */

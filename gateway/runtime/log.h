@@ -1,4 +1,5 @@
-/* The daemon's log: one line per event on stderr, text or JSON. Thread-safe. Library code never logs; thread
+/* The daemon's log: one line per event on stderr, text or JSON. If stderr is the journal of systemd, a line
+ * begins with its priority ("<4>"), and in text has no time. Thread-safe. Library code never logs; thread
  * loops and main do. Secrets never go in. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_LOG_H
 #define POSTDATE_GATEWAY_RUNTIME_LOG_H

@@ -6,7 +6,9 @@
 #include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static FILE *file;
@@ -81,6 +83,32 @@ static size_t count_in_log(const char *text)
     for (const char *at = read_log(); (at = strstr(at, text)) != NULL; at++)
         n++;
     return n;
+}
+
+/* It has priorities and times of its own; a file that a program between has put there has not. */
+static void test_the_journal_is_told_priorities(void **state)
+{
+    (void)state;
+    char stream[48];
+    struct stat st;
+    assert_int_equal(fstat(STDERR_FILENO, &st), 0);
+    snprintf(stream, sizeof stream, "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    assert_int_equal(setenv("JOURNAL_STREAM", stream, 1), 0);
+    log_setup(LOG_LEVEL_DEBUG, false, LOG_AUDIT_CHANGES);
+    log_error("a");
+    log_warning("b");
+    log_info("c");
+    log_audit("d");
+    log_debug("e");
+    assert_string_equal(read_log(), "<3>error a\n<4>warn  b\n<6>info  c\n<6>info  d\n<7>debug e\n");
+    log_setup(LOG_LEVEL_INFO, true, LOG_AUDIT_CHANGES);
+    log_warning("in JSON");
+    assert_int_equal(count_in_log("\n<4>{\"time\":\""), 1);
+    assert_int_equal(setenv("JOURNAL_STREAM", "1:1", 1), 0);
+    log_setup(LOG_LEVEL_INFO, false, LOG_AUDIT_CHANGES);
+    log_warning("elsewhere");
+    assert_int_equal(count_in_log("Z warn  elsewhere\n"), 1);
+    assert_int_equal(unsetenv("JOURNAL_STREAM"), 0);
 }
 
 /* The connection that was lost is told first, whatever the next ones fail of. */
@@ -198,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_flood_is_some_lines_and_a_number, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lines_that_could_not_be_written_are_counted, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_journal_is_told_priorities, setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before,
