@@ -111,6 +111,10 @@ const struct api_operation *http_route_find(const char *method, const char *path
 /* It is HTTP's own, and not one of the table of operations. */
 bool http_route_is_own(const struct api_operation *op);
 
+/* Of a target in absolute form, as proxies get it (RFC 9112 3.2.2: any server takes it, and its host counts,
+ * not the header), *host is the host with the port, and *target what follows. False: without a host, or with
+ * a user. */
+bool http_target_split(struct bytes *target, struct bytes *host);
 /* Cuts the query off and into r->params, undoing percent-encoding in place. -1: e says why. */
 int http_target_parse(char *target, struct api_request *r, struct err *e);
 /* Undoes percent-encoding in a part of the path, in place. False: malformed, or a NUL. */
