@@ -253,8 +253,7 @@ static void shuffle_order(size_t count, size_t order[])
 {
     for (size_t i = 0; i < count; i++) {
         size_t j = random_u32() % (i + 1);
-        if (j < i)
-            order[i] = order[j];
+        order[i] = order[j];
         order[j] = i;
     }
 }
@@ -438,7 +437,7 @@ static struct broker *open_any(const struct broker_options *o, const struct brok
     int timeout_ms = o->connect_timeout_ms > 0 ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     int share_ms = timeout_ms / (int)url->host_count;
     int64_t began_ms = clock_monotonic_ms();
-    size_t order[BROKER_HOSTS_MAX];
+    size_t order[BROKER_HOSTS_MAX] = {0};
     struct broker *b = NULL;
     struct err one = {0};
     share_ms = share_ms < SHARE_MIN_MS ? SHARE_MIN_MS : share_ms;

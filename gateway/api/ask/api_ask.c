@@ -207,7 +207,7 @@ static void api_ask_print(struct api_request *r, const struct ask_answer *answer
 static int api_ask_change(struct api_context *c, struct api_request *r, struct bytes argument, struct err *e)
 {
     struct ask_request q = {.argument = argument};
-    struct ask_answer answer;
+    struct ask_answer answer = {0};
     if (r->op->conditional && !read_conditions(c, r, &q))
         return 0;
     if (api_ask_with(c, r, &q, &answer, e) != 0)
@@ -326,7 +326,7 @@ int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
 int api_recur_list(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct ask_request q = {0};
-    struct ask_answer answer;
+    struct ask_answer answer = {0};
     struct api_position after;
     int64_t size;
     char argument[400];
@@ -361,7 +361,7 @@ int api_recur_preview(struct api_context *c, struct api_request *r, struct err *
 {
     static const char *const fields[] = {"cron", "dialect", "zone", "from", "dst"};
     struct ask_request q = {.name = api_param(&r->params, "name")};
-    struct ask_answer answer;
+    struct ask_answer answer = {0};
     int64_t n = 10;
     if (api_param_number(&r->params, "n", TIMES_MAX, &n, e) != 0)
         return -1;
