@@ -235,8 +235,9 @@ static int fail_harmlessly(struct claimer *c, const char *what, struct err *e)
     return 0;
 }
 
-static const char late_ones[] = "claimer: what claims could not see", rated_ones[] = "claimer: rates",
-                  swept_ones[] = "claimer: all days", notify_queue[] = "claimer: the queue of NOTIFY";
+static const char late_ones[] = "claimer: messages that claims could not see",
+                  rated_ones[] = "claimer: rates", swept_ones[] = "claimer: all days",
+                  notify_queue[] = "claimer: the queue of NOTIFY";
 
 /* What claims could not see or take. plain: the last look at plain ones. */
 static enum looked look_late(struct claimer *c, enum looked plain, struct err *e)
@@ -324,12 +325,11 @@ static void say_notify_queue(struct notify_watch *w, const struct health_notify 
     if (w->said || (!n->named && now_ms - w->since_ms < HEALTH_NOTIFY_TRIES * NOTIFY_EVERY_MS))
         return;
     w->said = true;
-    log_warning(
-        "PostgreSQL's queue of NOTIFY is %.0f%% full, as %s keeps it: whoever notifies in a transaction "
-        "fails to commit where it is full. Gateways do not, and are not notified any more: they look "
-        "for what is due at once every %d ms",
-        n->used * 100, n->holder[0] ? n->holder : "an open transaction of a session that listens",
-        NOTIFY_NAP_MS);
+    log_warning("PostgreSQL's queue of NOTIFY is %.0f%% full, as %s keeps it: once it is full, transactions "
+                "that notify fail to commit. Gateways are not affected: they are no longer notified, and "
+                "check for messages due at once every %d ms",
+                n->used * 100, n->holder[0] ? n->holder : "an open transaction of a session that listens",
+                NOTIFY_NAP_MS);
 }
 
 static int look_at_notify_queue(struct notify_watch *w, struct runtime *rt, struct pg *pg, struct err *e)

@@ -192,10 +192,9 @@ static int migrate_database(struct cli *cli, void *order)
     if (identity.vhost[0] != '\0' && (code = settle_vhost(cli, o->rebind)) != 0)
         return code;
     if (report.partitions_error.kind != ERR_NONE)
-        cli_say(
-            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused until "
-            "they are there",
-            report.partitions_missing, report.partitions_error.text);
+        cli_say("%d partitions far ahead are missing and cannot be created: %s; messages due then are "
+                "rejected until they exist",
+                report.partitions_missing, report.partitions_error.text);
     if (!o->quiet)
         print_done(&report, identity.vhost);
     return 0;

@@ -138,7 +138,7 @@ static void make_room(struct control *c)
         if (o->taken)
             continue;
         api_fail(&o->api.answer, API_OVERLOADED,
-                 "%d requests of the control queue wait already, and most of them are of this caller",
+                 "%d requests of the control queue are pending already, most of them from this caller",
                  PREFETCH);
         o->gave_way = true;
         on_done(&o->api);
@@ -228,7 +228,7 @@ static int take_delivery(struct control *c, struct err *e)
     if (broker_next_event(c->broker, &o->arena, CONTROL_BODY_MAX, 0, &ev, e) != 0)
         return -1;
     if (ev.kind == BROKER_EVENT_CANCELLED)
-        return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", CONTROL_QUEUE);
+        return err_set(e, ERR_AWAY, "RabbitMQ cancelled the consumer of %s", CONTROL_QUEUE);
     if (ev.kind != BROKER_EVENT_DELIVERY)
         return ev.kind != BROKER_EVENT_NONE;
     c->spare = NULL;

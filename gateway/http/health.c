@@ -14,16 +14,14 @@ static void print_gauge(struct buf *out, const char *name, const char *help, dou
 
 static void print_held(const struct status_held *h, struct buf *out)
 {
-    buf_printf(
-        out,
-        "# HELP postdate_recurring_held Schedules that send nothing: paused, or overlap: what comes is "
-        "left out, for the one before is not done.\n# TYPE postdate_recurring_held gauge\n"
-        "postdate_recurring_held{by=\"pause\"} %" PRId64 "\n"
-        "postdate_recurring_held{by=\"overlap\"} %" PRId64 "\n",
-        h->paused, h->behind);
+    buf_printf(out,
+               "# HELP postdate_recurring_held Schedules that send nothing: paused, or overlap (occurrences "
+               "are left out while the previous one is not done).\n# TYPE postdate_recurring_held gauge\n"
+               "postdate_recurring_held{by=\"pause\"} %" PRId64 "\n"
+               "postdate_recurring_held{by=\"overlap\"} %" PRId64 "\n",
+               h->paused, h->behind);
     print_gauge(out, "postdate_recurring_left_out",
-                "Occurrences that these left out since their last one, for it is not done.",
-                (double)h->left_out);
+                "Occurrences left out so far because the previous one is not done.", (double)h->left_out);
     print_gauge(out, "postdate_rates_paused", "Rates that are paused.", (double)h->rates);
     print_gauge(out, "postdate_rates_paused_messages",
                 "Messages that wait for a paused rate, counted up to 10,000 for each.", (double)h->waiting);
@@ -50,7 +48,7 @@ static void print_figures(struct http *h, struct buf *out)
     print_gauge(out, "postdate_overdue_messages",
                 "Messages whose next attempt is more than a second overdue.", (double)s->overdue);
     print_gauge(out, "postdate_messages_retrying",
-                "Messages that were refused, or are in doubt, and wait for another attempt.",
+                "Messages that were rejected, or may have been delivered, and wait for another attempt.",
                 (double)s->retrying);
     print_gauge(out, "postdate_oldest_overdue_seconds", "How late the oldest overdue message is.", oldest_s);
     print_gauge(out, "postdate_backlog_age_seconds", "How long ago the backlog was counted.",
@@ -59,23 +57,23 @@ static void print_figures(struct http *h, struct buf *out)
                 "The objective: a delivery that is later than this is late.",
                 (double)f.slo.objective.late_ms / 1000);
     print_gauge(out, "postdate_slo_target_ratio",
-                "The objective: the part of deliveries that are not to be late.", f.slo.objective.target);
+                "The objective: the fraction of deliveries that must not be late.", f.slo.objective.target);
     print_gauge(out, "postdate_slo_window_ratio",
-                "The part of deliveries that were not late, of all gateways, in the objective's window.",
+                "Fraction of deliveries that were not late, of all gateways, in the objective's window.",
                 slo_share(&f.slo.in[SLO_ALL]));
     print_gauge(out, "postdate_slo_budget_left_ratio",
-                "What is left of the window's error budget; below 0 when it is overspent.",
+                "Unused fraction of the window's error budget; below 0 when it is overspent.",
                 slo_budget_left(&f.slo));
     print_gauge(out, "postdate_database_went_back_timestamp_seconds",
-                "When it was found last that the database had gone back, in seconds since 1970; 0: never.",
+                "Last time the database was found to have gone back, in seconds since 1970; 0: never.",
                 s->back.found_ms < 0 ? 0 : (double)s->back.found_ms / 1000);
     print_gauge(out, "postdate_database_forgotten_seconds",
-                "How much of its history the database had forgotten then.",
+                "Seconds of history that the database had lost then.",
                 s->back.found_ms < 0 ? 0 : (double)(s->back.to_ms - s->back.from_ms) / 1000);
-    print_gauge(out, "postdate_database_forgotten_due",
-                "How many messages were due in that time, up to 100,000: what was delivered of them may come "
-                "again.",
-                s->back.found_ms < 0 || s->back.due < 0 ? 0 : (double)s->back.due);
+    print_gauge(
+        out, "postdate_database_forgotten_due",
+        "Messages due in those seconds, counted up to 100,000: those delivered then may be delivered again.",
+        s->back.found_ms < 0 || s->back.due < 0 ? 0 : (double)s->back.due);
     print_gauge(out, "postdate_partitions_ahead", "Days from today on that have a partition, without a gap.",
                 (double)f.room.days);
     print_gauge(out, "postdate_database_bytes", "Size of the database.", (double)f.room.bytes);
@@ -97,7 +95,7 @@ static void print_rest(struct http *h, struct buf *out)
                 "Days whose messages wait because another session has locked their partition.",
                 locked.all ? 1 : locked.count);
     print_gauge(out, "postdate_notify_queue_ratio",
-                "How full PostgreSQL's queue of NOTIFY is, 0 to 1; above 0.5 nobody is notified.",
+                "How full PostgreSQL's queue of NOTIFY is, 0 to 1; above 0.5, gateways are not notified.",
                 (double)atomic_load(&rt->metrics.notify_permille) / 1000);
     print_gauge(out, "postdate_broker_up", "1 while the gateway may publish to RabbitMQ.",
                 atomic_load(&rt->publishing));

@@ -56,9 +56,10 @@ static int send_heartbeat(struct lease_keeper *k, struct err *e)
     if (alive < 0)
         return -1;
     if (!alive) {
-        log_warning("another gateway took over from instance %d, whose lease had run out; starting anew",
+        log_warning("the lease of instance %d had run out, and another gateway took over from it; rejoining "
+                    "as a new instance",
                     k->instance);
-        return err_set(e, ERR_NOT_FOUND, "instance %d is gone", k->instance);
+        return err_set(e, ERR_NOT_FOUND, "instance %d was removed", k->instance);
     }
     lease_renew(k->lease, k->instance, now_ms + INSTANCE_LEASE_MS - LEASE_MARGIN_MS);
     k->heartbeat_ms = now_ms;
@@ -129,7 +130,10 @@ static int do_tick(struct lease_keeper *k, struct err *e)
     if (pg_is_broken(k->pg))
         return err_set(e, ERR_AWAY, "Postgres closed the session");
     if (lease_is_unclear(k->lease))
-        return err_set(e, ERR_NOT_FOUND, "it is unclear what was settled under instance %d", k->instance);
+        return err_set(
+            e, ERR_NOT_FOUND,
+            "cannot tell which deliveries of instance %d were recorded; rejoining as a new instance",
+            k->instance);
     /* A lease that was shortened is renewed at once, if it is still ours. */
     bool over = lease_instance(k->lease) == 0;
     return over || now_ms - k->heartbeat_ms >= HEARTBEAT_MS ? send_heartbeat(k, e) : 0;
@@ -161,7 +165,7 @@ void *lease_keeper_thread(void *arg)
     }
     lease_end(k->lease);
     if (k->pg && k->instance && instance_leave(k->pg, k->instance, &e) != 0)
-        log_warning("signing off failed, others take over when the lease ends: %s", e.text);
+        log_warning("cannot sign off; other gateways take over when the lease ends: %s", e.text);
     pg_close(k->pg);
     return NULL;
 }

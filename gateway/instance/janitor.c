@@ -32,7 +32,7 @@ static int make_partitions(struct janitor *j, struct err *e)
 {
     int missing, made = partitions_ensure(j->pg, j->runtime->config->delivery.max_delay_ms, &missing, e);
     if (made > 0)
-        log_info("made %d partitions", made);
+        log_info("created %d partitions", made);
     j->unfinished = missing > 0;
     return made < 0 ? -1 : 0;
 }
@@ -44,7 +44,8 @@ static int divide_months(struct janitor *j, struct err *e)
     if (d.months > 0)
         log_info("divided %d months into days", d.months);
     if (d.large[0] != '\0')
-        log_info("postdate.%s is too large to be divided into days: it is kept until all of it may go",
+        log_info("partition postdate.%s is too large to be divided into days: it is kept until all its "
+                 "messages may be dropped",
                  d.large);
     j->unfinished = d.locked;
     return rc;
@@ -144,7 +145,7 @@ static int carry_on_schedules(struct janitor *j, struct err *e)
     while (n > 0 && !runtime_stopping(j->runtime, STOP_INTAKE));
     char more[LOG_HOURLY_SIZE];
     if (others > 0 && log_hourly_take(&said_others, more))
-        log_warning("recur: and as much of %u other schedules%s", others, more);
+        log_warning("recur: the same happened to %u other schedules%s", others, more);
     return n < 0 ? -1 : 0;
 }
 
@@ -181,25 +182,29 @@ static void run_duty(struct janitor *j, struct duty *d)
 void *janitor_thread(void *arg)
 {
     struct duty duties[] = {
-        {.name = "forgetting what was stored before", .run = forget_batches, .every_ms = TICK_MS},
-        {.name = "carrying on recurring schedules", .run = carry_on_schedules, .every_ms = TICK_MS},
-        {.name = "mending what a wrong clock left", .run = look_at_clock, .every_ms = CLOCK_EVERY_MS},
-        {.name = "looking for time zones that changed", .run = look_at_zones, .every_ms = HOUR_MS},
-        {.name = "keeping what could not go back", .run = bury_lost_returns, .every_ms = TICK_MS},
-        {.name = "keeping what could not go back long ago", .run = bury_old_returns, .every_ms = HOUR_MS},
-        {.name = "forgetting dead letters", .prune = PRUNE_LINEAGE, .every_ms = 60000},
+        {.name = "deleting old records of stored messages", .run = forget_batches, .every_ms = TICK_MS},
+        {.name = "continuing recurring schedules", .run = carry_on_schedules, .every_ms = TICK_MS},
+        {.name = "correcting times after a clock change", .run = look_at_clock, .every_ms = CLOCK_EVERY_MS},
+        {.name = "checking for changed time zones", .run = look_at_zones, .every_ms = HOUR_MS},
+        {.name = "moving undeliverable retries to the dead letters",
+         .run = bury_lost_returns,
+         .every_ms = TICK_MS},
+        {.name = "moving old undeliverable retries to the dead letters",
+         .run = bury_old_returns,
+         .every_ms = HOUR_MS},
+        {.name = "deleting old dead letters", .prune = PRUNE_LINEAGE, .every_ms = 60000},
         {.name = "dividing months", .run = divide_months, .every_ms = HOUR_MS},
-        {.name = "making partitions", .run = make_partitions, .every_ms = HOUR_MS},
+        {.name = "creating partitions", .run = make_partitions, .every_ms = HOUR_MS},
         {.name = "dropping settled partitions", .run = drop_partitions, .every_ms = HOUR_MS},
-        {.name = "forgetting what happened to schedules", .prune = PRUNE_SCHEDULES, .every_ms = HOUR_MS},
-        {.name = "forgetting keys", .run = forget_keys, .every_ms = HOUR_MS},
-        {.name = "forgetting ids of moved messages", .prune = PRUNE_MOVED, .every_ms = HOUR_MS},
-        {.name = "forgetting old claims", .prune = PRUNE_BATCHES, .every_ms = HOUR_MS},
+        {.name = "deleting old schedule history", .prune = PRUNE_SCHEDULES, .every_ms = HOUR_MS},
+        {.name = "deleting old keys", .run = forget_keys, .every_ms = HOUR_MS},
+        {.name = "deleting old ids of rescheduled messages", .prune = PRUNE_MOVED, .every_ms = HOUR_MS},
+        {.name = "deleting old claims", .prune = PRUNE_BATCHES, .every_ms = HOUR_MS},
         {.name = "merging old claims", .prune = PRUNE_CLAIMS, .every_ms = TICK_MS},
-        {.name = "counting what will be due", .run = count_forecast, .every_ms = TICK_MS},
+        {.name = "counting upcoming messages", .run = count_forecast, .every_ms = TICK_MS},
         {.name = "adding up lateness", .run = fold_slo, .every_ms = HOUR_MS},
-        {.name = "forgetting removed rates", .prune = PRUNE_RATES, .every_ms = HOUR_MS},
-        {.name = "forgetting Idempotency-Keys", .prune = PRUNE_REQUESTS, .every_ms = HOUR_MS},
+        {.name = "deleting removed rates", .prune = PRUNE_RATES, .every_ms = HOUR_MS},
+        {.name = "deleting old Idempotency-Keys", .prune = PRUNE_REQUESTS, .every_ms = HOUR_MS},
     };
     struct janitor *j = arg;
     j->started_ms = clock_boottime_ms();

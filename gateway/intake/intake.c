@@ -50,7 +50,7 @@ static int intake_deferred_add(struct intake *in, const struct inbox_delivery *d
     if (!a)
         return err_set(e, ERR_BUSY,
                        "%zu messages cannot be stored yet: their key or a table is locked, or the queue of "
-                       "rejected ones takes nothing; there is no room for more",
+                       "rejected messages accepts nothing; the gateway can buffer no more",
                        in->deferred_count);
     uint8_t *at = a->data;
     *a = (struct intake_deferred){.delivery = *d, .size = size};
@@ -608,11 +608,10 @@ static void warn_of_delays(struct intake *in)
     if (in->found.timed_queue[0] == '\0' || in->delays_said)
         return;
     in->delays_said = true;
-    log_warning(
-        "RabbitMQ %s itself delays what has the header x-opt-delivery-time in quorum queues: messages "
-        "with it come by the classic queue '%s', which has one copy on one node until they are stored "
-        "(x-postdate-at says the same, and is replicated)",
-        broker_version(in->inbox.broker), in->found.timed_queue);
+    log_warning("RabbitMQ %s itself delays messages with the header x-opt-delivery-time in quorum queues, so "
+                "they are routed through the classic queue '%s', which has one copy on one node, until they "
+                "are stored (x-postdate-at has the same meaning, and is replicated)",
+                broker_version(in->inbox.broker), in->found.timed_queue);
 }
 
 static int connect_intake(struct inbox *box, struct err *e)

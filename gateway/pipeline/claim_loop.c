@@ -69,9 +69,8 @@ static void say_recovered(struct claim_loop *l)
         return;
     message_id_format(l->first_recovered, id);
     if (log_quota_take(&l->said_recovered, l->recovered, id, "recovered"))
-        log_info("recovered %zu message%s of which the database does not know what became: a gateway died, "
-                 "the database "
-                 "forgot it, or RabbitMQ did not release what it held; the first: %s",
+        log_info("recovered %zu message%s without a recorded outcome: a gateway died, the database lost the "
+                 "record, or RabbitMQ did not release the message; the first: %s",
                  l->recovered, l->recovered == 1 ? "" : "s", id);
 }
 

@@ -96,10 +96,9 @@ static void tell_news(struct publisher *p, int64_t now_ms)
     if (atomic_exchange(&p->runtime->metrics.stalled, stalled) > 0 && stalled == 0)
         notifier_notify(&p->runtime->claimer_notifier); /* what was put back need not wait any longer */
     if (news > 0)
-        log_warning(
-            "RabbitMQ confirms nothing that goes to %s: is a queue there slow, or has it no majority of its "
-            "nodes, or is the connection dead? Such messages wait; all others are published",
-            name);
+        log_warning("RabbitMQ confirms nothing published to %s: is a queue there slow, or has it no majority "
+                    "of its nodes, or is the connection dead? Such messages wait; all others are published",
+                    name);
     else if (news < 0)
         log_info("RabbitMQ confirms everything again");
 }
@@ -111,13 +110,13 @@ static void tell_refusals(struct publisher *p, int64_t now_ms)
     atomic_store(&p->runtime->metrics.refusing, refusals_count(refusals, now_ms));
     while (refusals_news(refusals, now_ms, &news)) {
         if (news.over && news.taken)
-            log_info("Messages to %s are no longer refused", news.name);
+            log_info("Messages to %s are no longer rejected", news.name);
         else if (news.over)
-            log_info("No message to %s was refused lately, nor taken: none was tried, or its queue confirms "
-                     "nothing",
+            log_info("No message to %s was rejected or accepted lately: none was tried, or its queue "
+                     "confirms nothing",
                      news.name);
         else
-            log_warning("Messages to %s are refused: %s. They are tried again; all others are published",
+            log_warning("Messages to %s are rejected: %s. They are tried again; all others are published",
                         news.name, news.reason);
     }
 }

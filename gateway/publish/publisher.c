@@ -94,7 +94,8 @@ int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms)
 #define RETURN_ATTEMPTS 3
 #define LOST_OFTEN 2 /* attempts before this one */
 #define PUBLISHER_SUSPECT                                                                                    \
-    "RabbitMQ closed the connection or channel that it was in flight on, perhaps over it"
+    "RabbitMQ closed the connection or channel while this message was in flight on it, perhaps because of "  \
+    "it"
 
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
 {
@@ -278,7 +279,7 @@ void publisher_acked(struct publisher *p, struct inflight *h)
 
 void publisher_nacked(struct publisher *p, struct inflight *h)
 {
-    static const char *const reason = "the broker did not take it (nack), a queue may be full";
+    static const char *const reason = "RabbitMQ rejected it (nack): a queue may be full";
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_KEY, reason, clock_monotonic_ms());
     if (h->released) {
         inflight_free(h); /* it is in doubt already */
@@ -322,7 +323,7 @@ static void publisher_on_event(struct publisher *p, const struct broker_event *e
     if (p->blocked)
         log_warning("RabbitMQ blocks publishers: %s", bytes_printable(ev->text, text, sizeof text));
     else
-        log_info("RabbitMQ takes messages again");
+        log_info("RabbitMQ accepts messages again");
 }
 
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e)
@@ -336,10 +337,10 @@ void publisher_note_refused(struct publisher *p, const struct inflight *h, const
 static void name_culprit(struct publisher *p, const struct inflight *h, const struct err *e)
 {
     char name[INFLIGHT_NAME_SIZE];
-    if (log_quota_take(&p->culprits, 1, inflight_name(h, name), "ended a connection or channel"))
-        log_warning(
-            "RabbitMQ ends a connection or channel over message %s, which is published alone from now on: %s",
-            name, e->text);
+    if (log_quota_take(&p->culprits, 1, inflight_name(h, name), "closed a connection or channel"))
+        log_warning("RabbitMQ closed a connection or channel because of message %s, which is published alone "
+                    "from now on: %s",
+                    name, e->text);
 }
 
 /* It was alone, and RabbitMQ does not say for certain that it did not take it. */
@@ -401,7 +402,7 @@ static void doubt_message(struct publisher *p, struct inflight *h, bool suspect)
     settle_in_doubt(p, h, stood_still ? INFLIGHT_UNCONFIRMED : cause,
                     stood_still  ? PUBLISHER_UNCONFIRMED
                     : h->isolate ? PUBLISHER_SUSPECT
-                                 : "the connection was lost before the broker confirmed",
+                                 : "the connection was lost before RabbitMQ confirmed",
                     stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);
 }
 
@@ -462,7 +463,7 @@ static void end_previous(struct publisher *p, struct publisher_previous *previou
     struct err e = {0};
     char name[INFLIGHT_NAME_SIZE];
     if (previous->confirms.count > 0)
-        log_debug("%s: %d unconfirmed on a connection that was held up, the first %s: %s", p->role->name,
+        log_debug("%s: %d unconfirmed on a connection that hung, the first %s: %s", p->role->name,
                   previous->confirms.count,
                   previous->confirms.oldest ? inflight_name(previous->confirms.oldest, name) : "none", why);
     err_set(&e, ERR_AWAY, "%s", why);
@@ -684,15 +685,15 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
     /* Goes on with b. What is unconfirmed stays with the old connection, which is listened to. */
     struct publisher_previous *previous = find_place(p);
     if (previous->broker)
-        end_previous(p, previous, "more were held up since");
-    log_debug("%s: the channel is held up: changing over to another connection", p->role->name);
+        end_previous(p, previous, "more connections hung since");
+    log_debug("%s: the channel hangs: switching to another connection", p->role->name);
     leave_messages(p, previous);
     previous->since_ms = previous->heard_ms = clock_monotonic_ms();
     previous->others_ms = 0;
     previous->broker = publisher_swap_broker(p, b);
     /* What is half sent will never be confirmed, and sending the rest may block. */
     if (broker_has_unsent(previous->broker))
-        end_previous(p, previous, "the broker did not read");
+        end_previous(p, previous, "RabbitMQ did not read");
     return 0;
 }
 

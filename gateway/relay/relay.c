@@ -74,7 +74,7 @@ static void ask(struct reader *r, struct probe *p)
     if (!p->broker || broker_confirm_select(p->broker, &e) != 0 ||
         broker_publish_to_queue(p->broker, p->queue, &properties, (struct bytes){0}, &tag, &e) != 0 ||
         broker_flush(p->broker, &e) != 0) {
-        failing_note("relay: whether an exit queue gives what it holds", &e);
+        failing_note("relay: checking whether the exit queues deliver", &e);
         answer(p, true);
     }
     buf_free(&properties);
@@ -504,8 +504,8 @@ static void relay_move_foreign(struct relay *relay, struct relay_mover *m)
     }
     notifier_notify(&relay->pipeline->relay_notifier);
     if (rc != 0 && !m->failed)
-        log_warning("cannot move what somebody else published to %s to %s, trying again: %s",
-                    broker_names.exit, broker_names.rejected, e.text);
+        log_warning("cannot move another client's message from %s to %s, trying again: %s", broker_names.exit,
+                    broker_names.rejected, e.text);
     m->failed = rc != 0;
 }
 
@@ -609,7 +609,9 @@ static int await_confirm(struct prover *p, uint64_t tag, struct err *e)
             return -1;
         note_blocked(p, &ev);
         if (ev.kind == BROKER_EVENT_RETURN || ev.kind == BROKER_EVENT_NACK)
-            return err_set(e, ERR_AWAY, "%s does not take proofs", broker_names.exit);
+            return err_set(e, ERR_AWAY,
+                           "queue %s rejects proofs (records of deliveries while PostgreSQL is down)",
+                           broker_names.exit);
     }
     return 0;
 }
@@ -821,8 +823,7 @@ static void take_foreign(struct reader *r, const struct broker_event *ev)
     else {
         char name[REJECTED_NAME_SIZE];
         if (!r->said_foreign)
-            log_warning("something else publishes to %s: messages that are not the gateway's are moved to "
-                        "%s; the first: %s",
+            log_warning("another client publishes to %s: its messages are moved to %s; the first: %s",
                         broker_names.exit, broker_names.rejected, rejected_name(ev->properties, name));
         r->said_foreign = true;
         relay_note_tag(r, ev->tag, TAG_FOREIGN);
@@ -873,7 +874,7 @@ static int read_events(struct reader *r, struct err *e)
         if (ev.kind == BROKER_EVENT_NONE)
             return !broker_has_unread(r->broker);
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer %s",
+            return err_set(e, ERR_AWAY, "RabbitMQ cancelled the consumer %s",
                            bytes_printable(ev.text, tag, sizeof tag));
         if (ev.kind == BROKER_EVENT_DELIVERY)
             on_delivery(r, &ev);
@@ -910,7 +911,8 @@ static bool steps_aside(struct reader *r)
     int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->handover->noted_ms);
     bool aside = now_ms - noted_ms > RELAY_ASIDE_MS && r->ping_heard_ms > noted_ms + RELAY_ASIDE_MS / 2;
     if (aside && !r->aside)
-        log_warning("no database for %d s, while other gateways have it: no more messages are taken from %s",
+        log_warning("cannot reach the database for %d s, while other gateways can: no more messages are "
+                    "consumed from %s",
                     RELAY_ASIDE_MS / 1000, broker_names.exit);
     return r->aside = aside;
 }
@@ -954,12 +956,12 @@ static int run_connected(struct reader *r, struct err *e)
                 return -1;
         }
         if (atomic_exchange(&r->relay->forgotten, false))
-            return err_set(e, ERR_AWAY, "nothing comes out of an exit queue");
+            return err_set(e, ERR_AWAY, "an exit queue delivers nothing");
         if (read_and_note(r, e) != 0 || relay_end_foreign(r, e) != 0 || relay_acknowledge(r, e) != 0 ||
             relay_adapt_consumers(r, e) != 0)
             return -1;
         if (!r->draining && steps_aside(r))
-            return err_set(e, ERR_AWAY, "other gateways have the database");
+            return err_set(e, ERR_AWAY, "other gateways can reach the database");
         bool full = !has_room(r);
         if (full || !broker_has_pending(r->broker))
             notifier_wait(&r->pipeline->relay_notifier, full ? -1 : broker_fd(r->broker),

@@ -45,7 +45,6 @@ bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *
 void relay_put_ping(struct buf *properties, int64_t sent_ms, int number);
 
 /* relay.c */
-#define RELAY_FOREIGN_REASON                                                                                 \
-    "it is no message of the gateway's, and was published to a queue that only gateways use"
+#define RELAY_FOREIGN_REASON "it was published by another client to a queue that only gateways use"
 
 #endif

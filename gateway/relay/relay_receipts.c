@@ -157,7 +157,7 @@ static int read_receipts(struct receipts *r, struct err *e)
         if (broker_next_event(r->broker, &r->arena, RELAY_BODY_MAX, 0, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of %s", broker_names.receipts);
+            return err_set(e, ERR_AWAY, "RabbitMQ cancelled the consumer of %s", broker_names.receipts);
         if (ev.kind == BROKER_EVENT_DELIVERY && on_delivery(r, &ev, e) != 0)
             return -1;
         r->all = ev.kind == BROKER_EVENT_NONE;
@@ -168,7 +168,7 @@ static int read_receipts(struct receipts *r, struct err *e)
 /* What was taken and is not settled is settled without it, and comes again. */
 static void drop_broker(struct receipts *r, const struct err *e)
 {
-    failing_note("messages that RabbitMQ delivers itself are not settled by this gateway", e);
+    failing_note("recording the deliveries that RabbitMQ makes itself", e);
     broker_drop(r->broker);
     r->broker = NULL;
     memset(r->tags, 0, sizeof r->tags);

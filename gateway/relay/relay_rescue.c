@@ -201,7 +201,7 @@ static bool declare_new(struct relay_rescue *rescue, int queues)
 
 static void say_skipped(const struct err *why)
 {
-    log_warning("exit.queues: a host of amqp.url is not asked for its plugins and bindings: %s", why->text);
+    log_warning("exit.queues: cannot query a host of amqp.url for its plugins and bindings: %s", why->text);
 }
 
 static int move_exit(void *ctx, struct err *e)
@@ -361,14 +361,13 @@ static void say_dead(struct exit_watch *w, int number, bool heard)
     topology_exit_queue(number, queue);
     if (w->dead && !w->said_dead) {
         w->said_dead = true;
-        log_warning(
-            "nothing has come out of %s for %d s: no more messages are handed over, and what is overdue "
-            "there is delivered from the database. If RabbitMQ does not bring that queue back, delete "
-            "it: gateways declare it again",
-            queue, DEAD_MS / 1000);
+        log_warning("queue %s has delivered nothing for %d s: no more messages are handed over, and overdue "
+                    "messages in it are delivered from the database. If RabbitMQ does not bring that queue "
+                    "back, delete it: gateways declare it again",
+                    queue, DEAD_MS / 1000);
     } else if (heard && w->said_dead) {
         w->said_dead = false;
-        log_info("messages come out of %s again", queue);
+        log_info("queue %s delivers messages again", queue);
     }
 }
 
@@ -491,7 +490,7 @@ static void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
     }
     relay_line_check(rescue, RELAY_LINE, &e);
     if (!err_is_transient(&e) && !rescue->said_undeclared)
-        log_warning("what somebody deletes in RabbitMQ is not declared again: %s", e.text);
+        log_warning("cannot redeclare deleted queues, exchanges or bindings: %s", e.text);
     rescue->said_undeclared |= !err_is_transient(&e);
 }
 
@@ -502,18 +501,16 @@ static int move_last_hop(struct relay_rescue *rescue, int from, struct err *e)
     int to = from % LAST_HOP_QUEUES + 1;
     if (is_stuck(rescue, to)) {
         if (!rescue->said_stuck)
-            log_error(
-                "RabbitMQ's last hop is blocked: both %s and %s hold messages that their targets refuse; "
-                "all others wait until these are accepted",
-                last_hop_queue(from), last_hop_queue(to));
+            log_error("RabbitMQ's last hop is blocked: both %s and %s hold messages that their targets "
+                      "reject; all other messages are blocked until these are accepted",
+                      last_hop_queue(from), last_hop_queue(to));
         rescue->said_stuck = true;
         return 0;
     }
     if (relay_change_last_hop(rescue->pg, from, to, e) != 0)
         return -1;
-    log_warning("RabbitMQ's last hop is blocked in %s: target queues refuse messages or cannot accept them, "
-                "and block "
-                "all others there; new messages go through %s",
+    log_warning("RabbitMQ's last hop is blocked in %s: target queues reject messages or cannot accept them, "
+                "which blocks all others there; new messages are routed through %s",
                 last_hop_queue(from), last_hop_queue(to));
     return 0;
 }
@@ -678,8 +675,7 @@ static int store(struct relay_adopting *a, struct claim_loop *l, const struct me
         return stored < 0 ? -1 : 0;
     metrics_add(&l->runtime->metrics, METRIC_STORED_AGAIN, (uint64_t)stored);
     if (log_quota_take(&a->quota, (size_t)stored, message_id_format(messages[0]->id, id), "stored again"))
-        log_info("%" PRId64
-                 " message%s that RabbitMQ held and the database had forgotten %s stored again; the "
+        log_info("%" PRId64 " message%s that RabbitMQ held and the database had lost %s stored again; the "
                  "first: %s",
                  stored, stored == 1 ? "" : "s", stored == 1 ? "is" : "are", id);
     return 0;
@@ -805,10 +801,9 @@ static void note_absent(struct lookup *lookup, struct message_id first, size_t c
         return;
     metrics_add(&lookup->loop.runtime->metrics, METRIC_ABSENT, count);
     if (log_quota_take(&lookup->said_absent, count, message_id_format(first, id), "without a row"))
-        log_warning(
-            "%zu message%s came out of RabbitMQ of which the database has no row, and %s not delivered; "
-            "the first: %s",
-            count, count == 1 ? "" : "s", count == 1 ? "is" : "are", id);
+        log_warning("RabbitMQ released %zu message%s without a row in the database, which %s not delivered; "
+                    "the first: %s",
+                    count, count == 1 ? "" : "s", count == 1 ? "is" : "are", id);
 }
 
 /* Those that could not be claimed: are they settled, or somebody's, or will they be? Nothing waits for more
@@ -880,7 +875,7 @@ static int64_t look_up_messages(struct lookup *lookup, struct err *e)
 
 static int64_t look(struct claim_loop *l, struct err *e)
 {
-    static const char rescuing[] = "relay look-up: what RabbitMQ lost is not looked for now";
+    static const char rescuing[] = "rescue of messages that RabbitMQ lost";
     struct lookup *lookup = l->own;
     if (relay_rescue_look(&lookup->rescue, l->pg, e) != 0) {
         if (pg_is_broken(l->pg))

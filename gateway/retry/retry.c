@@ -320,9 +320,9 @@ static void say_dead(struct retry *r)
         return;
     const struct retry_delivery *d = &r->deliveries[first->delivery];
     message_id_format(id_of(d), id);
-    if (log_quota_take(&r->dead, n, id, "refused for good by consumers"))
+    if (log_quota_take(&r->dead, n, id, "rejected for good by consumers"))
         log_warning(
-            "%zu message%s refused for good by consumers; the first: %s, after %d deliver%s, in queue "
+            "%zu message%s rejected for good by consumers; the first: %s, after %d deliver%s, in queue "
             "%s",
             n, n == 1 ? " was" : "s were", id, first->failure.failed,
             first->failure.failed == 1 ? "y" : "ies", bytes_printable(d->letter.queue, queue, sizeof queue));
@@ -336,8 +336,8 @@ static void say_second_copies(struct retry *r)
     if (n == 0)
         return;
     metrics_add(&r->runtime->metrics, METRIC_REFUSAL_KNOWN, n);
-    log_info("%zu refusal%s counted already, delivered again by RabbitMQ, left out; the first: attempt %d of "
-             "%s in queue %s",
+    log_info("ignored %zu rejection%s that RabbitMQ redelivered after being counted; the first: attempt %d "
+             "of %s in queue %s",
              n, n == 1 ? " was" : "s were", first->letter.attempt, message_id_format(id_of(first), id),
              bytes_printable(first->letter.queue, queue, sizeof queue));
 }

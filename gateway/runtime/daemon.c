@@ -67,7 +67,8 @@ static void *signals_thread(void *arg)
     for (;;) {
         int sig = wait_signal(&set, stops > 0);
         if (sig < 0) {
-            log_warning("a server does not answer: claimed messages are left to the next gateway");
+            log_warning("shutdown timed out because a server does not respond; another gateway will recover "
+                        "the claimed messages");
             int code = atomic_load(&s->runtime->code);
             _exit(code != 0 ? code : 1);
         }

@@ -53,13 +53,11 @@ int history_look(struct history *h, struct pg *pg, int64_t window_ms, struct his
     if (back) {
         char from[TIME_SIZE], to[TIME_SIZE], until[TIME_SIZE], span[TIME_SIZE], due[HISTORY_DUE_SIZE];
         log_warning(
-            "the database went back: what was committed between %s and %s (%s) is forgotten, as after a "
-            "restore or "
-            "the promotion of a standby that lagged. What was accepted then is lost, but for what "
-            "RabbitMQ holds; "
-            "what was cancelled then is not; what was delivered then may come again (%s). What comes out of "
-            "RabbitMQ is "
-            "looked up first until %s (docs/operations.md, Restore)",
+            "the database went back: transactions committed between %s and %s (%s) are lost, as after a "
+            "restore or the promotion of a standby that lagged. Messages accepted then are lost, except "
+            "those that RabbitMQ holds; cancellations made then are undone; messages delivered then may be "
+            "delivered again (%s). Messages that RabbitMQ releases are looked up first until %s "
+            "(docs/operations.md, Restore)",
             timestamp_format(out->from_ms, from, sizeof from), timestamp_format(out->to_ms, to, sizeof to),
             duration_format_human(out->to_ms - out->from_ms, span, sizeof span),
             history_due_text(out->due, due), timestamp_format(out->look_until_ms, until, sizeof until));

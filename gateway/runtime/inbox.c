@@ -99,7 +99,7 @@ static int collect(struct inbox *in, struct err *e)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY,
-                           "RabbitMQ ended the consumer of %s or of a queue beside it (deleted "
+                           "RabbitMQ cancelled the consumer of %s or of one of its further queues (deleted "
                            "or failed over)",
                            in->queue);
         if (ev.kind == BROKER_EVENT_NONE)

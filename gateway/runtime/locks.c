@@ -29,16 +29,15 @@ static void say(struct locks *l, int64_t now_ms)
         return;
     l->said = true;
     if (d->all) {
-        log_warning("postdate.message is locked by %s: messages wait until the lock is gone", d->who);
+        log_warning("postdate.message is locked by %s: all messages wait for the lock", d->who);
         return;
     }
     if (d->count > 1)
         snprintf(more, sizeof more, " and %d more are", d->count - 1);
     partition_name(&d->day[0], name);
-    log_warning(
-        "postdate.%s%s locked by %s: what is due on such a day waits until the lock is gone; all else "
-        "goes on",
-        name, more, d->who);
+    log_warning("partition postdate.%s%s locked by %s: messages due then wait for the lock; other days are "
+                "not affected",
+                name, more, d->who);
 }
 
 static int read_days(struct locks *l, struct pg *pg, struct err *e)

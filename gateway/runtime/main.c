@@ -22,23 +22,22 @@
 static const char usage[] =
     "Usage: postdated [-c FILE] [--once | --check-config]\n"
     "\n"
-    "The Postdate gateway: takes delayed messages from RabbitMQ, keeps them in Postgres, and publishes each "
-    "when it is due.\n"
+    "The Postdate gateway: consumes delayed messages from RabbitMQ, stores them in PostgreSQL, and publishes "
+    "each when it is due.\n"
     "\n"
     "  -c, --config FILE       configuration (else $POSTDATE_CONFIG, /etc/postdate/postdate.conf, defaults)\n"
-    "      --once              do what there is to do now, without HTTP, and exit (postdate feed starts it)\n"
+    "      --once              process pending work once, without HTTP, and exit (postdate feed starts it)\n"
     "      --check-config      report every mistake of the configuration and exit\n"
     "      --print-config-sample  print every option with its default\n"
     "      --help, --version\n"
     "\n"
-    "Runs in the foreground and logs to stderr. SIGTERM or SIGINT: release what is not due, finish what is "
-    "in flight,\n"
-    "exit 0; a second one exits at once. SIGHUP: read the log settings again.\n"
+    "Runs in the foreground and logs to stderr. SIGTERM or SIGINT: release messages that are not due, finish "
+    "those in\nflight, exit 0; a second signal exits at once. SIGHUP: read the log settings again.\n"
     "\n"
     "Exit: 0 stopped as asked, or --once is done; 1 internal error, 64 usage, 77 permission, 78 "
     "configuration, "
     "address in use\n"
-    "or schema; with --once also 69 a server was away for 60 s, 75 no progress for 60 s.\n";
+    "or schema; with --once also 69 a server was unavailable for 60 s, 75 no progress for 60 s.\n";
 
 static void say(void *ctx, const char *text)
 {

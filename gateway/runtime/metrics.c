@@ -71,8 +71,8 @@ static const struct {
     const char *name, *labels, *help; /* help NULL: same metric as before */
 } counters[METRIC_COUNT] = {
     [METRIC_INTAKE_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"amqp\"}",
-                                "Messages stored by this gateway, by the way they came; "
-                                "http includes the control queue."},
+                                "Messages stored by this gateway, by the interface that accepted them; http "
+                                "includes the control queue."},
     [METRIC_API_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"http\"}", NULL},
     [METRIC_INTAKE_KEPT] =
         {"postdate_messages_kept_total", "{way=\"amqp\"}",
@@ -83,22 +83,21 @@ static const struct {
     [METRIC_INTAKE_MISSPELT] = {"postdate_intake_misspelt_total", "",
                                 "Messages due at once with a header that is nearly x-delay."},
     [METRIC_COMMITS] = {"postdate_http_commits_total", "",
-                        "Transactions that stored messages which came over HTTP."},
+                        "Transactions that stored messages accepted over HTTP."},
     [METRIC_DELIVERED] = {"postdate_messages_delivered_total", "",
                           "Messages published, routed and confirmed by RabbitMQ."},
     [METRIC_HANDED] = {"postdate_messages_handed_total", "", "Messages handed over to RabbitMQ."},
     [METRIC_RELAYED] = {"postdate_messages_relayed_total", "",
-                        "Messages that RabbitMQ held, taken from the exit queue."},
+                        "Messages that RabbitMQ held, consumed from the exit queue."},
     [METRIC_RETRIES] = {"postdate_publish_retries_total", "{reason=\"refused\"}",
                         "Publishes that are tried again, by reason."},
     [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
     [METRIC_FAILED] = {"postdate_messages_failed_total", "", "Messages given up after the last attempt."},
     [METRIC_EXPIRED] = {"postdate_messages_expired_total", "",
                         "Messages that were not delivered by their deadline."},
-    [METRIC_SENT_BACK] =
-        {"postdate_dead_letters_total", "{to=\"queue\"}",
-         "Messages that consumers refused: sent back to their queues after a wait, kept as dead, or "
-         "delivered again by RabbitMQ though counted before."},
+    [METRIC_SENT_BACK] = {"postdate_dead_letters_total", "{to=\"queue\"}",
+                          "Messages that consumers rejected: returned to their queues after a delay, kept as "
+                          "dead letters, or redelivered by RabbitMQ although counted before."},
     [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
     [METRIC_REFUSAL_KNOWN] = {"postdate_dead_letters_total", "{to=\"nowhere\"}", NULL},
     [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
@@ -106,24 +105,22 @@ static const struct {
     [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
     [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
     [METRIC_RECOVERED] = {"postdate_messages_recovered_total", "",
-                          "Messages claimed again, because their gateway died, the database forgot what "
-                          "became of them, or "
-                          "RabbitMQ did not release them."},
-    [METRIC_SAID_AGAIN] = {"postdate_deliveries_said_again_total", "",
-                           "Deliveries that the database had forgotten, and that were written down again: it "
-                           "crashed, or went back."},
+                          "Messages claimed again because their gateway died, the database lost their "
+                          "outcome, or RabbitMQ did not release them."},
+    [METRIC_SAID_AGAIN] =
+        {"postdate_deliveries_said_again_total", "",
+         "Deliveries recorded again because the database had lost them: it crashed or went back."},
     [METRIC_STORED_AGAIN] =
         {"postdate_messages_stored_again_total", "",
-         "Messages that RabbitMQ held and that a database which went back had forgotten."},
+         "Messages that RabbitMQ held, stored again because the database had lost them: it went back."},
     [METRIC_ABSENT] =
         {"postdate_messages_without_row_total", "",
-         "Messages that RabbitMQ held, that were looked up, and of which the database has no row: they are "
-         "not delivered."},
+         "Messages that RabbitMQ released and that have no row in the database: they are not delivered."},
     [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
                          "Connections to RabbitMQ that were lost and are opened again."},
-    [METRIC_SLO_FIRST] =
-        {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"first\"}",
-         "Deliveries within the objective for lateness, or not; after a retry or a recovery, or not."},
+    [METRIC_SLO_FIRST] = {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"first\"}",
+                          "Deliveries, by whether they met the objective for lateness, and whether they "
+                          "followed a retry or a recovery."},
     [METRIC_SLO_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"again\"}", NULL},
     [METRIC_SLO_LATE_FIRST] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"first\"}", NULL},
     [METRIC_SLO_LATE_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"again\"}", NULL},
@@ -176,7 +173,7 @@ void metrics_print(struct metrics *m, const char *(*route_name)(int route), stru
     print_histogram(&m->lateness, "postdate_lateness_seconds",
                     "Publisher confirm minus due time of delivered messages.", out);
     print_histogram(&m->rate_waited, "postdate_rate_waited_seconds",
-                    "Due time to the slot that the rate of its exchange gave a delivered message.", out);
+                    "Slot given by the rate of the exchange minus due time, of delivered messages.", out);
     print_histogram(
         &m->since_attempt, "postdate_lateness_since_attempt_seconds",
         "Publisher confirm minus time of the last attempt, of messages delivered after a retry or "
@@ -186,9 +183,8 @@ void metrics_print(struct metrics *m, const char *(*route_name)(int route), stru
     print_gauge(out, "postdate_broker_blocked", "1 while RabbitMQ blocks publishers.", &m->broker_blocked);
     print_gauge(out, "postdate_addresses_stalled",
                 "Pairs of exchange and routing key for which RabbitMQ confirms nothing.", &m->stalled);
-    print_gauge(
-        out, "postdate_addresses_refusing",
-        "Exchanges, or pairs of exchange and routing key, whose messages are refused: no queue, a full "
-        "one, no exchange, no right to write.",
-        &m->refusing);
+    print_gauge(out, "postdate_addresses_refusing",
+                "Exchanges, or pairs of exchange and routing key, whose messages are rejected: no queue, a "
+                "full queue, no exchange, no write permission.",
+                &m->refusing);
 }

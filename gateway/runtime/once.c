@@ -219,7 +219,7 @@ static int end_stuck(struct once *o)
         return err_exit_code(&o->why);
     }
     log_error("--once: no progress for %d s: %" PRId64 " messages are not delivered and %" PRId64
-              " not handed over; the next gateway goes on",
+              " not handed over; the next gateway continues",
               ONCE_PATIENCE_MS / 1000, o->left.due + o->left.lost, o->waiting);
     return 75;
 }

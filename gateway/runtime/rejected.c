@@ -73,10 +73,10 @@ static int wait_confirms(struct broker *b, struct rejected *list, size_t sent, s
         if (came < 0)
             rc = -1;
         else if (came == 0)
-            rc = err_set(e, ERR_AWAY, "no confirm from RabbitMQ for refused messages within %d s",
+            rc = err_set(e, ERR_AWAY, "no confirm from RabbitMQ for rejected messages within %d s",
                          ANSWER_MS / 1000);
         else if (ev.kind == BROKER_EVENT_RETURN) /* the acks that follow mean nothing */
-            rc = err_set(e, ERR_AWAY, "the queue %s is gone", broker_names.rejected);
+            rc = err_set(e, ERR_AWAY, "the queue %s is missing", broker_names.rejected);
         else if (ev.kind == BROKER_EVENT_NACK)
             rc = err_set(e, ERR_BUSY, "the queue %s does not accept messages (is it full?)",
                          broker_names.rejected);
@@ -149,7 +149,7 @@ void rejected_say_moved(struct log_quota *quota, const struct rejected *list, si
 {
     char name[REJECTED_NAME_SIZE];
     rejected_name(list[0].input.properties, name);
-    if (log_quota_take(quota, count, name, "moved to the rejected ones"))
+    if (log_quota_take(quota, count, name, "moved to the queue of rejected messages"))
         log_warning("moved %zu %s%s to %s, the first (%s) because: %.*s", count, what, count == 1 ? "" : "s",
                     broker_names.rejected, name, (int)list[0].reason.len,
                     list[0].reason.data ? (const char *)list[0].reason.data : "");
@@ -170,7 +170,7 @@ void rejected_say_waits(struct rejected_pace *pace, const struct rejected *list,
     char name[REJECTED_NAME_SIZE];
     if (!may_say(&pace->said_ms))
         return;
-    log_warning("cannot move %zu refused %s%s to %s, trying again; the first (%s): %s", count, what,
+    log_warning("cannot move %zu rejected %s%s to %s, trying again; the first (%s): %s", count, what,
                 count == 1 ? "" : "s", broker_names.rejected, rejected_name(list[0].input.properties, name),
                 e->text);
 }

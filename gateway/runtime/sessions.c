@@ -35,7 +35,7 @@ static void say_hosts(const struct runtime *rt, const char *name, const struct b
     char before[BROKER_ADDRESS_MAX];
     while (b && broker_hosts_take_news(rt->hosts, &news)) {
         if (news.back)
-            log_info("RabbitMQ at %s takes connections again", news.address);
+            log_info("RabbitMQ at %s accepts connections again", news.address);
         else
             log_warning("%s; going on with another host of amqp.url", news.why);
     }

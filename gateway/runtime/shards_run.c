@@ -53,5 +53,5 @@ int shards_run(struct pg *pg, const struct shards_job *job, struct err *e)
         if (step == TOPOLOGY_DIRECT || step == TOPOLOGY_WIDEN)
             return 0;
     }
-    return err_set(e, ERR_BUSY, "other gateways change the queues of '%s' all the time", job->place.place);
+    return err_set(e, ERR_BUSY, "other gateways keep changing the queues of '%s'", job->place.place);
 }

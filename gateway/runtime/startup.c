@@ -40,7 +40,7 @@ static int find_way(const char *name, size_t *out, struct err *e)
 
 static void say_skipped(const struct err *why)
 {
-    log_warning("intake.queues: a host of amqp.url is not asked for its plugins and bindings: %s", why->text);
+    log_warning("intake.queues: cannot query a host of amqp.url for its plugins and bindings: %s", why->text);
 }
 
 static int declare(void *ctx, enum topology_step step, const struct shards_record *r, struct err *e)
@@ -151,8 +151,8 @@ static int give_back(struct runtime *rt, struct emptied *v, struct err *e)
     int n = pg ? handing_lost(pg, &loss, e) : -1;
     pg_close(pg);
     if (n > 0)
-        log_warning("RabbitMQ has nothing left of what waited there, as in a vhost that was made anew: "
-                    "gateways have the %d messages that it held",
+        log_warning("RabbitMQ has lost %d handed-over messages (was the vhost recreated?); gateways deliver "
+                    "them from PostgreSQL",
                     n);
     return n < 0 ? -1 : 0;
 }
@@ -229,7 +229,7 @@ static const struct candidate {
     const char *name, *chosen; /* for `auto` to say */
     const char *others;
 } candidates[] = {
-    {&transport_native, can_native, "native", "RabbitMQ keeps messages back by itself", "plugin, ttl, timer"},
+    {&transport_native, can_native, "native", "RabbitMQ delays messages itself", "plugin, ttl, timer"},
     {&transport_plugin, can_plugin, "the delayed-message plugin", "RabbitMQ has the delayed-message plugin",
      "native, ttl, timer"},
     {&transport_ttl, NULL, "ttl", "RabbitMQ holds messages in TTL queues", "native, plugin, timer"},
@@ -317,9 +317,9 @@ int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e)
         return refuse(rt, &o, e);
     if (o.verdict == OWNER_UNKNOWN && !rt->owner_refused) {
         rt->owner_refused = true;
-        log_warning("the vhost cannot record which database it belongs to, so a second one goes unnoticed: "
-                    "%s",
-                    o.why);
+        log_warning(
+            "cannot record the database in the vhost, so a second database on this vhost is not detected: %s",
+            o.why);
     }
     return 0;
 }
@@ -404,7 +404,8 @@ static int startup_feed_cell(struct runtime *rt, struct broker *b, struct pg *pg
     const struct config *c = rt->config;
     int rc = bind_cell(rt, b, false, pg, e);
     if (rc == 0 && c->cell.exchange != NULL && c->cell.weight == 0)
-        log_info("cell.weight is 0: nothing new comes by '%s'; what is stored is delivered",
+        log_info("cell.weight is 0: exchange '%s' routes no new messages to this cell; stored messages are "
+                 "delivered",
                  c->cell.exchange);
     return rc;
 }
@@ -415,7 +416,9 @@ int startup_keep_cell(struct runtime *rt, struct broker *b, struct pg *pg, struc
         return 0;
     if (!err_is_transient(e)) {
         rt->cell_refused = true; /* the intake goes on without; the connection may be gone over it */
-        log_warning("nobody makes sure of the feed of this cell until a gateway starts: %s", e->text);
+        log_warning(
+            "cannot check the binding of this cell to cell.exchange; retrying when a gateway starts: %s",
+            e->text);
     }
     return -1;
 }
@@ -455,12 +458,11 @@ static int make_partitions(struct runtime *rt, struct pg *pg, struct err *e)
     if (made < 0 && missing == 0)
         return -1;
     if (made < 0)
-        log_warning(
-            "%d partitions far ahead are missing and cannot be made: %s; messages due then are refused "
-            "until they are there",
-            missing, e->text);
+        log_warning("%d partitions far ahead are missing and cannot be created: %s; messages due then are "
+                    "rejected until they exist",
+                    missing, e->text);
     else if (missing > 0)
-        log_info("%d partitions far ahead are missing; they are made once no other session locks them",
+        log_info("%d partitions far ahead are missing; they are created once no other session locks them",
                  missing);
     err_clear(e);
     return 0;
@@ -480,7 +482,7 @@ static int check_schema(void *arg, struct pg *c, struct err *e)
         log_error("%s", e->text);
         kill(getpid(), SIGTERM);
     }
-    return err_set(e, ERR_STOPPING, "the schema does not fit");
+    return err_set(e, ERR_STOPPING, "the schema has another version");
 }
 
 /* What RabbitMQ lets go to several of them, only a plugin of it gives. That queue 1 is to be bound directly,
@@ -521,8 +523,8 @@ static int learn_history(struct runtime *rt, struct broker *b, struct err *e)
     struct err why = {0};
     int rc = topology_read_history(b, &p, &why, e);
     if (rc > 0)
-        log_warning("RabbitMQ cannot keep how far the database has come, so one that goes back while no "
-                    "gateway runs goes unnoticed: %s",
+        log_warning("cannot record the database's progress in RabbitMQ, so a database that goes back while "
+                    "no gateway runs is not detected: %s",
                     why.text);
     if (rc == 0)
         history_learn(&rt->history, &p);
@@ -602,5 +604,5 @@ int startup_run(struct runtime *rt, struct notifier *notifier, struct err *e)
         int64_t pause_ms = e->kind == ERR_PERMISSION ? REFUSED_PAUSE_MS : server_status_pause_ms(&attempt);
         notifier_wait(notifier, -1, pause_ms * 1000000);
     }
-    return err_set(e, ERR_STOPPING, "stopped before the servers were there");
+    return err_set(e, ERR_STOPPING, "stopped before the servers were reachable");
 }

@@ -324,7 +324,8 @@ static int settle_singly(struct settler *s, struct err *e)
         if (pg_is_broken(s->pg) || e->kind == ERR_AWAY)
             return -1;
         char name[INFLIGHT_NAME_SIZE];
-        log_warning("cannot settle message %s: %s", inflight_name(s->batch.messages[i], name), e->text);
+        log_warning("cannot record the outcome of message %s: %s", inflight_name(s->batch.messages[i], name),
+                    e->text);
         inflight_set_error(s->batch.messages[i], INFLIGHT_REFUSED, NULL);
         keep_for_later(s, i);
     }
@@ -441,7 +442,7 @@ static void note_forgotten(struct settler *s)
     if (s->forgotten == 0)
         return;
     metrics_add(&s->runtime->metrics, METRIC_SAID_AGAIN, (uint64_t)s->forgotten);
-    log_info("%" PRId64 " deliver%s that the database did not know of %s written down now", s->forgotten,
+    log_info("%" PRId64 " deliver%s missing in the database %s recorded now", s->forgotten,
              s->forgotten == 1 ? "y" : "ies", s->forgotten == 1 ? "is" : "are");
     s->forgotten = 0;
 }
@@ -464,7 +465,7 @@ static int repeat_outcomes(struct settler *s, struct err *e)
         if (forgotten < 0 && (pg_is_broken(s->pg) || e->kind == ERR_AWAY))
             return -1;
         if (forgotten < 0)
-            failing_note("settler: what it had said before", e);
+            failing_note("settler: recording outcomes again", e);
         err_clear(e);
         s->forgotten += forgotten > 0 ? forgotten : 0;
     }

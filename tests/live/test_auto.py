@@ -90,7 +90,7 @@ class Native(LiveTest):
     def older(self):
         p = self.place()
         if p.stack.keeps_back:
-            self.skipTest('this RabbitMQ keeps messages back by itself')
+            self.skipTest('this RabbitMQ delays messages itself')
         return p
 
     def newer_by_name(self):

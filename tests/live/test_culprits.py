@@ -132,7 +132,7 @@ class Culprits(LiveTest):
             with self.subTest(way=way):
                 broker.be_picky(*way)
                 self.try_one(p, broker, 40)
-        gw.wait_log('RabbitMQ ends a connection or channel over message [0-9a-f-]{36}, which is published alone from now on')
+        gw.wait_log('RabbitMQ closed a connection or channel because of message [0-9a-f-]{36}, which is published alone from now on')
         broker.be_real()
         self.assertEqual(gw.term(), 0)
 

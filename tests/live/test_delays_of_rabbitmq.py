@@ -9,7 +9,7 @@ from harness import BIN_DIR, DIE_WITH_PARENT, now_ms, wait_until
 from watcher import Watcher
 
 HOUR_MS = 3_600_000
-SAID = 'itself delays what has the header x-opt-delivery-time'
+SAID = 'itself delays messages with the header x-opt-delivery-time'
 
 
 class Front(Doctor):

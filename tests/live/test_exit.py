@@ -77,14 +77,14 @@ class Exit(SharedExit, Checks):
             self.assertLess(delivered, 140)
             late = p.value("select count(*) from postdate.message_now where settled_at > due + interval '5 s'")
             self.assertEqual(late, '0', 'what came out by the others was late, or what is stuck was taken for lost')
-            g.wait_log('nothing has come out of postdate.exit.3 for 30 s: no more messages are handed over', 40)
+            g.wait_log('queue postdate.exit.3 has delivered nothing for 30 s: no more messages are handed over', 40)
             self.assertIn("nothing comes out of the queue 'postdate.exit.3'", p.cli('doctor')[1])
             r = inbox.result(120)
         finally:
             p.stack.rabbitmqctl('eval', f'sys:resume({queue}).')
         print(f'note exit, {self.transport}: {delivered} of 150 came out by two queues, the others at most {r["max_ms"]:.0f} ms late', flush=True)
         self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
-        g.wait_log('messages come out of postdate.exit.3 again', 40)
+        g.wait_log('queue postdate.exit.3 delivers messages again', 40)
         wait_until(lambda: self.depths(p) == [0] * QUEUES, 20, 'what was in there to be looked up')
         self.wait_delivered(p, 150)
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
@@ -230,7 +230,7 @@ class ExitFirst(LiveTest):
         nobody = f'127.0.0.1:{free_ports(1)[0]}'
         g = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, f'127.0.0.1:{port_of(p.amqp)}', nobody), POSTDATE_EXIT_QUEUES=QUEUES, **handover('ttl'))
         wait_until(lambda: p.value('select exit_bound from postdate.meta') == str(QUEUES), 30, 'the exit queues to be bound')
-        g.wait_log('exit.queues: a host of amqp.url is not asked for its plugins and bindings', 5)
+        g.wait_log('exit.queues: cannot query a host of amqp.url for its plugins and bindings', 5)
 
 
 class ExitBack(Checks, LiveTest):

@@ -67,7 +67,7 @@ class Gateways(LiveTest):
         else:
             self.fail('more than a second each time')
         other.wait_log('took over from 1 gateway')
-        other.wait_log(r'recovered \d+ messages? of which the database does not know what became: .*; the first: [0-9a-f]{8}-[0-9a-f-]{27}$')
+        other.wait_log(r'recovered \d+ messages? without a recorded outcome: .*; the first: [0-9a-f]{8}-[0-9a-f-]{27}$')
         self.finish()
 
     def test_a_paused_one_is_replaced_when_its_lease_ends_and_wakes_up_harmless(self):

@@ -150,7 +150,7 @@ class GatewayGone(Thousands):
         another = p.gateway(**handover(self.transport, grace='1s'))
         wait_until(lambda: c.depth(EXIT) == 0, 10, 'the exit queue to be taken')
         self.assertEqual(another.term(), 0)
-        if not g.lines_with('changing over to another connection'):  # then what is in flight is published again: a busy machine
+        if not g.lines_with('switching to another connection'):  # then what is in flight is published again: a busy machine
             self.assertEqual((r['duplicates'], c.depth(key)), (0, 0), 'delivered a second time')
 
     def test_sigterm(self):

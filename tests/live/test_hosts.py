@@ -32,7 +32,7 @@ class Hosts(LiveTest):
         first.close()
         for name in ('intake', 'control', 'publisher'):
             g.wait_log(f'postdate {name}: moved from {first.address} to RabbitMQ at {second.address}')
-        g.wait_log(f'RabbitMQ at {second.address} takes connections again')
+        g.wait_log(f'RabbitMQ at {second.address} accepts connections again')
         self.assertEqual(len(g.lines_with('another host of amqp.url')), len(set(g.lines_with('another host of amqp.url'))))
         client = self.p.client()
         client.queue('q', bind='k')

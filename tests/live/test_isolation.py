@@ -97,7 +97,7 @@ class OpenTransactions(LiveTest):
                         {'x-delay': 3_600_000, 'x-postdate-key': 'open', 'x-postdate-on-conflict': 'replace'})
         c.publish('behind', b'x', {'x-delay': 3_600_000})
         stored = "select string_agg(distinct routing_key, ' ' order by routing_key) from postdate.message_now"
-        gw.wait_log('there is no room for more')
+        gw.wait_log('the gateway can buffer no more')
         wait_until(lambda: p.value(stored) == 'before', 10, 'what came before them to be stored')
         s.run('rollback')
         s.close()
@@ -169,12 +169,12 @@ class BadTargets(LiveTest):
         at = now_ms()
         c.publish('good', b'good', {'x-delay': 100})
         self.assert_on_time(other.wait(1)[0], at, 100)
-        gateway.wait_log("Messages to exchange '', routing key 'full' \\(the first: [0-9a-f-]{36}\\) are refused: .*queue may be full")
+        gateway.wait_log("Messages to exchange '', routing key 'full' \\(the first: [0-9a-f-]{36}\\) are rejected: .*queue may be full")
         wait_until(lambda: self.refusing(web) == (1, 1), 5, 'it to be counted')
         inbox = p.consumer('full')
         self.assertEqual(sorted(int(m.body) for m in inbox.wait(15)), list(range(15)))
         wait_until(lambda: p.counts() == {'delivered': 16}, 5, 'all to be settled')
-        gateway.wait_log('no longer refused')
+        gateway.wait_log('no longer rejected')
         self.assertEqual(self.refusing(web), (0, 0))
         self.assertEqual(len(gateway.lines_with('refused')), 2)
 

@@ -167,7 +167,7 @@ class LockedDays(Days):
         wait_until(lambda: p.value(f'select count(*) from postdate.{name}') == '3', 20, 'those of the locked day to be stored')
         wait_until(lambda: c.depth('postdate.intake') == 0, 5, 'the intake to be empty')
         self.assertEqual(p.counts(), {'scheduled': 8}, 'some were stored twice')
-        self.assertEqual(len(g.lines_with('no room for more')), 1, g.log())
+        self.assertEqual(len(g.lines_with('can buffer no more')), 1, g.log())
         self.assertEqual(g.term(), 0)
 
     def test_a_gateway_starts_and_migrate_runs_while_another_one_is_at_the_partitions(self):

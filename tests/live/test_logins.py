@@ -113,7 +113,7 @@ class Members(Logins):
             wait_until(lambda w=what: self.owned(p, w) == 0, 25, f'the claims of instance {what} to be let go')
         self.assertEqual(third.lines_with('take-over: .*42501'), [])
         stopped.resume()
-        stopped.wait_log('took over from instance')
+        stopped.wait_log('another gateway took over from it')
         self.assertEqual((stopped.term(), third.term()), (0, 0))
 
     def test_what_a_dead_gateway_holds_is_overdue(self):
@@ -195,14 +195,14 @@ class Surroundings(Logins):
                  "$$ begin raise exception 'no DDL here'; end $$; create event trigger no_ddl on ddl_command_start when tag in ('CREATE TABLE') execute function no_ddl()")
         self.addCleanup(run_psql, self.superuser(p), 'drop event trigger if exists no_ddl')
         g = p.gateway()
-        self.assertTrue(g.lines_with('1 partitions far ahead are missing and cannot be made: .*no DDL here'), g.log())
+        self.assertTrue(g.lines_with('1 partitions far ahead are missing and cannot be created: .*no DDL here'), g.log())
         inbox = p.consumer('q', bind='k')
         p.client().publish('k', b'x', {'x-delay': 100})
         inbox.wait(1)
         self.assertEqual(g.term(), 0)
         rc, _, err = p.cli('migrate')
         self.assertEqual(rc, 0, err)
-        self.assertIn('cannot be made', err)
+        self.assertIn('cannot be created', err)
 
     def test_a_locked_key_keeps_no_other_from_being_forgotten(self):
         p = self.place()

@@ -21,7 +21,7 @@ class WrongExchange(LiveTest):
         c.publish('k', b'by the intake', {'x-delay': 1})
         c.publish('k', b'by another route', {'x-delay': 1}, exchange='second')
         inbox.wait(2, 20)
-        gw.wait_log("what somebody deletes in RabbitMQ is not declared again: .*'first'", 45)
+        gw.wait_log("cannot redeclare deleted queues, exchanges or bindings: .*'first'", 45)
 
     def test_a_delivery_exchange_of_another_type_stops_no_other(self):
         p = self.place()

@@ -122,7 +122,7 @@ class Owner(LiveTest):
         user, others = urllib.parse.urlsplit(p.amqp).username, r'^(?!postdate\.owner$)'
         p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, user, others, others, others)
         g = p.gateway()
-        self.assertTrue(g.lines_with('cannot record which database'), g.log())
+        self.assertTrue(g.lines_with('cannot record the database'), g.log())
 
     def test_the_first_migrate_on_one_node_and_all_else_on_others(self):
         """The gateway's start, and a migrate at each start as the systemd unit does, both on a node of another name."""

@@ -90,4 +90,4 @@ class DroppedDay(LiveTest):
         self.assertLessEqual(set(statuses), {201, 503})
         inbox.wait(50 + statuses.count(201), 40)
         self.assertEqual(c.depth('postdate.rejected'), 0)
-        self.assertIn('made 1 partitions', gateway.log())
+        self.assertIn('created 1 partitions', gateway.log())

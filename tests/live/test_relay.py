@@ -187,7 +187,7 @@ class Gateways(Relay):
             r = self.all_there(inbox, 'the exit queue gives nothing')
             self.assertLess(r['max_ms'], 60_000 * harness.SLOWNESS)
             self.assertEqual(r['duplicates'], 0)
-            g.wait_log('nothing has come out of postdate.exit for 30 s: no more messages are handed over', 10)
+            g.wait_log('queue postdate.exit has delivered nothing for 30 s: no more messages are handed over', 10)
             _, out, _ = p.cli('doctor')
             self.assertIn("nothing comes out of the queue 'postdate.exit'", out)
             self.assertIn(f"rabbitmqctl delete_queue -p '{p.vhost}' postdate.exit", out)
@@ -200,7 +200,7 @@ class Gateways(Relay):
             self.assertLess(late['p99_ms'], 2000 * harness.SLOWNESS)  # the gateway holds it
         finally:
             p.stack.rabbitmqctl('eval', f'sys:resume({queue}).')
-        g.wait_log('messages come out of postdate.exit again', 30)
+        g.wait_log('queue postdate.exit delivers messages again', 30)
         wait_until(lambda: p.client().depth('postdate.exit') == 0, 20, 'what was in there to be looked up')
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
         p.load('publish', '--routing-key', 'k', '--count', 20, '--due-at-ms', now_ms() + 10_000, '--due-rate', 20).result()
@@ -268,7 +268,7 @@ class Mixed(Relay, LiveTest):
                 headers={'x-postdate-id': ids[0], 'x-postdate-delivered': ''}))
         self.assertEqual(self.all_there(inbox, 'false proofs')['duplicates'], 0)
         self.wait_delivered(p, 20)
-        self.assertEqual(len(g.lines_with('something else publishes to postdate.exit.*the first:')), 1)
+        self.assertEqual(len(g.lines_with('another client publishes to postdate.exit.*the first:')), 1)
         wait_until(lambda: p.client().depth('postdate.exit') == 0, 10, 'the false ones to be removed')
 
     def test_rows_that_somebody_has_locked_hold_up_no_other(self):
@@ -496,7 +496,7 @@ class TtlGateways(Gateways, LiveTest):
         p.stack.psql('alter role cut_off nologin')
         p.stack.psql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'cut_off'")
         cut_ms = now_ms()
-        alone.wait_log('while other gateways have it: no more messages are taken', 40)
+        alone.wait_log('while other gateways can: no more messages are consumed', 40)
         self.assertGreater(now_ms() - cut_ms, 14_000)
         # Its proofs go to the other, also those that it had taken itself: nobody takes for lost what they prove.
         wait_until(lambda: p.psql("select count(*) from postdate.message_now where state = 'handed' and due < now() - interval '3 s'") == [['0']],
@@ -625,7 +625,7 @@ class ForgedPings(LiveTest):
         c = p.client()
         for sent in (2**63 - 1, -2**63, 253402300799999, 0, now_ms() + 3_600_000):
             c.publish('postdate.exit', b'', {'x-postdate-ping': Wire('l', sent)}, exchange='')
-        gw.wait_log('something else publishes to postdate.exit')
+        gw.wait_log('another client publishes to postdate.exit')
         wait_until(lambda: c.depth('postdate.exit') == 0, 10, 'them to be read')
         at = p.value('select clock_timestamp()')
         wait_until(lambda: p.value(f"select bool_and(relay_at > '{at}' and relay_pings[1] is not null and relay_pings[1] between now() - interval '1 min' and now() + interval '1 min') from postdate.instance") == 't', 15, 'the gateway to note what it took')
@@ -633,7 +633,7 @@ class ForgedPings(LiveTest):
         c.publish('k', b'held', {'x-delay': 4000})
         inbox.wait_body(b'held', 20)
         self.assertEqual(gw.lines_with('look-up'), [])
-        self.assertEqual(len(gw.lines_with('something else publishes')), 1)
+        self.assertEqual(len(gw.lines_with('another client publishes')), 1)
         self.assertEqual(gw.term(), 0)
 
     def test_a_ping_of_a_clock_that_was_set_forward_is_no_message_of_somebody_elses(self):
@@ -660,7 +660,7 @@ class Foreign(LiveTest):
         c = p.client()
         p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'full', '^postdate.rejected$', '{"max-length":0}')
         c.publish_burst('postdate.exit', [b'%d' % i for i in range(count)], exchange='')
-        gw.wait_log('cannot move what somebody else published')
+        gw.wait_log("cannot move another client's message")
         moved = c.depth('postdate.rejected')  # a quorum queue that is full takes some more
         self.assertLess(moved, 100)
         wait_until(lambda: c.depth('postdate.exit') == 0, 20, 'them to be read')

@@ -111,7 +111,7 @@ class Retries(RetryKit):
                      'from postdate.lineage')[0]
         self.assertEqual(row, ['orders', '', 'orders', '3', 'rejected', '3', '{rejected,rejected,rejected}', 'never'])
         self.assertEqual({m.headers['x-postdate-id'] for m in r.messages[1:]}, {p.value('select id from postdate.lineage')})
-        p.gateways[0].wait_log('1 message was refused for good by consumers; the first: ' + r.messages[1].headers['x-postdate-id']
+        p.gateways[0].wait_log('1 message was rejected for good by consumers; the first: ' + r.messages[1].headers['x-postdate-id']
                                + ', after 3 deliveries, in queue orders')
         time.sleep(0.5)
         self.assertEqual(len(r.messages), 3)

@@ -81,7 +81,7 @@ class Copies(RetryKit):
         self.assertEqual(p.value('select count(*) from postdate.lineage'), '1')
         g = p.gateway()
         wait_until(lambda: metric(g, KNOWN) == 1, 20, 'the second copy')
-        self.assertIn('left out', g.log())
+        self.assertIn('that RabbitMQ redelivered after being counted', g.log())
         self.assertEqual(attempts(r.wait(2)), [1, 2])
         time.sleep(1)
         self.assertEqual((len(r.messages), p.value('select count(*) from postdate.lineage')), (2, '1'))

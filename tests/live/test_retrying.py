@@ -31,7 +31,7 @@ class Retrying(LiveTest):
         for address, reason in (("exchange 'postdate.delivery', routing key 'nobody'", 'unroutable: NO_ROUTE'),
                                 ("exchange 'postdate.delivery', routing key 'some'", 'unroutable: NO_ROUTE'),
                                 ("exchange 'late'", 'not exist|NOT_FOUND|no exchange'), ("exchange 'forbidden'", '403|ACCESS_REFUSED|refused')):
-            gateway.wait_log(f'Messages to {address} \\(the first: [0-9a-f-]{{36}}\\) are refused: .*({reason})')
+            gateway.wait_log(f'Messages to {address} \\(the first: [0-9a-f-]{{36}}\\) are rejected: .*({reason})')
 
         def status():
             rc, out, err = p.cli('status', '--json')
@@ -56,7 +56,7 @@ class Retrying(LiveTest):
         rc, out, err = p.cli('list', '--retrying')
         message = next(line for line in out.split('\n') if 'nobody' in line).split()[0]
         self.assertRegex(p.cli('show', message)[1], 'held by +gateway')
-        self.assertEqual(len(gateway.lines_with('are refused')), 4)
+        self.assertEqual(len(gateway.lines_with('are rejected')), 4)
 
         c.channel.exchange_declare('late', 'fanout')
         p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '.*', '.*', '.*')
@@ -186,8 +186,8 @@ class Retrying(LiveTest):
         gateway.wait_log("Messages to queue 'mine' .* are refused: queue 'mine' is exclusive: nothing can come back to it, for only the connection that declared it may bind it")
         wait_until(lambda: p.value("select count(*) from postdate.lineage where died_at is not null") == '1', 30, 'it to be a dead letter')
         wait_until(lambda: other.channel.basic_get('ours')[0], 20, 'the other one to come back')
-        gateway.wait_log("No message to queue 'mine' .* was refused lately, nor taken", 60)
-        self.assertEqual(gateway.lines_with('no longer refused'), [])
+        gateway.wait_log("No message to queue 'mine' .* was rejected or accepted lately", 60)
+        self.assertEqual(gateway.lines_with('no longer rejected'), [])
 
     def test_an_address_is_forgotten_when_its_messages_were_ended_by_hand(self):
         p = self.place()
@@ -198,8 +198,8 @@ class Retrying(LiveTest):
         wait_until(lambda: self.gauge(web, 'addresses_refusing') == 1, 15, 'it to be refused')
         wait_until(lambda: p.cli('cancel', message)[0] == 0, 15, 'no gateway to be publishing it')
         wait_until(lambda: self.gauge(web, 'addresses_refusing') == 0, 40, 'the address to be forgotten')
-        gateway.wait_log("No message to .* routing key 'nobody' .* was refused lately, nor taken")
-        self.assertEqual(gateway.lines_with('no longer refused'), [])
+        gateway.wait_log("No message to .* routing key 'nobody' .* was rejected or accepted lately")
+        self.assertEqual(gateway.lines_with('no longer rejected'), [])
 
     def gauge(self, web, name):
         return int(re.search(rf'^postdate_{name} ([0-9]+)$', web.get('/metrics').body.decode(), re.M)[1])

@@ -110,7 +110,7 @@ class Stalled(LiveTest):
         r = inbox.result()
         print(f'note stalled: {what}: {r["duplicates"]} twice; at most {r["max_ms"]:.1f} ms late, p50 {r["p50_ms"]:.1f} ms', flush=True)
         self.assertEqual((r['missing'], r['early']), (0, 0), r)
-        self.assertGreaterEqual(len(g.lines_with('changing over to another connection')), 1, g.log())
+        self.assertGreaterEqual(len(g.lines_with('switching to another connection')), 1, g.log())
         return r
 
     def suspended(self, process, for_ms):

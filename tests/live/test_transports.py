@@ -261,7 +261,7 @@ class NativeLives(BrokerLives, LiveTest):
         p.stack.need_native()
         g = p.gateway(**handover('auto'))
         self.assertTrue(g.lines_with(r'ready\b.*transport native'), g.log())
-        found = g.lines_with('auto: RabbitMQ keeps messages back by itself')
+        found = g.lines_with('auto: RabbitMQ delays messages itself')
         self.assertEqual(len(found), 1, g.log())
         queues = p.stack.rabbitmqctl('-q', 'list_queues', '-p', p.vhost, '--no-table-headers', 'name').split()
         self.assertEqual([q for q in queues if 'probe' in q or 'ttl' in q], [])

@@ -92,7 +92,7 @@ class Stack:
 
     def need_native(self):
         if not self.keeps_back:
-            raise unittest.SkipTest('this RabbitMQ does not keep messages back by itself (4.4 and later do)')
+            raise unittest.SkipTest('this RabbitMQ does not delay messages itself (4.4 and later do)')
 
     def command(self, name, check=True):
         env = dict(os.environ, STACK_DIR=self.directory)
