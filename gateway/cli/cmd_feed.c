@@ -127,7 +127,7 @@ static bool gateway_ended(int *code)
         raise(stopped_by);
     *code = 1;
     if (WIFSIGNALED(status))
-        cli_say(PROGRAM " --once was ended by signal %d", WTERMSIG(status));
+        cli_say(PROGRAM " --once was terminated by signal %d", WTERMSIG(status));
     else if (WEXITSTATUS(status) == NOT_FOUND)
         *code = GATEWAY_RUN_MISSING;
     else
@@ -202,7 +202,7 @@ static int dry_run(struct feed *f)
     int64_t room = f->handed < most ? most - f->handed : 0;
     printf("would hand over  %" PRId64 "%s\n", f->waiting < room ? f->waiting : room,
            f->waiting > room ? ", then handover.max_messages is reached" : "");
-    printf("broker holds     %" PRId64 " of at most %" PRId64 "\n", f->handed, most);
+    printf("RabbitMQ holds   %" PRId64 " of at most %" PRId64 "\n", f->handed, most);
     printf("window           until %s (%s)\n", timestamp_format(f->horizon_ms, time, sizeof time),
            cli_format_when(f->horizon_ms, f->cli->now_ms, when));
     return 0;
@@ -217,7 +217,7 @@ static void say_end(const struct feed *f, const struct progress *p, int64_t hand
     if (f->verbose || p->on)
         fprintf(stderr,
                 "postdate: fed until %s: %" PRId64 " handed over in %.1f s, %" PRId64
-                " wait%s; the broker holds %" PRId64 " of at most %" PRId64 "\n",
+                " wait%s; RabbitMQ holds %" PRId64 " of at most %" PRId64 "\n",
                 time, handed_over, progress_seconds(p), f->waiting,
                 f->handed >= most ? " (handover.max_messages is reached)" : "", f->handed, most);
 }
@@ -350,7 +350,7 @@ static int run_feed(struct cli *cli, void *order)
         return code;
     if (cli->config.handover.transport == TRANSPORT_TIMER) {
         if (f->verbose || f->dry_run)
-            fputs("postdate: nothing to feed: handover.transport is timer, the gateway itself waits\n",
+            fputs("postdate: nothing to feed: handover.transport is timer, the gateways hold all messages\n",
                   stderr);
         return 0;
     }
@@ -362,16 +362,15 @@ static const struct cli_option options[] = {
     {"window", "D", "from now on (default and at most: handover.window)",
      CLI_TAKE(duration, feed, window_ms)},
     {"dry-run", NULL, "only print how many would be handed over", CLI_TAKE(flag, feed, dry_run)},
-    {"verbose", NULL, "say what was done, even when all is well", CLI_TAKE(flag, feed, verbose),
-     .letter = 'v'},
+    {"verbose", NULL, "print a summary, even on success", CLI_TAKE(flag, feed, verbose), .letter = 'v'},
     {0},
 };
 
 const struct command command_feed = {
     .name = "feed",
     .synopsis = "[--window D] [--dry-run] [-v]",
-    .summary =
-        "Move the window on: RabbitMQ is given what is due in it, by a gateway started for that if none runs",
+    .summary = "Hand messages that are due within the window over to RabbitMQ; if no gateway runs, start one "
+               "for that",
     .options = options,
     .run = run_feed,
     .order_size = sizeof(struct feed),

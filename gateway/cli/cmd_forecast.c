@@ -100,14 +100,14 @@ static const struct cli_option options[] = {
     {"exchange", "E", "of this delivery exchange only", CLI_TAKE(bytes, order, q.exchange)},
     {"what-if", "E=R", "as if this exchange had this rate: 'orders=500/s'; may be given again", take_what_if,
      .offset = offsetof(struct order, q)},
-    {"json", NULL, "one JSON object, as GET /v1/forecast", CLI_TAKE(flag, order, json)},
+    {"json", NULL, "one JSON object, the same as GET /v1/forecast", CLI_TAKE(flag, order, json)},
     {0},
 };
 
 const struct command command_forecast = {
     .name = "forecast",
     .synopsis = "[--from T] [--until T] [--step D] [--exchange E] [--what-if E=R] [--json]",
-    .summary = "How much is due when, and how long bursts take to deliver",
+    .summary = "Show how many messages are due when, and how long bursts take to deliver",
     .options = options,
     .opens = true,
     .run = show_forecast,

@@ -111,7 +111,7 @@ static const struct cli_option options[] = {
     {.more = cli_filter_options},
     {"key", "KEY", "the message that this key names (in each exchange)",
      CLI_TAKE(bytes, order, filter.filter.key)},
-    {"retrying", NULL, "only what waits for another attempt, with attempts and error",
+    {"retrying", NULL, "only messages that wait for another attempt, with attempts and error",
      CLI_TAKE(flag, order, filter.filter.retrying)},
     {"newest", NULL, "the last due time first", CLI_TAKE(flag, order, filter.filter.newest)},
     {"limit", "N", "at most this many (default 100)", CLI_TAKE(number, order, limit), .max = LIMIT_MAX},
@@ -174,7 +174,7 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     if (r->error.len > 0)
         text_print("error", r->error);
     if (r->state == MESSAGE_CANCELLED && m->body.len == 0)
-        puts("body         erased by cancelling");
+        puts("body         erased when the message was cancelled");
     else
         text_print_body(m->body);
 }
@@ -207,7 +207,7 @@ static int check(struct cli *cli, void *order_show)
     if (cli->word_count != (o->key != NULL ? 0 : 1))
         return cli_usage(cli, "give one message id, or --key KEY");
     if (o->exchange != NULL && o->key == NULL)
-        return cli_usage(cli, "--exchange belongs to --key: an id needs none");
+        return cli_usage(cli, "--exchange is for --key only: an id is unique");
     /* Not only ids of ours: what was refused may be known by another one. */
     return o->key != NULL || message_id_parse(bytes_of_str(cli->words[0]), &o->id)
                ? 0
@@ -337,8 +337,8 @@ const struct command command_reschedule = {
         &(const struct cli_operation){
             .kind = OPERATE_RESCHEDULE,
             .done = "rescheduled",
-            .left_out = "claimed or locked meanwhile, the key names another message by now, "
-                        "or the new time would be beyond delivery.max_delay",
+            .left_out = "claimed or locked meanwhile, the key now names another message, or the new time "
+                        "would be beyond delivery.max_delay",
             .moves = true,
         },
 };
@@ -385,22 +385,21 @@ const struct command command_retry = {
     OPERATION,
     .name = "retry",
     .summary = "Try messages again, at once: failed ones with all attempts afresh",
-    .notes =
-        "Filters are for all failed messages that match; with --state retrying, for those that wait for\n"
-        "another attempt.",
+    .notes = "Filters apply to all failed messages that match; with --state retrying, to those that wait "
+             "for\nanother attempt.",
     .cells = CLI_CELLS_FIND,
     .operation =
         &(const struct cli_operation){
             .kind = OPERATE_RETRY,
             .done = "retried",
-            .left_out = "locked meanwhile, or the key names another message by now",
+            .left_out = "locked meanwhile, or the key now names another message",
         },
 };
 
 const struct command command_fail = {
     OPERATION,
     .name = "fail",
-    .summary = "End messages that can't be delivered, or whose delivery is in doubt",
+    .summary = "Give up messages that cannot be delivered, or whose delivery is in doubt (unconfirmed)",
     .notes = "Each answer is a line: failed, busy, too late or not found. The message's error says whether "
              "it may\n"
              "have been delivered; `postdate retry` tries it again.\n"

@@ -68,7 +68,8 @@ static int ask_broker(struct cli *cli, const struct order *o, struct identity *i
         snprintf(id->broker, sizeof id->broker, "%s", broker_cluster_name(b));
     }
     if (o->rebind && id->broker[0] == '\0')
-        rc = err_set(&e, ERR_AWAY, "--rebind records the broker's name, and the broker does not answer");
+        rc = err_set(&e, ERR_AWAY,
+                     "--rebind records the name of the RabbitMQ cluster, and RabbitMQ does not answer");
     else if (o->rebind)
         rc = refuse_busy_vhost(b, cli, &e);
     broker_close(b);
@@ -84,7 +85,7 @@ static int take_vhost(struct broker *b, const char *identity, struct err *e)
     if (owner.verdict == OWNER_OTHER)
         return err_set(e, ERR_BUSY, "the vhost was given to another database at the same time");
     if (owner.verdict == OWNER_UNKNOWN)
-        cli_say("the vhost cannot remember which database it belongs to: %s", owner.why);
+        cli_say("cannot record the database in the vhost: %s", owner.why);
     return 0;
 }
 
@@ -107,9 +108,8 @@ static int settle_vhost(struct cli *cli, bool rebind)
 /* Everything else works without them, so it is said once. */
 static void print_missing_roles(const char *names)
 {
-    fputs("postdate: the roles for SQL users are not there, and this login may not create them. If you want "
-          "such "
-          "users, an administrator can run\n",
+    fputs("postdate: the roles for SQL users are missing, and this login may not create them. If you want "
+          "such users, an administrator can run\n",
           stderr);
     for (const char *at = names; *at != '\0';) {
         size_t len = strcspn(at, ",");
@@ -147,10 +147,9 @@ static void print_done(const struct migrate_report *r, const char *vhost)
     if (r->missing_roles[0] != '\0' && r->from_version != r->to_version)
         print_missing_roles(r->missing_roles);
     if (r->new_identity[0] != '\0')
-        printf(
-            "this database is no copy of %s any more: its identity is %s (before: %s). Vhost '%s' belongs to "
-            "it, and gateways of the original are refused there\n",
-            r->origin, r->new_identity, r->old_identity, vhost);
+        printf("this database is no copy of %s any more: its identity is %s (before: %s). Vhost '%s' belongs "
+               "to it, and gateways of the original cannot use that vhost\n",
+               r->origin, r->new_identity, r->old_identity, vhost);
     printf("schema postdate is at version %d (", r->to_version);
     if (r->from_version == 0)
         fputs("created", stdout);
@@ -158,7 +157,7 @@ static void print_done(const struct migrate_report *r, const char *vhost)
         fputs("unchanged", stdout);
     else
         printf("upgraded from version %d", r->from_version);
-    printf("; %d partition%s made", r->partitions_made, r->partitions_made == 1 ? "" : "s");
+    printf("; %d partition%s created", r->partitions_made, r->partitions_made == 1 ? "" : "s");
     if (r->partitions_missing > 0 && r->partitions_error.kind == ERR_NONE)
         printf(", %d left to the gateway that is creating them", r->partitions_missing);
     puts(")");
@@ -169,8 +168,8 @@ static int open_database(struct cli *cli)
 {
     int code = cli_open(cli, CLI_SCHEMA_ANY);
     if (code != 0 && cli->has_config && config_names_no_server(&cli->config))
-        cli_say("no server is configured: set postgres.url and amqp.url in %s. What must be created before, "
-                "docs/install.md says (of the package: /usr/share/doc/postdate/install.md.gz)",
+        cli_say("no server is configured: set postgres.url and amqp.url in %s. docs/install.md lists what "
+                "must be created first (in the package: /usr/share/doc/postdate/install.md.gz)",
                 cli->config.source != NULL ? cli->config.source : "/etc/postdate/postdate.conf");
     return code;
 }
@@ -213,7 +212,7 @@ static const struct cli_option options[] = {
 const struct command command_migrate = {
     .name = "migrate",
     .synopsis = "[--rebind] [-q]",
-    .summary = "Create or upgrade the schema in Postgres",
+    .summary = "Create or upgrade the schema in PostgreSQL",
     .options = options,
     .run = migrate_database,
     .order_size = sizeof(struct order),

@@ -46,7 +46,7 @@ static int status_problems(const struct status_report *s, const char *out[STATUS
     if (status_alive(s) == 0)
         out[n++] = "no gateway runs";
     if (away > 0)
-        out[n++] = "RabbitMQ is away";
+        out[n++] = "RabbitMQ is unavailable";
     if (s->overdue > 0)
         out[n++] = "messages are overdue";
     if (s->disk_full)
@@ -54,7 +54,7 @@ static int status_problems(const struct status_report *s, const char *out[STATUS
     if (s->count[MESSAGE_FAILED] > 0)
         out[n++] = "messages failed";
     if (s->retrying > 0)
-        out[n++] = "messages are refused and tried again";
+        out[n++] = "messages are rejected and tried again";
     if (s->locked.count > 0 || s->locked.all)
         out[n++] = "days are locked";
     if (status_is_back(s))
@@ -175,7 +175,7 @@ static void print_window(const struct window *w, int64_t now_ms)
     char held[32], most[32], span[40], when[CLI_WHEN_SIZE], time[40];
     printf("window       ");
     if (c->handover.transport == TRANSPORT_TIMER)
-        printf("none, the gateway itself waits");
+        printf("none, the gateways hold all messages");
     else if (c->handover.feeder == FEEDER_INTERNAL)
         printf("%s, fed by the gateway", duration_format_human(c->handover.window_ms, span, sizeof span));
     else if (w->fed_until_ms == 0)
@@ -184,7 +184,7 @@ static void print_window(const struct window *w, int64_t now_ms)
         printf("fed until %s (%s)", timestamp_format(w->fed_until_ms, time, sizeof time),
                cli_format_when(w->fed_until_ms, now_ms, when));
     if (c->handover.transport != TRANSPORT_TIMER || w->handed > 0)
-        printf("\nin broker    %s of at most %s", group_digits(w->handed, held),
+        printf("\nin RabbitMQ  %s of at most %s", group_digits(w->handed, held),
                group_digits(c->handover.max_messages, most));
     putchar('\n');
 }
@@ -200,7 +200,7 @@ static void print_instances(const struct status_report *s)
                text_show(bytes_of_str(n->name), 32, name, sizeof name));
         if (n->alive)
             printf("alive, %s%s%sstarted %s\n", n->transport, n->transport[0] != '\0' ? ", " : "",
-                   n->broker_away ? "RabbitMQ is away, " : "",
+                   n->broker_away ? "RabbitMQ is unavailable, " : "",
                    cli_format_when(n->started_ms, s->now_ms, when));
         else
             printf("dead, last seen %s\n", cli_format_when(n->heartbeat_ms, s->now_ms, when));
@@ -268,7 +268,7 @@ static void print_back(const struct status_report *s)
     const struct status_back *b = &s->back;
     char from[40], when[CLI_WHEN_SIZE], span[40], due[HISTORY_DUE_SIZE];
     if (b->found_ms >= 0)
-        printf("went back    %s: %s from %s on are forgotten\n             %s\n",
+        printf("went back    %s: %s from %s on are lost\n             %s\n",
                cli_format_when(b->found_ms, s->now_ms, when),
                duration_format_human(b->to_ms - b->from_ms, span, sizeof span),
                timestamp_format(b->from_ms, from, sizeof from), history_due_text(b->due, due));
@@ -299,7 +299,7 @@ static void print_screen(const struct status *status)
                group_digits(s->count[i], n));
     if (s->next_due_ms < 0)
         printf("next due     %s\n", s->count[MESSAGE_SCHEDULED] > 0
-                                        ? "what is due waits for its rate (postdate rate list)"
+                                        ? "due messages wait for their rate (postdate rate list)"
                                         : "nothing is scheduled");
     else
         printf("next due     %s (%s)\n", cli_format_when(s->next_due_ms, s->now_ms, when),
@@ -310,7 +310,8 @@ static void print_screen(const struct status *status)
     else
         puts("overdue      none");
     if (s->disk_full)
-        puts("disk         PostgreSQL has no space left: nothing can be stored, claimed or settled");
+        puts("disk         PostgreSQL has no space left: messages cannot be stored, claimed or recorded as "
+             "delivered");
     if (s->retrying > 0)
         printf("retrying     %s: postdate list --retrying has the errors\n", group_digits(s->retrying, n));
     else
@@ -444,7 +445,7 @@ struct order {
 static int check(struct cli *cli, void *order)
 {
     const struct order *o = order;
-    return o->here && (o->json || o->watch) ? cli_usage(cli, "--here goes with no other option") : 0;
+    return o->here && (o->json || o->watch) ? cli_usage(cli, "--here excludes all other options") : 0;
 }
 
 static int run_status(struct cli *cli, void *order)

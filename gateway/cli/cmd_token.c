@@ -109,7 +109,8 @@ static int create_token(struct cli *cli, void *order)
         cli_changed(cli, 1);
         cli_say("token \"%s\" is created; this is the only time that it is shown", t->name);
         if (!cli->config.http.tokens)
-            fputs("postdate: it is not required yet: http.tokens is off in this configuration\n", stderr);
+            fputs("postdate: tokens are not required yet: http.tokens is off in this configuration\n",
+                  stderr);
     }
     buf_free(&token);
     return e.kind == ERR_NONE ? 0 : cli_fail(&e);
@@ -206,8 +207,8 @@ static const struct cli_option options[] = {
      "a delivery exchange that the token may use; may be repeated;" CLI_HELP_LINE
      "'*' is all of them, and retry policies",
      take_exchange, .of = "create"},
-    {"name", "N", "what to call it (default: made up)", CLI_TAKE(text, order, name), .of = "create"},
-    {"role", "ROLE", "read: look only, and dry runs; operate: everything (default)",
+    {"name", "N", "name of the token (default: generated)", CLI_TAKE(text, order, name), .of = "create"},
+    {"role", "ROLE", "read: look-ups and dry runs only; operate: everything (default)",
      CLI_TAKE(text, order, role), .of = "create", .words = "read operate"},
     {"all", NULL, "revoked tokens, too", CLI_TAKE(flag, order, all), .of = "list"},
     {"json", NULL, "one JSON object per line", CLI_TAKE(flag, order, json), .of = "list"},
@@ -225,7 +226,7 @@ const struct command command_token = {
     .name = "token",
     .synopsis =
         "create --exchange E... [--name N] [--role read|operate] | list [--all] [--json] | revoke NAME...",
-    .summary = "Make, list and revoke tokens for HTTP and the control queue",
+    .summary = "Create, list and revoke tokens for HTTP and the control queue",
     .options = options,
     .verbs = verbs,
     .check = check,

@@ -257,7 +257,7 @@ static int find_verb(struct cli *cli)
     for (size_t i = 0; i < cli->row_count; i++) {
         const struct cli_option *o = cli->rows[i];
         if (cli->given[i] && o->of != NULL && !has_word(o->of, found->name))
-            return cli_usage(cli, "%s does not take --%s: options like it belong to %s", found->name, o->name,
+            return cli_usage(cli, "%s has no option --%s: it is an option of %s", found->name, o->name,
                              o->of);
     }
     if (cli->word_count >= found->least && cli->word_count <= found->most)

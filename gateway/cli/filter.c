@@ -41,7 +41,7 @@ const struct cli_option cli_filter_options[] = {
     {"state", "S",
      "scheduled, claimed, handed, delivered, cancelled, superseded, failed," CLI_HELP_LINE
      "expired; retrying: an attempt failed, and another follows;" CLI_HELP_LINE
-     "waiting: none of those that are over",
+     "waiting: scheduled, claimed or handed",
      .take = take_state,
      .words = "scheduled claimed handed delivered cancelled superseded failed expired retrying waiting"},
     {"due-after", "T", "due at or after this time (2026-11-22T08:00:00Z, -1d, 'today 09:00')",
@@ -55,7 +55,7 @@ const struct cli_option cli_filter_options[] = {
 const struct cli_option cli_operate_options[] = {
     {"key", "KEY", "the message that this key names in --exchange (default: delivery.exchange)",
      CLI_TAKE(bytes, cli_filter, filter.key)},
-    {"dry-run", NULL, "with filters: only count what matches", CLI_TAKE(flag, cli_filter, dry_run)},
+    {"dry-run", NULL, "with filters: only count matching messages", CLI_TAKE(flag, cli_filter, dry_run)},
     {0},
 };
 
@@ -178,7 +178,7 @@ int cli_check_operation(struct cli *cli, const struct cli_operation *op, const s
     if ((cli->word_count > 0) + (f->filter.key.data != NULL) + filters != 1)
         return cli_usage(cli, "give message ids, or --key KEY, or filters");
     if (f->dry_run && !filters && !(op->has_shift && f->filter.key.data != NULL))
-        return cli_usage(cli, "--dry-run belongs to filters");
+        return cli_usage(cli, "--dry-run needs filters");
     if (op->moves && filters && !op->has_shift)
         return cli_usage(cli, "with filters, give --shift");
     if (op->has_shift && cli->word_count > 0)

@@ -22,7 +22,7 @@ static const struct command *const commands[] = {
 static void print_help(FILE *out)
 {
     fputs("Usage: postdate [-c FILE] COMMAND [ARGUMENTS]\n\n"
-          "Delayed messages for RabbitMQ, kept in Postgres.\n\nCommands:\n",
+          "Delayed messages for RabbitMQ, stored in PostgreSQL.\n\nCommands:\n",
           out);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-13s %s\n", commands[i]->name, commands[i]->summary);

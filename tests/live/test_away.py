@@ -34,8 +34,8 @@ class Away(LiveTest):
         began, client, inbox = self.began(), p.client(), p.consumer('q', bind='k')
         for count in range(1, 4):  # who sees first that RabbitMQ is back is a matter of chance
             door.close()
-            wait_until(lambda: 'RabbitMQ is away' in self.status()['problems'], 15, 'the gateway to say so')
-            self.assertRegex(p.cli('status')[1], r'alive, timer, RabbitMQ is away, started')
+            wait_until(lambda: 'RabbitMQ is unavailable' in self.status()['problems'], 15, 'the gateway to say so')
+            self.assertRegex(p.cli('status')[1], r'alive, timer, RabbitMQ is unavailable, started')
             self.end_sessions()
             door.open()
             wait_until(lambda: self.status()['problems'] == [], 30, 'it to be back')

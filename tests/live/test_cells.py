@@ -154,7 +154,7 @@ class CellsCommands(Cells, LiveTest):
     def test_a_cell_that_the_file_lacks_is_told_by_its_number(self):
         a, _ = self.cells(1, 2)
         lacking = '01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d'
-        says = 'the number of its cell is 27, which none in '
+        says = 'the number of its cell is 27, which is not in '
         self.assertIn(says, self.ask('show', lacking, code=66)[1])
         self.assertNotIn(says, self.ask('show', lacking.replace('8a1b', '8a02'), code=66)[1])
         web = described(self, ready_address(a.gateway(POSTDATE_CELLS_FILE=self.file.name)))
@@ -181,7 +181,7 @@ class CellsCommands(Cells, LiveTest):
         self.away()
         out, err = self.ask('cancel', '--key', 'once', code=69)
         self.assertIn('cancelled', out)
-        self.assertIn('cell gone, which could not be asked, may have it', err)
+        self.assertIn('cell gone could not be queried and may have it', err)
 
     def test_who_cannot_be_asked_leaves_it_open(self):
         a, _ = self.cells(1, 2)
@@ -191,7 +191,7 @@ class CellsCommands(Cells, LiveTest):
         self.assertIn(x, out)
         self.assertIn('cell gone: ', err, 'it is asked first, for no number fits')
         err = self.ask('show', '01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d', code=69)[1]
-        self.assertIn('no cell that answered has it, and cell gone, which could not be asked, may have it', err)
+        self.assertIn('not in any cell that answered, but cell gone could not be queried and may have it', err)
         out, err = self.ask('list', code=69)
         self.assertIn(x, out)
         self.assertIn('cell gone: ', err)
@@ -438,7 +438,7 @@ class CellsHttp(Cells, LiveTest):
         self.schedule(b, key="'k'")
         for _ in range(2):
             answer = self.cancel(web, 'k', 503)
-            self.assertIn('cell gone could not be asked', answer['detail'])
+            self.assertIn('cell gone could not be queried', answer['detail'])
             self.assertIn('cancelled in cell c1', answer['detail'])
             self.assertEqual(self.states(b), [{'cancelled'}])
         answer = self.cancel(web, 'none', 503)
@@ -472,7 +472,7 @@ class CellsHttp(Cells, LiveTest):
         self.assertEqual(web.get(f'/v1/messages/{x}').json['cell'], 'c1', 'who is away hides nothing')
         answer = web.get('/v1/messages/01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d')
         self.assertEqual((answer.status, answer.problem), (503, 'database-away'))
-        self.assertIn('cell gone could not be asked', answer.body.decode())
+        self.assertIn('cell gone could not be queried', answer.body.decode())
         self.assertIn('retry-after', answer.headers)
         self.assertEqual(web.get(f'/v1/messages/{self.schedule(a)}').status, 200)
 

@@ -161,7 +161,7 @@ class Commands(CliTest):
         for command, word, meant in (('rejected', 'lst', 'list'), ('retry-policy', 'shw', 'show'), ('dead', 'requue', 'requeue'), ('token', 'revok', 'revoke'),
                                      ('recur', 'prevew', 'preview')):
             self.fails(p, 64, command, word, says=f'"{word}" is unknown: did you mean "{meant}"?')
-        self.fails(p, 64, 'rejected', 'frobnicate', says='say what to do: list, show, requeue or drop')
+        self.fails(p, 64, 'rejected', 'frobnicate', says='specify an action: list, show, requeue or drop')
         self.fails(p, 64, 'list', '--state', 'schedled', says='"schedled" is not a state: did you mean "scheduled"?')
         self.fails(p, 64, 'list', '--state', 'xyz', says='write scheduled, claimed')
         self.fails(p, 64, 'drop-topology', '--yse', says='did you mean --yes?')
@@ -242,7 +242,7 @@ class Commands(CliTest):
         self.assertEqual(self.runs(p, 'status', '--here'), f'alive: 1 of {os.uname().nodename}\n')
         p.value("update postdate.instance set name = 'x' || name returning 1")
         self.fails(p, 1, 'status', '--here', says=('is alive',))
-        self.fails(p, 64, 'status', '--here', '--json', says=('--here goes with no other option',))
+        self.fails(p, 64, 'status', '--here', '--json', says=('--here excludes all other options',))
         self.assertEqual(gateway.term(), 0)
 
 
@@ -323,7 +323,7 @@ class Batch(CliTest):
             said.seek(0)
             words = said.read().decode()
         self.assertEqual(rc, 69, words)
-        self.assertIn('everything up to line 5000 is stored or was refused; lines 5001 to 10000 may or may not be stored; nothing', words)
+        self.assertIn('every line up to line 5000 is stored or was refused; lines 5001 to 10000 may or may not be stored; later lines are not', words)
         self.assertEqual(p.value('select count(*) from postdate.message_now'), '5000')
 
     def test_no_lines_and_no_file(self):

@@ -129,7 +129,7 @@ class DeadCommands(LiveTest):
                            (('list', '--reason', 'reject'), 'delivery_limit'), (('requeue', 'x'), 'no id'), (('list', '--limit', '0'), '--limit'),
                            (('requeue', one, '--reason', 'rejected'), 'give ids'), (('drop', '--queue', 'q', '--rate', '1/s'), '--rate'),
                            (('list', '--dry-run'), '--dry-run'), (('list', '--all'), '--all'), (('drop', one, '--all'), 'or --all'), (('drop', '--queue', 'q', '--all'), '--all'),
-                            (('show',), 'one id'), ((), 'say list'), (('drop', '--queue', 'q', '--json'), '--json')):
+                            (('show',), 'one id'), ((), 'specify list'), (('drop', '--queue', 'q', '--json'), '--json')):
             code, _, err = self.p.cli('dead', *args)
             self.assertEqual(code, 64, (args, err))
             self.assertIn(word, err, args)

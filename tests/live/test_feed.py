@@ -70,7 +70,7 @@ class Windows(Feeding):
         fed = self.fed_until(p)
         out, _ = self.feed(p, '--dry-run', '--window', '20m')
         self.assertRegex(out, r'(?m)^would hand over +20$')
-        self.assertRegex(out, r'(?m)^broker holds +30 of at most ')
+        self.assertRegex(out, r'(?m)^RabbitMQ holds +30 of at most ')
         self.assertEqual(self.fed_until(p), fed, 'a dry run moves nothing')
         self.check(p, 30, scheduled=36)
 
@@ -85,7 +85,7 @@ class Windows(Feeding):
         self.check(p, 60, scheduled=6)
         self.assertEqual(self.rows(p, 'beyond'), {'scheduled': 5})
         self.assertEqual(self.rows(p, 'key'), {'scheduled': 1}, 'somebody may still cancel it')
-        self.assertIn('in broker    60 of at most', p.cli('status', env=self.env)[1])
+        self.assertIn('in RabbitMQ  60 of at most', p.cli('status', env=self.env)[1])
 
     def check(self, p, in_broker, scheduled):
         wait_until(lambda: p.counts() == {k: n for k, n in (('handed', in_broker), ('scheduled', scheduled)) if n}, 15,
@@ -185,14 +185,14 @@ class FeedSpeaks(Feeding, LiveTest):
         self.assertIsNone(feed.poll(), 'they are not handed over yet')
         p.psql('delete from postdate.handing')
         _, error = feed.communicate(timeout=30)
-        self.assertRegex(error.decode(), '5 handed over in .* 0 wait; the broker holds 5 of at most')
+        self.assertRegex(error.decode(), '5 handed over in .* 0 wait; RabbitMQ holds 5 of at most')
 
     def test_words_only_when_asked_or_when_nothing_moves(self):
         p = self.begin()
         self.store(p, 'k', [10 * MINUTE_MS] * 5)
         out, error = self.feed(p, '--verbose', '--window', '20m')
         self.assertEqual(out, '')
-        self.assertRegex(error, '^postdate: ' + self.FED + '5 handed over in .* 0 wait; the broker holds 5 of at most')
+        self.assertRegex(error, '^postdate: ' + self.FED + '5 handed over in .* 0 wait; RabbitMQ holds 5 of at most')
         self.wait_settled_handed(p, 5)
         self.store(p, 'locked', [30 * MINUTE_MS] * 3)
         session = self.lock(p, "routing_key = 'locked'")
@@ -211,7 +211,7 @@ class FeedSpeaks(Feeding, LiveTest):
         self.assertRegex(error, r'wait \(handover.max_messages is reached\)')
         self.wait_settled_handed(p, 10)
         self.assertRegex(self.feed(p, '--dry-run')[0],
-                         r'(?m)^would hand over +0, then handover.max_messages is reached\nbroker holds +10 of at most 10$')
+                         r'(?m)^would hand over +0, then handover.max_messages is reached\nRabbitMQ holds +10 of at most 10$')
 
     def test_without_a_gateway_it_starts_one(self):
         p = self.begin()

@@ -66,7 +66,7 @@ class Rounds(Once):
         self.assertEqual(p.counts(), {'handed': 1500, 'scheduled': 2})
         self.assertEqual(held_by_broker(p, 'ttl'), 1500)
         self.assertEqual(c.depth('postdate.intake'), 0)
-        self.assertRegex(self.feed(p, '--verbose'), r'^postdate: fed until \S+: 0 handed over in .* 0 wait; the broker holds 1500 of')
+        self.assertRegex(self.feed(p, '--verbose'), r'^postdate: fed until \S+: 0 handed over in .* 0 wait; RabbitMQ holds 1500 of')
 
     def assert_handed(self, p):
         if p.counts() == {'delivered': 1}:

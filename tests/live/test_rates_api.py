@@ -95,7 +95,7 @@ class RateCommands(LiveTest):
         for args, word in ((('set', 'orders'), 'and a rate'), (('set', 'orders', '200'), 'has no unit'), (('set', 'orders', '2/w'), 'allowed: such as 200/s'),
                            (('set', 'orders', '1000001/s'), 'out of range'), (('set', 'orders', '1/s', '--burst', '0'), '1 to 1000000'),
                            (('set', 'x' * 256, '1/s'), 'up to 255'), (('set', 'x', '1/s', '-k', 'y' * 256), 'up to 255'), (('list', 'x'), 'no argument'),
-                           (('list', '-k', 'x'), 'belong to'), (('pause', 'x', '--burst', '3'), 'belong to set'), (('show',), 'one exchange'), ((), 'say set')):
+                           (('list', '-k', 'x'), 'an option of'), (('pause', 'x', '--burst', '3'), 'an option of set'), (('show',), 'one exchange'), ((), 'specify set')):
             code, _, err = self.p.cli('rate', *args)
             self.assertEqual(code, 64, (args, err))
             self.assertIn(word, err, args)

@@ -78,7 +78,7 @@ class PolicyCommands(LiveTest):
                            (('set', 'q', '--first', '1x'), '--first'), (('set', 'q', '--first', '2h'), 'longer than max'),
                            (('set', 'q', '--factor', '0.5'), '1 to 100'), (('set', 'q', '--jitter', '101%'), '0 to 100'),
                            (('set', 'q', '--on', 'nack'), 'delivery_limit'), (('set', ''), '1 to 255'), (('list', 'x'), 'no argument'),
-                           (('show',), 'queue'), (('remove', '--attempts', '3', 'q'), 'belong to set'), ((), 'say set')):
+                           (('show',), 'queue'), (('remove', '--attempts', '3', 'q'), 'an option of set'), ((), 'specify set')):
             code, _, err = self.p.cli('retry-policy', *args)
             self.assertEqual(code, 64, (args, err))
             self.assertIn(word, err, args)

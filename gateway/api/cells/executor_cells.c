@@ -50,7 +50,7 @@ static void close_session(struct executor_cell *s)
 static int note_failure(struct executor_cell *s, const struct cell *cell, const struct err *e)
 {
     if (s->failures == 0)
-        log_warning("cell %s cannot be asked: %s", cell->name, e->text);
+        log_warning("cell %s is unavailable: %s", cell->name, e->text);
     s->retry_at_ms = clock_monotonic_ms() + (PAUSE_MS << (s->failures < PAUSES ? s->failures : PAUSES));
     s->failures++;
     close_session(s);
@@ -74,7 +74,7 @@ static int connect_cell(const struct search *q, struct executor_cell *s, const s
     if (s->pg == NULL || operate_hurry(s->pg, &e) != 0 || migrate_check(s->pg, "", "", false, &e) != 0)
         return note_failure(s, cell, &e);
     if (s->failures > 0)
-        log_info("cell %s can be asked again", cell->name);
+        log_info("cell %s is available again", cell->name);
     s->failures = 0;
     return 0;
 }
@@ -190,13 +190,13 @@ static void ask_for_id(struct search *q, const struct message_id *id)
     if (q->away[0] == '\0' && !q->none.explained && !cells_may_have(q->runtime->cells, *id) &&
         message_id_cell(*id) != atomic_load(&q->runtime->cell_number))
         api_fail(&r->answer, API_NOT_FOUND,
-                 "no cell has it: the number of its cell is %d, which none in cells.file has (is one missing "
-                 "there?)",
+                 "no cell has it: the number of its cell is %d, which is not in cells.file (is a cell "
+                 "missing there?)",
                  message_id_cell(*id));
     if (q->away[0] != '\0')
         api_fail(&r->answer, q->unclear ? API_UNKNOWN_OUTCOME : API_DATABASE_AWAY,
-                 "no cell that answered has it, and cell %s could not be asked%s: try again in a moment",
-                 q->away, q->unclear ? " to the end, and may have done it" : "");
+                 "no cell that answered has it, and cell %s could not be queried%s: try again in a moment",
+                 q->away, q->unclear ? " completely, and may have done it" : "");
 }
 
 /* --- of a key: all, for each may have a message of it
@@ -266,8 +266,8 @@ static void tell_key(struct search *q, struct key_search *k)
     r->answer.changed = cancelled;
     if (q->away[0] != '\0' && (r->op->effect != API_READS || k->ended_ms < 0)) {
         api_fail(&r->answer, cancelled || q->unclear ? API_UNKNOWN_OUTCOME : API_DATABASE_AWAY,
-                 "cell %s could not be asked for this key%s: ask again in a moment; %s%s%s", q->away,
-                 q->unclear ? " to the end, and may have done it" : "",
+                 "cell %s could not be queried for this key%s: try again in a moment; %s%s%s", q->away,
+                 q->unclear ? " completely, and may have done it" : "",
                  cancelled ? "cancelled in cell " : "nothing was changed in the others", k->cancelled,
                  k->ended_ms == KEY_LIVES ? "; in another one it is too late" : "");
         return;

@@ -166,8 +166,8 @@ static int prove_led(struct removal *r, const char *name, struct err *e)
     if (broker_consume(r->probe, name, name, 1, &why) == 0 &&
         broker_cancel_consume(r->probe, name, &why) == 0)
         return 0;
-    return err_set(e, ERR_BUSY, "queue %s cannot be asked whether it is empty, and nothing is deleted: %s",
-                   name, why.text);
+    return err_set(e, ERR_BUSY, "cannot check whether queue %s is empty, so nothing is deleted: %s", name,
+                   why.text);
 }
 
 /* What a consumer got goes back with the connection. */
@@ -188,7 +188,7 @@ static int delete_queue(struct removal *r, const char *name, struct err *e)
     if (!q.exists)
         return 0;
     if (q.consumers > 0 || (q.ready > 0 && !r->purge && !is_note(name)))
-        return err_set(e, ERR_BUSY, "queue %s is in use meanwhile: look at it, and try again", name);
+        return err_set(e, ERR_BUSY, "queue %s is in use now: check it, and try again", name);
     r->queues++;
     return broker_delete_queue(r->broker, name, e);
 }
@@ -262,7 +262,7 @@ static int report(const struct removal *r)
         if (r->taken > 0) {
             printf("nothing %s while %d queue%s\n", done, r->taken,
                    r->taken == 1 ? " has a consumer" : "s have consumers");
-            cli_say("stop all gateways, and what else reads there");
+            cli_say("stop all gateways and all other consumers of them");
         }
         if (r->full > 0) {
             printf("nothing %s while %d queue%s not empty\n", done, r->full, r->full == 1 ? " is" : "s are");
@@ -291,8 +291,9 @@ static int run_drop_topology(struct cli *cli, void *order)
 }
 
 static const struct cli_option options[] = {
-    {"yes", NULL, "do it; without, only say what would be deleted", CLI_TAKE(flag, removal, really)},
-    {"purge", NULL, "also queues that hold messages, which are lost then", CLI_TAKE(flag, removal, purge)},
+    {"yes", NULL, "delete; without it, only print what would be deleted", CLI_TAKE(flag, removal, really)},
+    {"purge", NULL, "also delete queues that hold messages, which are then lost",
+     CLI_TAKE(flag, removal, purge)},
     {0},
 };
 

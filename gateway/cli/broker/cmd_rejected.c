@@ -74,7 +74,7 @@ static int wait_confirm(struct walk *w, struct err *e)
         if (ev.kind == BROKER_EVENT_RETURN)
             return err_set(e, ERR_REJECT, "no queue is bound to the exchange that it was published to");
         if (ev.kind == BROKER_EVENT_NACK)
-            return err_set(e, ERR_BUSY, "RabbitMQ did not take it (nack): is the intake queue full?");
+            return err_set(e, ERR_BUSY, "RabbitMQ rejected it (nack): is the intake queue full?");
         if (ev.kind == BROKER_EVENT_ACK)
             return 0;
     }
@@ -86,7 +86,7 @@ static int publish_again(struct walk *w, const struct rejected_message *m, struc
     if (m->intake.len == 0 || m->no_body)
         return err_set(e, ERR_REJECT, "message %lld: %s; publish it again from your program, then drop it",
                        (long long)m->number,
-                       m->no_body ? "it is too large" : "where it was published to is not known");
+                       m->no_body ? "it is too large" : "the exchange that it was published to is unknown");
     if (!w->to && (!(w->to = cli_broker_open(w->config, "postdate rejected", ANSWER_MS, e)) ||
                    broker_confirm_select(w->to, e) != 0))
         return -1;
@@ -130,7 +130,7 @@ static int walk_queue(struct walk *w, struct err *e)
         if (broker_next_event(w->from, &w->arena, MESSAGE_MAX, EVENT_MS, &ev, e) != 0)
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_NOT_FOUND, "the queue %s is gone", broker_names.rejected);
+            return err_set(e, ERR_NOT_FOUND, "the queue %s is missing", broker_names.rejected);
         if (ev.kind == BROKER_EVENT_DELIVERY) {
             heard_ms = clock_monotonic_ms();
             if (handle(w, &ev, number++, &stop, e) != 0)
@@ -337,13 +337,13 @@ const struct command command_rejected = {
     .synopsis = "list [FILTERS] [--limit N] [--json]\n"
                 "       postdate rejected show NUMBER [--json]\n"
                 "       postdate rejected requeue|drop (NUMBER... | FILTERS | --all) [--dry-run]",
-    .summary = "See what was refused on its way in; publish it again, or drop it",
-    .notes =
-        "Reads the queue postdate.rejected over amqp.url. NUMBER is the place in the queue, from 1 for the\n"
-        "oldest, as list has it. requeue publishes a message to where it was published first, as it came.",
+    .summary = "Show messages that the intake rejected; publish them again, or drop them",
+    .notes = "Reads the queue postdate.rejected over amqp.url. NUMBER is the place in the queue, from 1 for "
+             "the\noldest, as list prints it. requeue publishes a message unchanged to the exchange that it "
+             "was published to.",
     .options = options,
     .verbs = verbs,
-    .choices = "say what to do: list, show, requeue or drop",
+    .choices = "specify an action: list, show, requeue or drop",
     .order_size = sizeof(struct order),
     .initial = &(const struct order){.limit = 100},
 };

@@ -30,7 +30,7 @@ static int run_once(struct run *r)
         struct err e;
         bytes_printable(bytes_of_str(r->what), shown, sizeof shown);
         if (audit_note(r->cli->pg, shown, r->cli->changed, code, &e) != 0)
-            cli_say("this could not be noted in the log of PostgreSQL: %s", e.text);
+            cli_say("this could not be recorded in the log of PostgreSQL: %s", e.text);
     }
     return code;
 }
@@ -115,8 +115,8 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
         ask_cell(r, s, &cells->list[order[i]]);
     *cli_asking() = (struct cli_asking){0};
     if (s->away != 0 && (s->found == 0 || s->all)) {
-        cli_say("%s: %s, and cell %s, which could not be asked, may have it", s->name,
-                s->found > 0 ? "not in any other cell" : "no cell that answered has it", s->who);
+        cli_say("%s: %s, but cell %s could not be queried and may have it", s->name,
+                s->found > 0 ? "not in any other cell" : "not in any cell that answered", s->who);
         return 69;
     }
     if (s->found > 0)
@@ -125,7 +125,7 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
         cli_asking()->cell = s->explains->name;
     else if (id != NULL && !cells_may_have(cells, *id))
         cli_say(
-            "%s: the number of its cell is %d, which none in the file of cells has (is one missing there?)",
+            "%s: the number of its cell is %d, which is not in the file of cells (is a cell missing there?)",
             s->name, message_id_cell(*id));
     /* One says, as it does when it is the only one, that there is none. */
     return run_in_cell(r, s->explains != NULL ? s->explains : &cells->list[order[0]], s->word);
@@ -163,8 +163,8 @@ static int find(struct run *r)
     bool key = cli_gave(cli, "key");
     struct search s = {.name = "this key", .all = cli_cells_of(cli) == CLI_CELLS_KEYS};
     if ((cli->word_count > 0) == key || cli_gave(cli, "state due-after due-before routing-key dry-run"))
-        return cli_usage(cli, "with --cells, give message ids or --key KEY; for all else choose one cell by "
-                              "--config, without --cells");
+        return cli_usage(cli, "with --cells, give message ids or --key KEY; for other filters, choose one "
+                              "cell by --config, without --cells");
     return key ? search(r, &s, NULL) : find_words(r);
 }
 

@@ -5,11 +5,11 @@
 #define FIELD CLI_TAKE(field, cli_asked, fields)
 static const struct cli_option options[] = {
     {"burst", "N",
-     "so many may come at once after a while without any," CLI_HELP_LINE
-     "1 to 1000000 (default a fiftieth of a second's)",
+     "messages that may be delivered at once after an idle period," CLI_HELP_LINE
+     "1 to 1000000 (default: a fiftieth of a second's)",
      FIELD, .max = RATE_BURST_MAX, .of = "set"},
     {"routing-key", "K",
-     "only messages with such a routing key (default *, any);" CLI_HELP_LINE "of show: the key of a message",
+     "only messages with this routing key (default *, any);" CLI_HELP_LINE "of show: the key of a message",
      FIELD, .letter = 'k', .of = "set, show, pause, resume and remove"},
     {"json", NULL, "one JSON object per line, or one", .of = "list and show"},
     {0},
@@ -57,14 +57,14 @@ const struct command command_rate = {
                 "       postdate rate list [--json]\n"
                 "       postdate rate show EXCHANGE [-k ROUTING_KEY] [--json]\n"
                 "       postdate rate pause|resume|remove EXCHANGE [-k PATTERN]",
-    .summary = "Say how many messages a second an exchange gets at most",
-    .notes = "RATE is such as 200/s, 1.5/s, 12000/min, 100/h or 10/d; 0 pauses. What exceeds it waits.\n"
-             "EXCHANGE and PATTERN match names, * any run of characters; the longest match counts.",
+    .summary = "Limit how many messages a second an exchange gets",
+    .notes = "RATE is such as 200/s, 1.5/s, 12000/min, 100/h or 10/d; 0 pauses. Messages beyond the rate "
+             "wait.\nEXCHANGE and PATTERN match names, * any run of characters; the longest match applies.",
     .options = options,
     .verbs = verbs,
     .check = cli_question_check,
     .opens = true,
-    .choices = "say set, list, show, pause, resume or remove",
+    .choices = "specify set, list, show, pause, resume or remove",
     .order_size = sizeof(struct cli_asked),
     .close = cli_question_close,
 };

@@ -101,7 +101,7 @@ static void recur_print_all(const json_t *o, int64_t now_ms)
     print_line("next id", text_of(o, "next_id"));
     printf("%-12s %s%s\n", "last", last_of(o, now_ms, last, sizeof last), left_out_of(o, left_out));
     if (strcmp(text_of(o, "held_by"), "overlap") == 0)
-        printf("%-12s the last occurrence, which is %s: until it is done, what comes is left out\n",
+        printf("%-12s the last occurrence, which is %s: until it is done, further occurrences are left out\n",
                "held by", text_of(o, "last_state"));
     print_line("last id", text_of(o, "last_id"));
     printf("%-12s %s by %s\n", "changed", when_of(o, "changed_at", now_ms, when), text_of(o, "changed_by"));
@@ -134,7 +134,7 @@ static void print_difference(const json_t *old, const json_t *new)
     json_object_foreach((json_t *)(uintptr_t)old, field, v)
     {
         if (json_object_get(new, field) == NULL)
-            printf("    %s: is gone\n", field);
+            printf("    %s: is deleted\n", field);
     }
 }
 
@@ -447,7 +447,7 @@ static void print_changes(const json_t *changes, const struct order *o)
         cli_say("nothing differs");
     else
         cli_say("%d added, %d changed, %d removed%s", count[0], count[1], count[2],
-                o->dry_run ? " (a dry run: nothing was done)" : "");
+                o->dry_run ? " (a dry run: nothing was changed)" : "");
 }
 
 /* The schedules in the database become those of the file. */
@@ -482,28 +482,29 @@ static const struct cli_option options[] = {
     {"dialect", "D", "day of week 1 is Monday: cron (as Spring); or Sunday: quartz", FIELD, .of = BOTH,
      .words = "cron quartz"},
     {"zone", "Z", "time zone, such as Europe/Berlin (default: UTC)", FIELD, .of = BOTH},
-    {"routing-key", "K", "where its messages go", FIELD, .letter = 'k', .of = "set"},
+    {"routing-key", "K", "routing key of its messages", FIELD, .letter = 'k', .of = "set"},
     {"exchange", "E", "delivery exchange (default: delivery.exchange)", FIELD, .of = "set"},
     {.more = cli_content_options},
-    {"missed", "X", "what was missed: one (default: the last), all (at most 100), none", FIELD, .of = "set",
-     .words = "one all none"},
-    {"grace", "D", "what is later counts as missed (default: 1m)", FIELD, .of = "set"},
-    {"jitter", "D", "later by up to this, the same for all who ask (default: 0s)", FIELD, .of = "set"},
-    {"dst", "X", "a fixed time that the clock leaves out: run (right after it), skip", FIELD, .of = BOTH,
+    {"missed", "X", "missed occurrences to deliver: one (default: the last), all (at most 100), none", FIELD,
+     .of = "set", .words = "one all none"},
+    {"grace", "D", "occurrences later than this are missed (default: 1m)", FIELD, .of = "set"},
+    {"jitter", "D", "delay each occurrence by up to D, the same in each preview (default: 0s)", FIELD,
+     .of = "set"},
+    {"dst", "X", "a fixed time that the clock skips: run (right after it), skip", FIELD, .of = BOTH,
      .words = "run skip"},
-    {"overlap", "X", "while the one before waits: allow (default), skip", FIELD, .of = "set",
+    {"overlap", "X", "while the previous one is not done: allow (default), skip", FIELD, .of = "set",
      .words = "allow skip"},
     {"from", "T", "not before", FIELD, .of = BOTH},
     {"until", "T",
      "not after: 2026-11-22T08:00:00Z" CLI_HELP_LINE
-     "What a set leaves out has its default, whatever it was before.",
+     "Options that are not given get their defaults, also when a schedule is set again.",
      FIELD, .of = "set"},
     {"number", "N", "of preview: how many times (default: 10)", FIELD, .field = "n", .letter = 'n',
      .max = 1000, .of = "preview"},
-    {"history", NULL, "of show: who changed what, and when", CLI_TAKE(flag, order, history), .of = "show"},
+    {"history", NULL, "of show: changes, with time and author", CLI_TAKE(flag, order, history), .of = "show"},
     {"prefix", "P", "only names that begin with this", CLI_TAKE(text, order, prefix),
      .of = "apply and export"},
-    {"dry-run", NULL, "of apply: only say what differs", CLI_TAKE(flag, order, dry_run), .of = "apply"},
+    {"dry-run", NULL, "of apply: only print the differences", CLI_TAKE(flag, order, dry_run), .of = "apply"},
     {"json", NULL, "of list, show, preview and apply", CLI_TAKE(flag, order, json),
      .of = "list, show, preview and apply"},
     {0},
@@ -531,12 +532,12 @@ const struct command command_recur = {
         "       postdate recur preview NAME | --cron EXPRESSION [--dialect D] [--zone Z] [-n 10] [--json]\n"
         "       postdate recur apply FILE [--prefix P] [--dry-run] [--json]\n"
         "       postdate recur export [--prefix P]",
-    .summary = "Schedules that recur: set, list, pause, preview them",
+    .summary = "Set, list, pause and preview recurring schedules",
     .options = options,
     .verbs = verbs,
     .check = check,
     .opens = true,
-    .choices = "say set, list, show, pause, resume, remove, run, preview, apply or export first",
+    .choices = "specify set, list, show, pause, resume, remove, run, preview, apply or export first",
     .order_size = sizeof(struct order),
     .close = close_order,
     .has_content = true,

@@ -106,7 +106,7 @@ static int put_node(struct reader *r, const yaml_event_t *event, int depth)
         struct bytes text = bytes_of(event->data.scalar.value, event->data.scalar.length);
         bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && event->data.scalar.tag == NULL;
         if (has_foreign_tag(event->data.scalar.tag))
-            return refuse_event(r, event, "tags are not understood here");
+            return refuse_event(r, event, "tags are not supported here");
         if (plain && (text.len == 0 || bytes_equal_str(text, "~")))
             buf_put_str(r->out, "null");
         else if (plain && is_json(text))
@@ -116,11 +116,11 @@ static int put_node(struct reader *r, const yaml_event_t *event, int depth)
         return 0;
     }
     if (event->type == YAML_ALIAS_EVENT)
-        return refuse_event(r, event, "aliases (*name) are not understood here" QUOTES_HINT);
+        return refuse_event(r, event, "aliases (*name) are not supported here" QUOTES_HINT);
     if (!mapping && event->type != YAML_SEQUENCE_START_EVENT)
         return refuse_event(r, event, "there is no value");
     if (has_foreign_tag(mapping ? event->data.mapping_start.tag : event->data.sequence_start.tag))
-        return refuse_event(r, event, "tags are not understood here");
+        return refuse_event(r, event, "tags are not supported here");
     buf_put_str(r->out, mapping ? "{" : "[");
     if (put_items(r, mapping, depth) != 0)
         return -1;

@@ -55,7 +55,7 @@ static void print_state(const struct dead_letter_record *r, int64_t now_ms)
         printf("%-12s waiting: goes back to its queue\n", "state");
         text_print_time("next", r->next_ms, now_ms);
     } else {
-        printf("%-12s returned: was not refused since\n", "state");
+        printf("%-12s returned: not rejected since\n", "state");
     }
     if (r->error.len > 0)
         text_print("error", r->error);
@@ -151,8 +151,8 @@ static int group(struct cli *cli, const struct order *o)
     for (size_t i = 0; o->json && i < g.count && code == 0 && cli_output_error() == 0; i++)
         code = cli_print_json(json_dead_group_value(&g.groups[i]), JSON_COMPACT);
     if (code == 0 && !g.complete)
-        fprintf(stderr, "postdate: there are more: counted are the %d that died last, shown %d groups\n",
-                DEAD_LOOKED_MAX, DEAD_GROUPS_MAX);
+        fprintf(stderr, "postdate: there are more: counted the %d latest, shown %d groups\n", DEAD_LOOKED_MAX,
+                DEAD_GROUPS_MAX);
     else if (code == 0 && g.count == 0 && !o->json)
         fputs("postdate: no dead letter matches\n", stderr);
     return code;
@@ -213,7 +213,8 @@ static int operate_filtered(struct cli *cli, const struct order *o, enum dead_ki
     else
         printf("%lld of %lld %s\n", (long long)n.changed, (long long)n.matched, done);
     if (o->interval_us > 0 && n.matched > 1)
-        fprintf(stderr, "postdate: the last one goes back %s %s from now\n", o->dry_run ? "would be" : "in",
+        fprintf(stderr, "postdate: the last one returns to its queue %s %s from now\n",
+                o->dry_run ? "would be" : "in",
                 duration_format_human((n.matched - 1) * o->interval_us / 1000, span, sizeof span));
     return o->dry_run || n.changed == n.matched ? 0 : 1;
 }
@@ -302,12 +303,12 @@ static int take_rate(struct cli *cli, const struct cli_option *o, void *at, cons
 
 #define FILTERED "list, requeue and drop"
 static const struct cli_option options[] = {
-    {"queue", "Q", "refused by this queue; * matches any run of characters",
+    {"queue", "Q", "rejected by consumers of this queue; * matches any run of characters",
      CLI_TAKE(bytes, order, filter.queue)},
     {"reason", "R", "rejected, delivery_limit, expired, maxlen, deadline, return_failed", take_reason,
      .offset = offsetof(struct order, filter.reason), .of = FILTERED,
      .words = "rejected delivery_limit expired maxlen deadline return_failed"},
-    {"exchange", "E", "that came to the queue by this exchange", CLI_TAKE(bytes, order, filter.exchange),
+    {"exchange", "E", "routed to the queue through this exchange", CLI_TAKE(bytes, order, filter.exchange),
      .of = FILTERED},
     {"routing-key", "K", "with this routing key", CLI_TAKE(bytes, order, filter.routing_key), .letter = 'k',
      .of = FILTERED},
@@ -315,10 +316,10 @@ static const struct cli_option options[] = {
      .of = "list"},
     {"limit", "N", "at most this many (default 100)", CLI_TAKE(number, order, limit), .max = LIMIT_MAX,
      .of = "list"},
-    {"rate", "N/s", "requeue so many each second (/m minute, /h hour), not all at once", take_rate,
+    {"rate", "N/s", "requeue this many per second (/m minute, /h hour), not all at once", take_rate,
      .offset = offsetof(struct order, interval_us), .of = "requeue"},
     {"all", NULL, "requeue or drop all of them", CLI_TAKE(flag, order, all), .of = "requeue and drop"},
-    {"dry-run", NULL, "only count what would be done", CLI_TAKE(flag, order, dry_run),
+    {"dry-run", NULL, "only count the matching dead letters", CLI_TAKE(flag, order, dry_run),
      .of = "requeue and drop"},
     {"json", NULL, "one JSON object per line; show: with headers and body", CLI_TAKE(flag, order, json),
      .of = "list and show"},
@@ -338,12 +339,12 @@ const struct command command_dead = {
     .synopsis = "list [FILTERS] [--group] [--json] | show ID [--queue Q] [--json]\n"
                 "       postdate dead requeue ID...|FILTERS|--all [--rate 50/s] [--dry-run]\n"
                 "       postdate dead drop ID...|FILTERS|--all [--dry-run]",
-    .summary = "List, show, requeue and drop what consumers refused until no attempt was left",
+    .summary = "List, show, requeue and drop messages that consumers rejected until no attempt was left",
     .options = options,
     .verbs = verbs,
     .check = check,
     .opens = true,
-    .choices = "say list, show, requeue or drop",
+    .choices = "specify list, show, requeue or drop",
     .order_size = sizeof(struct order),
     .initial = &(const struct order){.limit = 100},
 };

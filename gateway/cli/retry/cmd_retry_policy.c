@@ -48,7 +48,7 @@ static int set(struct cli *cli, void *order)
     cli_changed(cli, 1);
     if (retry_set(cli->pg, order, &e) != 0)
         return cli_fail(&e);
-    cli_say("retry policy \"%s\" is set; it counts for what is refused from now on", cli->words[0]);
+    cli_say("retry policy \"%s\" is set; it applies to messages rejected from now on", cli->words[0]);
     return 0;
 }
 
@@ -97,7 +97,7 @@ static int list(struct cli *cli, void *order)
         code = built_in != NULL ? cli_print_json(built_in, JSON_COMPACT) : cli_no_memory();
     } else if (code == 0) {
         print_row(&retry_policy_default);
-        fputs("postdate: the last one is built in: it counts where none that was set matches\n", stderr);
+        fputs("postdate: the last one is built in: it applies where no other matches\n", stderr);
     }
     return code;
 }
@@ -131,14 +131,14 @@ static void print_commands(const struct inspect_target *target, const char *queu
     policy_put_name(&name, queue);
     buf_put_u8(&name, '\0');
     const char *pattern = name.failed ? "QUEUE" : (const char *)name.data;
-    printf("\nTo let RabbitMQ hand over what consumers of this queue refuse, as its administrator (root's\n"
-           "`postdate doctor` counts under retries.queues those that do, and names what is missing).\n"
-           "A queue has one policy: if it has one, add these keys to that.\n\n"
+    printf("\nTo let RabbitMQ pass messages that consumers of this queue reject to Postdate, run this as "
+           "its\nadministrator (root's `postdate doctor` counts such queues under retries.queues, and names "
+           "missing\nsettings). A queue has one policy: if it has one, add these keys to it.\n\n"
            "Quorum queue:\n"
            "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 10 'postdate retry %s' '^%s$' "
            "'{\"dead-letter-exchange\":\"%s\",\"dead-letter-strategy\":\"at-least-once\",\"overflow\":"
            "\"reject-publish\"}'\n\n"
-           "Classic queue (at most once: what is refused while RabbitMQ crashes may be lost):\n"
+           "Classic queue (at most once: messages rejected while RabbitMQ crashes may be lost):\n"
            "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 10 'postdate retry %s' '^%s$' "
            "'{\"dead-letter-exchange\":\"%s\"}'\n\n",
            vhost, pattern, pattern, broker_names.retry, vhost, pattern, pattern, broker_names.retry);
@@ -147,10 +147,9 @@ static void print_commands(const struct inspect_target *target, const char *queu
            "x-overflow=reject-publish\n"
            "classic  x-dead-letter-exchange=%s\n",
            broker_names.retry, broker_names.retry);
-    printf("\nThe gateway's user '%s' needs the right to write to the queue, or what is refused never comes "
-           "back. "
-           "Add this name to the second of its patterns: %s\n"
-           "The first command prints the patterns. The second sets all three anew, so keep what they name:\n"
+    printf("\nThe gateway's user '%s' needs the right to write to the queue, or rejected messages never "
+           "return. Add this name to the second of its patterns: %s\nThe first command prints the patterns. "
+           "The second sets all three, so keep their contents:\n"
            "rabbitmqctl list_user_permissions '%s'\n"
            "rabbitmqctl set_permissions -p '%s' '%s' …\n",
            target->user, pattern, target->user, vhost, target->user);
@@ -172,7 +171,7 @@ static int show(struct cli *cli, void *order)
     char shown[SHOWN_MAX], text[64];
     text_print("queue", bytes_of_str(queue));
     printf("%-12s %s%s\n", "policy", text_show(m.policy.pattern, TEXT_ANY_WIDTH, shown, sizeof shown),
-           m.is_default ? " (the built-in one: none that was set matches)" : "");
+           m.is_default ? " (the built-in one: no other matches)" : "");
     printf("%-12s %d deliveries in all, then it is dead\n", "attempts", m.policy.attempts);
     print_waits(&m.policy);
     printf("%-12s %s; dead at once for any other reason\n", "on", format_reasons(m.policy.on, text));
@@ -220,8 +219,8 @@ static const struct cli_option options[] = {
     {"jitter", "P%", "each wait is shorter or longer by up to this much (default 10%)", take_number,
      .offset = offsetof(struct retry_policy, jitter), .of = "set"},
     {"on", "R,R",
-     "what is retried: rejected, delivery_limit, expired, maxlen" CLI_HELP_LINE
-     "(default rejected,delivery_limit); the rest is dead at once",
+     "reasons to retry: rejected, delivery_limit, expired, maxlen" CLI_HELP_LINE
+     "(default rejected,delivery_limit); others are dead at once",
      take_reasons, .offset = offsetof(struct retry_policy, on), .of = "set",
      .words = ",rejected delivery_limit expired maxlen"},
     {"keep-dead", "D", "how long dead letters are kept (default 30d)",
@@ -241,14 +240,14 @@ static const struct cli_verb verbs[] = {
 const struct command command_retry_policy = {
     .name = "retry-policy",
     .synopsis = "set PATTERN [OPTIONS] | list [--json] | show QUEUE [--json] | remove PATTERN",
-    .summary = "Say how often and after which waits what consumers refuse goes back to its queue",
-    .notes = "PATTERN matches queue names, * any run of characters; the longest match counts.\n"
-             "Setting a policy again replaces it: what is not given gets its default.",
+    .summary = "Set how often, and after which delays, rejected messages return to their queue",
+    .notes = "PATTERN matches queue names, * any run of characters; the longest match applies.\nSetting a "
+             "policy again replaces it: options that are not given get their defaults.",
     .options = options,
     .verbs = verbs,
     .check = check,
     .opens = true,
-    .choices = "say set, list, show or remove",
+    .choices = "specify set, list, show or remove",
     .order_size = sizeof(struct retry_policy),
     .initial = &retry_policy_default,
 };

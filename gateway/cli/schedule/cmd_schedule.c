@@ -90,9 +90,8 @@ static int take_delay(struct cli *cli, const struct cli_option *o, void *at, con
 }
 
 static const struct cli_option schedule_options[] = {
-    {"routing-key", "K", "where the message goes in the end", CLI_TAKE(field, wanted, f.object),
-     .letter = 'k'},
-    {"delay", "D", "wait this long: 250ms, 90s, 15m, 36h, 30d, PT15M", take_delay,
+    {"routing-key", "K", "routing key for the delivery", CLI_TAKE(field, wanted, f.object), .letter = 'k'},
+    {"delay", "D", "due after this delay: 250ms, 90s, 15m, 36h, 30d, PT15M", take_delay,
      .offset = offsetof(struct wanted, f.object)},
     {"at", "T", "due at this time: 2026-11-22T08:00:00Z, +2h, 09:00, 'tomorrow 09:00'", take_time,
      .offset = offsetof(struct wanted, f.object), .field = "due_at"},
@@ -105,7 +104,7 @@ static const struct cli_option schedule_options[] = {
      CLI_TAKE(field, wanted, f.object)},
     {"on-conflict", "X", "when the key is taken: keep (default), replace, reject",
      CLI_TAKE(field, wanted, f.object), .words = "keep replace reject"},
-    {"hold", "X", "where it waits: gateway, broker (default: by handover.what)",
+    {"hold", "X", "where it is held until due: gateway, broker (default: by handover.what)",
      CLI_TAKE(field, wanted, f.object), .words = "gateway broker"},
     {.more = cli_content_options},
     {"batch", "F",
@@ -164,14 +163,15 @@ static const char *schedule_refusal(const struct store_item *item, char *out, si
     bytes_printable(item->message.key, key, sizeof key);
     if (item->day_locked)
         snprintf(out, size,
-                 "somebody has locked the table of the day on which it is due: try again later (postdate "
-                 "doctor says who)");
+                 "another session has locked the table of the day on which it is due: try again later "
+                 "(postdate doctor names the session)");
     else if (item->result == STORE_WAITS)
-        snprintf(out, size, "key \"%s\" is held by somebody's open transaction: try again when it has ended",
+        snprintf(out, size,
+                 "key \"%s\" is held by another session's open transaction: try again when it has ended",
                  key);
     else if (item->message.on_conflict == ON_CONFLICT_REPLACE)
         snprintf(out, size,
-                 "key \"%s\" names message %s, which can't be replaced any more (it is being delivered)", key,
+                 "key \"%s\" names message %s, which can no longer be replaced (it is being delivered)", key,
                  message_id_format(item->existing_id, id));
     else
         snprintf(out, size, "key \"%s\" already names message %s", key,
@@ -417,12 +417,12 @@ static int print_summary(struct batch *b, int result, const struct err *e)
         fprintf(stderr, "postdate: … and %lld more errors\n", (long long)(b->refused - ERRORS_SHOWN));
     if (result != 0) {
         cli_say("%s", e->text);
-        fprintf(stderr, "postdate: everything up to line %lld is stored or was refused",
+        fprintf(stderr, "postdate: every line up to line %lld is stored or was refused",
                 (long long)b->done_line);
         if (b->doubt_line)
             fprintf(stderr, "; lines %lld to %lld may or may not be stored", (long long)b->done_line + 1,
                     (long long)b->doubt_line);
-        fputs("; nothing behind that is\n", stderr);
+        fputs("; later lines are not\n", stderr);
     }
     double seconds = progress_seconds(&b->progress);
     int64_t lines = b->accepted + b->kept + b->refused;
@@ -503,7 +503,7 @@ static int check_options(const struct cli *cli, const struct wanted *w)
                     json_object_size(w->f.properties) >
                 0 ||
             w->f.body != NULL || w->f.file != NULL)
-            return cli_usage(cli, "--batch takes everything from the file: leave the other options out");
+            return cli_usage(cli, "--batch reads everything from the file: leave out the other options");
         return 0;
     }
     bool delay = json_object_get(w->f.object, "delay") != NULL,
