@@ -176,7 +176,7 @@ class BadTargets(LiveTest):
         wait_until(lambda: p.counts() == {'delivered': 16}, 5, 'all to be settled')
         gateway.wait_log('no longer rejected')
         self.assertEqual(self.refusing(web), (0, 0))
-        self.assertEqual(len(gateway.lines_with('refused')), 2)
+        self.assertEqual(len(gateway.lines_with('rejected')), 2)
 
     def refusing(self, web):
         gauge = re.search(r'^postdate_addresses_refusing ([0-9]+)$', web.get('/metrics').body.decode(), re.M)

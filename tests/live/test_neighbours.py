@@ -52,7 +52,7 @@ class FullOfRefused(LiveTest):
         c.publish('postdate.rejected', b'fills it', exchange='')
         c.publish('postdate.rejected', b'fills it', exchange='')
         c.publish_burst('postdate.retry', [b'nobody refused this %d' % i for i in range(1900)], exchange='')
-        gw.wait_log('cannot move [0-9]+ refused dead letters? to postdate.rejected')
+        gw.wait_log('cannot move [0-9]+ rejected dead letters? to postdate.rejected')
         began_ms = now_ms()
         c.publish('work', b'again', exchange='')
         method, _, _ = c.channel.basic_get('work')

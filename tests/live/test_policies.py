@@ -164,7 +164,7 @@ class IntakePolicies(Policy):
             sent.add(b'%d' % len(sent))
             c.publish('k', b'%d' % (len(sent) - 1), {'x-delay': 'never'})
             time.sleep(0.1)
-            return g.lines_with('cannot move .* refused message.*is it full')
+            return g.lines_with('cannot move .* rejected message.*is it full')
         wait_until(one_more, 30, 'a parking that is refused')
         seen = set()
 
