@@ -50,7 +50,7 @@ WORDS = {
     'docs/operations.md': 2915,
     'docs/performance.md': 845,
     'docs/publish.md': 1443,
-    'docs/rates.md': 624,
+    'docs/rates.md': 640,
     'docs/recurring.md': 1684,
     'docs/retries.md': 1008,
     'docs/retry-clients.md': 895,
