@@ -516,15 +516,15 @@ class CellsDoctor(Cells, Doctor):
     def test_it_knows_cells(self):
         a, b = self.cells(1, 2)
         env = {'POSTDATE_CELL_EXCHANGE': 'postdate.cells', 'POSTDATE_CELLS_FILE': self.file.name, 'POSTDATE_CELL_NUMBER': '1'}
-        self.assert_finding(self.doctor(a, **env), 'cell.exchange', 'warn', 'is not there yet', 'rabbitmq_consistent_hash_exchange')
+        self.assert_finding(self.doctor(a, **env), 'cell.exchange', 'warn', 'does not exist yet', 'rabbitmq_consistent_hash_exchange')
         a.gateway(**env)
         found = self.doctor(a, **env)
         self.assert_finding(found, 'cell.number', 'ok', 'this database is cell 1')
-        self.assert_finding(found, 'cell.exchange', 'ok', 'by message-id; what has none goes to one cell')
+        self.assert_finding(found, 'cell.exchange', 'ok', 'by message-id; messages without one all go to the same cell')
         self.assert_finding(found, 'cells', 'ok', 'cell c2 answers')
         self.assert_finding(self.doctor(a, **env | {'POSTDATE_CELL_NUMBER': '5'}), 'cell.number', 'fail', 'this database is cell 1', 'cell.number = 1')
         self.assert_finding(self.doctor(a, **env, POSTDATE_CELL_EXCHANGE_BY='key'), 'cell.exchange', 'fail', 'cell.exchange_by', 'the same')
-        self.assert_finding(self.doctor(a, **env, POSTDATE_CELL_WEIGHT='0'), 'cell.exchange', 'warn', 'nothing new')
+        self.assert_finding(self.doctor(a, **env, POSTDATE_CELL_WEIGHT='0'), 'cell.exchange', 'warn', 'no new messages')
         self.write(f'[cell c1]\npostgres.url = {a.postgres}\nnumber = 9\n[cell gone]\npostgres.url = {AWAY}\n')
         found = self.doctor(a, **env)
         self.assert_finding(found, 'cells', 'fail', 'cell c1 has the number 9')

@@ -254,7 +254,7 @@ class ClusterTtl(Promises, LiveTest):
         says = 'is down or inaccessible' if version < '4' else "cannot look up queue 'postdate.ttl.*no answer in time"
         self.assertRegex(found['handover.messages']['detail'], says, out)
         self.assertIn('queues do not answer, among them \'postdate.ttl', found['broker.down']['detail'], out)
-        self.assertIn(self.cluster.nodes[victim] + ', which does not run', found['broker.down']['detail'], out)
+        self.assertIn(self.cluster.nodes[victim] + ', which is down', found['broker.down']['detail'], out)
 
     def without_a_leader(self, queue, running):
         """For some looks at it; one of its three members is away already."""

@@ -67,7 +67,7 @@ class FullDisk(Doctor):
         gateway.wait_log(r'(claimer|settler).*53100', 40)
         wait_until(lambda: self.p.value("select count(*) > 0 from postdate.messages where state = 'scheduled' and due_at < now() - interval '3 s'") == 't', 60,
                    'messages to be overdue')
-        self.assert_finding(self.doctor(self.p), 'database.space', 'fail', 'no space left', 'make room')
+        self.assert_finding(self.doctor(self.p), 'database.space', 'fail', 'no space left', 'free space')
         out = self.p.cli('status')[1]
         self.assertIn('PostgreSQL has no space left', out)
         warnings = gateway.lines_with('53100')

@@ -105,7 +105,7 @@ class DoctorBroker(Users):
         self.assert_ok(found, 'broker.intake')
         self.assertEqual(g.term(), 0)
         c.publish('k', b'', {'x-delay': 1000})
-        self.assert_finding(self.doctor(p), 'broker.intake', 'fail', 'no consumer reads', 'start a gateway')
+        self.assert_finding(self.doctor(p), 'broker.intake', 'fail', 'have no consumer', 'start a gateway')
 
     def test_somebody_else_takes_messages(self):
         p = self.place()
@@ -172,7 +172,7 @@ class DoctorHandover(Doctor):
         p = self.place()
         found = self.doctor(p, POSTDATE_HANDOVER_TRANSPORT='native')
         if p.stack.keeps_back:
-            self.assert_finding(found, 'handover.transport', 'ok', 'keeps messages back by itself')
+            self.assert_finding(found, 'handover.transport', 'ok', 'delays messages itself')
             self.assert_finding(self.doctor(p), 'handover.transport', 'ok', 'auto picks native')
         else:
             self.assert_finding(found, 'handover.transport', 'fail', '4.4 and later do', 'auto, ttl or timer')
@@ -195,7 +195,7 @@ class DoctorAdmin(Users):
         sure = {**quorum, 'x-dead-letter-strategy': 'at-least-once', 'x-overflow': 'reject-publish'}
         c.queue('sure', arguments=sure)
         found = self.admin(p)
-        self.assert_finding(found, 'retries.queues', 'ok', '1 hands over')
+        self.assert_finding(found, 'retries.queues', 'ok', '1 sends messages')
         self.assertNotIn('retries.at_most_once', found)
         # a policy's overflow counts before the argument, and so the strategy is nothing
         p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'full', '^sure$', '{"overflow":"drop-head","delivery-limit":5}')
@@ -205,7 +205,7 @@ class DoctorAdmin(Users):
         version = tuple(map(int, re.findall(r'\d+', p.stack.rabbitmqctl('version'))[:2]))
         self.assertEqual('retries.requeue' in found, version >= (4, 3))
         c.queue('endless', arguments={**sure, 'x-delivery-limit': -1} if version >= (4, 0) else sure)
-        self.assert_finding(self.admin(p), 'retries.requeue', 'ok', 'comes again at once')
+        self.assert_finding(self.admin(p), 'retries.requeue', 'ok', 'are redelivered at once')
         c.channel.queue_delete('endless')
         c.queue('unsure', arguments=quorum)
         c.queue('by-policy')
@@ -219,10 +219,10 @@ class DoctorAdmin(Users):
         c.queue('own', arguments={**delayed, 'x-delayed-retry-min': 1000})
         c.queue('without-minimum', arguments=delayed)
         c.queue('off', arguments={**delayed, 'x-delayed-retry-min': 1000, 'x-delayed-retry-type': 'disabled'})
-        self.assert_finding(self.admin(p), 'retries.native', 'ok', "queue 'own' asks for the delayed retry of RabbitMQ 4.3")
+        self.assert_finding(self.admin(p), 'retries.native', 'ok', "queue 'own' uses the delayed retry of RabbitMQ 4.3")
         p.stack.rabbitmqctl('set_permissions', '-p', p.vhost, 'guest', '^postdate', '^(postdate.*|amq[.]default|un.*|by-.*)$', '^postdate')
         found = self.admin(p)
-        self.assert_finding(found, 'retries.rights', 'fail', "may not write to queue 'sure'", 'set_permissions')
+        self.assert_finding(found, 'retries.rights', 'fail', "no write permission on queue 'sure'", 'set_permissions')
 
     def test_queues_that_do_not_answer(self):
         """To clients one without a majority looks well, and rabbitmqctl list_queues leaves out one whose process has ended."""
@@ -252,14 +252,14 @@ class DoctorAdmin(Users):
             f.write(OTHER_CALLS)
         os.chmod(other, 0o755)
         found = self.doctor(p, '--rabbitmqctl', other, REAL=os.path.join(p.stack.directory, 'rabbitmqctl'))
-        self.assert_finding(found, 'broker.down', 'skip', 'is not known: this RabbitMQ cannot be asked so (undef)', 'rabbitmq-queues')
+        self.assert_finding(found, 'broker.down', 'skip', 'this RabbitMQ does not support it (undef)', 'rabbitmq-queues')
 
     def test_rabbitmqctl_that_cannot(self):
         p = self.place()
         self.assert_finding(self.doctor(p, '--rabbitmqctl', '/nowhere/rabbitmqctl'), 'rabbitmqctl', 'fail', '/nowhere',
                             'as root')
         self.assert_finding(self.doctor(p, '--rabbitmqctl', '/bin/false'), 'rabbitmqctl', 'fail', 'no reason')
-        self.assert_finding(self.doctor(p, '--rabbitmqctl', '/bin/true'), 'rabbitmqctl', 'fail', 'not understood')
+        self.assert_finding(self.doctor(p, '--rabbitmqctl', '/bin/true'), 'rabbitmqctl', 'fail', 'invalid answer')
         self.assert_finding(self.doctor(p, RABBITMQCTL='/nowhere/rabbitmqctl'), 'rabbitmqctl', 'skip', 'cannot be run',
                             'as root')
 
@@ -301,7 +301,7 @@ class DoctorAdmin(Users):
         c.queue('back', arguments={'x-dead-letter-exchange': 'orders'})
         found = self.admin(p, **env)
         self.assertNotIn('broker.foreign', found)
-        self.assert_finding(found, 'broker.circles', 'fail', "delivery exchange 'orders.due' leads to the intake exchange 'postdate'",
+        self.assert_finding(found, 'broker.circles', 'fail', "delivery exchange 'orders.due' routes to the intake exchange 'postdate'",
                             'list_bindings')
         self.assert_finding(found, 'broker.circles', 'warn', "queue 'back' dead-letters to the intake exchange 'orders'", 'postdate.retry')
         self.assertEqual(len(found['broker.circles']), 2)

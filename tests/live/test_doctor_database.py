@@ -23,7 +23,7 @@ class DoctorDatabase(Doctor):
     def test_away_or_not_there(self):
         p = self.place(migrate=False)
         found = self.doctor(p, POSTDATE_POSTGRES_URL=f'postgresql://u:s3cret@127.0.0.1:{free_port()}/x')
-        self.assert_finding(found, 'database.connection', 'fail', 'refused', 'start Postgres')
+        self.assert_finding(found, 'database.connection', 'fail', 'refused', 'start PostgreSQL')
         self.assertNotIn('s3cret', self.said)
         for check in ('database.schema', 'clock.database', 'messages'):
             self.assert_finding(found, check, 'skip', 'no connection')

@@ -78,5 +78,5 @@ class Management(OwnServers, Doctor):
     def test_where_it_is_not(self):
         p = self.place()
         url = f'http://127.0.0.1:{free_port()}'
-        self.assert_finding(self.look(p, url), 'management', 'fail', f'at {url}, does not tell: Connection refused', 'rabbitmq_management is enabled')
-        self.assert_finding(self.look(p, 'https://h'), 'management', 'fail', 'over http:// only')
+        self.assert_finding(self.look(p, url), 'management', 'fail', f'cannot query the management API at {url}: Connection refused', 'rabbitmq_management is enabled')
+        self.assert_finding(self.look(p, 'https://h'), 'management', 'fail', 'only http:// is supported')

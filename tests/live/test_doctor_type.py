@@ -32,7 +32,7 @@ class DoctorType(TypeServers, Doctor):
         a.c.channel.exchange_bind('orders', 'first')
         a.c.channel.exchange_declare('front', 'direct', arguments={'alternate-exchange': 'orders'})
         found = self.look()
-        self.assert_finding(found, CHECK, 'warn', "'first', 'front' lead there", "to 'orders' itself")
+        self.assert_finding(found, CHECK, 'warn', "'first', 'front' route to it", "to 'orders' itself")
         a.c.channel.exchange_delete('first')
         a.c.channel.exchange_delete('front')
         a.exchange('gone', 'x-random')
@@ -48,7 +48,7 @@ class DoctorType(TypeServers, Doctor):
             before = f.read()
         with open(path, 'w', encoding='utf-8') as f:
             f.write(before.replace('[', '[rabbitmq_delayed_message_exchange, '))
-        self.assert_finding(self.look(), CHECK, 'fail', 'both postdate_exchange and', 'disable the one')
+        self.assert_finding(self.look(), CHECK, 'fail', 'both postdate_exchange and', 'disable one of them')
         with open(path, 'w', encoding='utf-8') as f:
             f.write(before)
         self.ctl('postdate_exchange:disable().')

@@ -115,11 +115,11 @@ class Hosts(LiveTest):
         dead = free_ports(1)[0]
         url = with_hosts(self.p.amqp, f'127.0.0.1:{self.port}', f'127.0.0.1:{dead}')
         code, out, err = self.p.cli('doctor', env={'POSTDATE_AMQP_URL': url})
-        self.assertRegex(out, rf'(?m)^warn +broker.hosts +1 of 2 hosts of amqp.url take no connections: cannot connect to RabbitMQ at '
+        self.assertRegex(out, rf'(?m)^warn +broker.hosts +1 of 2 hosts of amqp.url accept no connections: cannot connect to RabbitMQ at '
                          rf'127.0.0.1:{dead}: refused', out + err)
         url = with_hosts(self.p.amqp, f'127.0.0.1:{self.port}', f'localhost:{self.port}')
         code, out, err = self.p.cli('doctor', env={'POSTDATE_AMQP_URL': url})
-        self.assertRegex(out, r'(?m)^ok +broker.hosts +all 2 hosts of amqp.url take connections')
+        self.assertRegex(out, r'(?m)^ok +broker.hosts +all 2 hosts of amqp.url accept connections')
         self.assertRegex(out, r'(?m)^ok +broker.connection .* at (127.0.0.1|localhost):')
 
     def test_mistakes_are_found_before_anything_connects(self):

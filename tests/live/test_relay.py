@@ -189,7 +189,7 @@ class Gateways(Relay):
             self.assertEqual(r['duplicates'], 0)
             g.wait_log('queue postdate.exit has delivered nothing for 30 s: no more messages are handed over', 10)
             _, out, _ = p.cli('doctor')
-            self.assertIn("nothing comes out of the queue 'postdate.exit'", out)
+            self.assertIn("the queue 'postdate.exit' delivers nothing", out)
             self.assertIn(f"rabbitmqctl delete_queue -p '{p.vhost}' postdate.exit", out)
             self.wait_delivered(p, 100)
             at_ms = now_ms() + 5000

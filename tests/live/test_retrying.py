@@ -49,9 +49,9 @@ class Retrying(LiveTest):
         self.assertRegex(out, r'NEXT TRY +TRIES ROUTING KEY: ERROR')
         self.assertRegex(out, r'(scheduled|claimed) .* +[0-9]+ nobody: unroutable: NO_ROUTE')
         rc, out, err = p.cli('doctor')
-        self.assertRegex(out, "warn +messages.retrying +2 refused or in doubt: exchange 'postdate.delivery', routing key 'nobody': unroutable")
+        self.assertRegex(out, "warn +messages.retrying +2 rejected or in doubt .unconfirmed.: exchange 'postdate.delivery', routing key 'nobody': unroutable")
         self.assertRegex(out, "-> bind a queue to exchange 'postdate.delivery' with a key that matches 'nobody'")
-        self.assertRegex(out, "-> let 'guest' write to exchange 'forbidden': add its name .* list_user_permissions guest")
+        self.assertRegex(out, "-> allow 'guest' to write to exchange 'forbidden': add its name .* list_user_permissions guest")
         self.assertRegex(out, "-> declare exchange 'late'")
         rc, out, err = p.cli('list', '--retrying')
         message = next(line for line in out.split('\n') if 'nobody' in line).split()[0]
@@ -130,7 +130,7 @@ class Retrying(LiveTest):
         wait_until(lambda: self.refuse_one(c, 'shop.work'), 10, 'the message')
         wait_until(lambda: p.value("select count(*) from postdate.message_now where error like '%shop.work%'") == '1', 20, 'it to be kept back')
         out = p.cli('doctor', env={'POSTDATE_AMQP_URL': url})[1]
-        self.assertRegex(out, f"(?s)queue 'shop.work': cannot bind.*?-> let '{user}' write to queue 'shop.work', which it binds: add its name to the second pattern")
+        self.assertRegex(out, f"(?s)queue 'shop.work': cannot bind.*?-> allow '{user}' to write to queue 'shop.work', which it binds: add its name to the second pattern")
 
     def refuse_one(self, c, queue):
         method = c.channel.basic_get(queue)[0]
@@ -159,7 +159,7 @@ class Retrying(LiveTest):
         retrying = "select count(*) from postdate.message_now where error is not null and attempts > 0"
         wait_until(lambda: p.value(retrying) == '3', 20, 'all three to be tried again')
         out = p.cli('doctor', env={'POSTDATE_AMQP_URL': url})[1]
-        self.assertRegex(out, f"(?s)routing key 'bad.one': .*-> let '{user}' write routing key 'bad.one' to exchange 'postdate.delivery': its topic permissions")
+        self.assertRegex(out, f"(?s)routing key 'bad.one': .*-> allow '{user}' to write routing key 'bad.one' to exchange 'postdate.delivery': change its topic permissions")
         self.assertRegex(out, "(?s)exchange 'inside'.*-> no client may publish to an internal exchange")
         self.assertRegex(out, "-> declare queue 'no such queue': the default exchange")
         self.assertNotIn('second pattern', out)

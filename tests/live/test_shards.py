@@ -212,7 +212,7 @@ class NoPlugin(OwnServers, Doctor):
         p.gateway()
         self.type_of_exchange('register', 'x-random')
         p.gateway(POSTDATE_INTAKE_QUEUES=3)
-        self.assert_finding(self.doctor(p, POSTDATE_INTAKE_QUEUES=3), 'broker.shards', 'ok', '3 intake queues, of which 3 get messages, by random; so many wait in them: 0, 0, 0')
+        self.assert_finding(self.doctor(p, POSTDATE_INTAKE_QUEUES=3), 'broker.shards', 'ok', '3 intake queues, of which 3 get messages, by random; messages in each: 0, 0, 0')
         self.assert_finding(self.doctor(p), 'broker.shards', 'warn', 'the gateway that started last has set 3, by random', 'same intake.queues')
         p.stop_for_good()
         _, out, _ = p.cli('drop-topology', '--yes')

@@ -160,7 +160,7 @@ class RabbitTls(Tls):
         self.assertEqual(g.lines_with(f'connected to RabbitMQ at {wrong}'), [])
         found = self.doctor(p, **env)
         self.assert_finding(found, 'broker.connection', 'ok')
-        self.assert_finding(found, 'broker.hosts', 'warn', f"1 of 2 hosts of amqp.url take no connections: cannot connect: RabbitMQ at {wrong}")
+        self.assert_finding(found, 'broker.hosts', 'warn', f"1 of 2 hosts of amqp.url accept no connections: cannot connect: RabbitMQ at {wrong}")
         self.assert_finding(found, 'broker.hosts', 'warn', "not for '127.0.0.2'")
 
     def switch_to(self, name):

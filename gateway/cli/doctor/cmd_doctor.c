@@ -45,21 +45,23 @@ static void check_feed(struct doctor *d)
         doctor_error(d, "cell.exchange", &e);
     } else if (!exists) {
         doctor_warn(d, "cell.exchange",
-                    "exchange '%s' is not there yet" REMEDY
+                    "exchange '%s' does not exist yet" REMEDY
                     "start a gateway: it declares it, if its plugin is enabled on each node "
                     "(rabbitmq-plugins enable " TOPOLOGY_CELL_PLUGIN ")",
                     cell.exchange);
     } else if (topology_cell_declare(d->broker, &cell, &e) != 0) {
         doctor_fail(d, "cell.exchange",
-                    "%s" REMEDY "give all cells the same cell.exchange_by, or this one another cell.exchange",
+                    "%s" REMEDY
+                    "set the same cell.exchange_by in all cells, or a different cell.exchange in this one",
                     e.text);
     } else if (c->cell.weight == 0) {
         doctor_warn(d, "cell.exchange",
-                    "cell.weight is 0: nothing new comes by '%s'" REMEDY
-                    "set cell.weight, and restart a gateway, if this cell is to take messages again",
+                    "cell.weight is 0: exchange '%s' routes no new messages to this cell" REMEDY
+                    "set cell.weight, and restart a gateway, if this cell is to accept messages again",
                     cell.exchange);
     } else {
-        doctor_ok(d, "cell.exchange", "'%s' deals out by %s; what has none goes to one cell, all of it",
+        doctor_ok(d, "cell.exchange",
+                  "exchange '%s' distributes by %s; messages without one all go to the same cell",
                   cell.exchange, by[cell.by]);
     }
 }
@@ -72,7 +74,7 @@ static void check_member(struct doctor *d, const struct cell *cell)
     if (pg == NULL || settings_take_cell(pg, -1, &number, &e) != 0) {
         doctor_warn(d, "cells",
                     "cell %s: %s" REMEDY
-                    "correct its postgres.url, or start it: what it has is not found meanwhile",
+                    "correct its postgres.url, or start it: its messages are not found until then",
                     cell->name, e.text);
     } else if (cell->number >= 0 && cell->number != number) {
         doctor_fail(d, "cells",
@@ -172,10 +174,10 @@ static void check_allowed(struct doctor *d)
     if (!named && !pattern)
         return doctor_ok(d, "delivery.allow", "messages may name exchanges of a list");
     doctor_warn(d, "delivery.allow",
-                "delivery.allow has %s: who may publish to '%s' reaches every queue by its name, with the "
-                "gateway's rights" REMEDY
-                "list the exchanges that messages go to; without delivery.allow they are delivery.exchange "
-                "and those of [route]",
+                "delivery.allow contains %s: clients that may publish to '%s' can reach every queue by its "
+                "name, with the gateway's permissions" REMEDY
+                "list the exchanges that messages may be delivered to; the default is delivery.exchange and "
+                "those of [route]",
                 named ? "\"\", the default exchange" : "*, every exchange", rules.intake_exchange);
 }
 
@@ -229,7 +231,7 @@ static const char *find_obstacle(const struct doctor *d, const struct check *c)
     if ((needs & (NEED_DATABASE | NEED_SCHEMA)) && d->pg == NULL)
         return d->pg_why;
     if ((needs & NEED_SCHEMA) && !d->schema_current)
-        return "the schema is not the one that this program needs";
+        return "the schema has another version than this program needs";
     if ((needs & NEED_BROKER) && d->broker == NULL)
         return d->broker_why;
     return NULL;
@@ -278,12 +280,12 @@ static int run_doctor(struct cli *cli, void *order)
 
 static const struct cli_option options[] = {
     {"rabbitmqctl", "PATH",
-     "also ask the broker's administration (default: $RABBITMQCTL, or" CLI_HELP_LINE
+     "also query RabbitMQ with it (default: $RABBITMQCTL, or" CLI_HELP_LINE
      "rabbitmqctl in PATH, if this user may run it)",
      CLI_TAKE(text, doctor, rabbitmqctl), .words = CLI_FILE},
     {"management", "URL",
-     "the management API, asked where rabbitmqctl cannot run (default:" CLI_HELP_LINE
-     "port 15672 of the host in amqp.url, whose user it is asked as)",
+     "the management API, queried where rabbitmqctl cannot run (default:" CLI_HELP_LINE
+     "port 15672 of the host in amqp.url, with the user of amqp.url)",
      CLI_TAKE(text, doctor, management)},
     {"json", NULL, "as an array of {check, status, detail, remedy}", CLI_TAKE(flag, doctor, json)},
     {0},
@@ -292,8 +294,8 @@ static const struct cli_option options[] = {
 const struct command command_doctor = {
     .name = "doctor",
     .synopsis = "[--rabbitmqctl PATH | --management URL] [--json]",
-    .summary = "Check configuration, database, broker, permissions, clocks; say what to do",
-    .notes = "Changes nothing that stays. Exit 0: nothing failed (there may be warnings); 1: something did.",
+    .summary = "Check configuration, PostgreSQL, RabbitMQ, permissions and clocks; print remedies",
+    .notes = "Leaves nothing changed. Exit 0: no check failed (there may be warnings); 1: a check failed.",
     .options = options,
     .run = run_doctor,
     .order_size = sizeof(struct doctor),

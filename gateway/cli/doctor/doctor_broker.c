@@ -34,17 +34,17 @@ static void report_silent(struct doctor *d, int number, const struct relay_marks
     if (ping_ms == 0)
         return doctor_warn(
             d, "handover.last_hop",
-            "no gateway has received a message from %s: may their login declare and read '%s'?",
+            "no gateway has received a message from %s: may the gateways' user declare and read '%s'?",
             last_hop_queue(number), broker_names.receipts);
-    doctor_warn(d, "handover.last_hop",
-                "%s has been blocked for %s: target queues refuse its messages, or cannot "
-                "accept them%s" REMEDY
-                "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in what is full "
-                "(max-length), bring back nodes; RabbitMQ tries again every three minutes. Or delete that "
-                "exit queue: gateways declare it again and deliver what was in it, up to 32 a second time",
-                last_hop_queue(number), duration_format_human(m->now_ms - ping_ms, span, sizeof span),
-                m->last_hop_queue == number ? "" : "; later messages go through the other exit queue",
-                d->target.vhost);
+    doctor_warn(
+        d, "handover.last_hop",
+        "%s has been blocked for %s: target queues reject its messages, or cannot accept them%s" REMEDY
+        "rabbitmqctl list_queues -p '%s' name messages arguments leader: make room in full queues "
+        "(max-length), start nodes that are down; RabbitMQ retries every three minutes. Or delete that exit "
+        "queue: gateways declare it again and deliver its messages, up to 32 a second time",
+        last_hop_queue(number), duration_format_human(m->now_ms - ping_ms, span, sizeof span),
+        m->last_hop_queue == number ? "" : "; later messages are routed through the other exit queue",
+        d->target.vhost);
 }
 
 /* By the pings that the gateways send through its queues. */
@@ -58,11 +58,10 @@ static void check_pings(struct doctor *d, const struct relay_marks *m)
         all_well = false;
     }
     if (all_well)
-        doctor_report(
-            d, FINDING_OK, "handover.last_hop",
-            "broker: 'delivered' means that RabbitMQ is responsible; messages that find no queue at their "
-            "exchange are dropped; 32 messages that are refused block all others%s",
-            watched ? "" : " (no gateway runs that would notice)");
+        doctor_report(d, FINDING_OK, "handover.last_hop",
+                      "broker: 'delivered' means that RabbitMQ is responsible; unroutable messages are "
+                      "dropped; 32 messages that are rejected block all others%s",
+                      watched ? "" : " (no gateway runs that would notice)");
 }
 
 /* Each gateway sends a ping through it once a second, and notes what comes. After a restart none has come. */
@@ -78,10 +77,10 @@ static void check_exit(struct doctor *d, int number, const struct relay_marks *m
     if (inspect_queue(d->broker, name, &q, &e) != 0 || !q.exists || (ping_ms == 0 && q.consumers > 0))
         return; /* broker.exit has told, or it has just begun */
     doctor_warn(d, "handover.exit",
-                "nothing comes out of the queue '%s': gateways deliver what is in there from the database, "
-                "after handover.grace" REMEDY
-                "rabbitmqctl list_queues -p '%s' name state leader: bring back its nodes. If it stays 'down' "
-                "with all nodes there, rabbitmqctl delete_queue -p '%s' %s: gateways declare it again",
+                "the queue '%s' delivers nothing: gateways deliver its messages from the database, after "
+                "handover.grace" REMEDY
+                "rabbitmqctl list_queues -p '%s' name state leader: start its nodes. If it stays 'down' with "
+                "all nodes running, rabbitmqctl delete_queue -p '%s' %s: gateways declare it again",
                 name, d->target.vhost, d->target.vhost, name);
 }
 
@@ -142,25 +141,24 @@ static void refuse_connection(struct doctor *d, const struct err *e)
     const struct inspect_target *t = &d->target;
     snprintf(d->broker_why, sizeof d->broker_why, "no connection to RabbitMQ");
     if (e->kind == ERR_PERMISSION)
-        doctor_fail(d, "broker.connection",
-                    "%s" REMEDY "check user and password in amqp.url; rabbitmqctl add_user '%s', then "
-                    "rabbitmqctl set_permissions -p '%s' '%s' …; 'guest' may only log in from the broker's "
-                    "own machine",
-                    e->text, t->user, t->vhost, t->user);
+        doctor_fail(
+            d, "broker.connection",
+            "%s" REMEDY "check user and password in amqp.url; rabbitmqctl add_user '%s', then "
+            "rabbitmqctl set_permissions -p '%s' '%s' …; 'guest' may only log in from RabbitMQ's own machine",
+            e->text, t->user, t->vhost, t->user);
     else if (e->kind == ERR_BUSY)
         doctor_fail(
             d, "broker.connection",
             "%s" REMEDY
-            "as the text says: rabbitmqctl add_vhost '%s', or name another vhost in amqp.url (\"/\" is "
+            "depending on the error: rabbitmqctl add_vhost '%s', or name another vhost in amqp.url (\"/\" is "
             "written %%2f); rabbitmqctl set_permissions -p '%s' '%s' …; or raise a limit "
             "(list_vhost_limits, list_user_limits)",
             e->text, t->vhost, t->vhost, t->user);
     else if (t->tls)
         doctor_fail(d, "broker.connection",
                     "%s" REMEDY
-                    "correct what the error names, start RabbitMQ, or check host and port in amqp.url; "
-                    "look closer with: "
-                    "openssl s_client -connect %s -verify_return_error",
+                    "correct the cause given in the error, start RabbitMQ, or check host and port in "
+                    "amqp.url; to test: openssl s_client -connect %s -verify_return_error",
                     e->text, t->address);
     else
         doctor_fail(d, "broker.connection",
@@ -185,11 +183,11 @@ static void check_hosts(struct doctor *d)
     }
     buf_put_u8(&failed, 0);
     if (count == 0) {
-        doctor_ok(d, "broker.hosts", "all %d hosts of amqp.url take connections", d->target.hosts);
+        doctor_ok(d, "broker.hosts", "all %d hosts of amqp.url accept connections", d->target.hosts);
     } else {
         doctor_warn(d, "broker.hosts",
-                    "%d of %d hosts of amqp.url take no connections: %s" REMEDY
-                    "start them, or take them out of amqp.url; rabbitmqctl cluster_status shows how the "
+                    "%d of %d hosts of amqp.url accept no connections: %s" REMEDY
+                    "start them, or remove them from amqp.url; rabbitmqctl cluster_status shows how the "
                     "other nodes see them",
                     count, d->target.hosts, failed.failed ? "too many to name" : (const char *)failed.data);
     }
@@ -311,7 +309,7 @@ void doctor_check_permissions(struct doctor *d)
     if (r.failed) {
         doctor_error(d, "broker.permissions", &r.e);
     } else if (r.refused == 0) {
-        doctor_ok(d, "broker.permissions", "'%s' may do what the gateway needs (%d rights tried)",
+        doctor_ok(d, "broker.permissions", "'%s' has the permissions that a gateway needs (%d tested)",
                   d->target.user, r.tried);
     } else {
         struct buf own;
@@ -392,10 +390,10 @@ void doctor_check_topology(struct doctor *d)
         return;
     d->declared = count[1] == 0;
     if (count[1] == 0)
-        doctor_ok(d, "broker.topology", "%d exchanges and queues are as they should be", count[2]);
+        doctor_ok(d, "broker.topology", "%d exchanges and queues exist with the expected settings", count[2]);
     else {
         doctor_warn(d, "broker.topology",
-                    "%d of %d exchanges and queues are not there yet" REMEDY
+                    "%d of %d exchanges and queues do not exist yet" REMEDY
                     "start a gateway: it declares them, and until then messages cannot be published to '%s'",
                     count[1], count[1] + count[2], c->intake.exchange);
     }
@@ -405,9 +403,9 @@ void doctor_check_topology(struct doctor *d)
 static void report_rejected(struct doctor *d, const struct inspect_queue *q)
 {
     if (q->ready == 0)
-        return doctor_ok(d, "broker.rejected", "there are no refused messages");
+        return doctor_ok(d, "broker.rejected", "there are no rejected messages");
     doctor_warn(d, "broker.rejected",
-                "%" PRIu32 " refused message%s in %s" REMEDY
+                "%" PRIu32 " rejected message%s in %s" REMEDY
                 "postdate rejected list has the reasons; then requeue or drop",
                 q->ready, q->ready == 1 ? " is" : "s are", broker_names.rejected);
 }
@@ -424,7 +422,7 @@ static bool report_strangers(struct doctor *d, const char *check, const char *na
         return false;
     doctor_warn(d, check,
                 "%s has %" PRIu32 " consumer%s, and %d gateway%s alive" REMEDY
-                "somebody else takes messages: a shovel, a client, or a gateway that hangs; "
+                "another consumer takes messages away: a shovel, a client, or a gateway that hangs; "
                 "rabbitmqctl list_consumers -p '%s' has the connections",
                 name, q->consumers, q->consumers == 1 ? "" : "s", alive, alive == 1 ? " is" : "s are",
                 d->target.vhost);
@@ -443,8 +441,8 @@ static void report_backlog(struct doctor *d, const char *check, const char *name
                          q->consumers == 1 ? "" : "s");
     doctor_report(d, unread ? FINDING_FAIL : FINDING_WARN, check,
                   "%" PRIu32 " messages wait in %s, %s" REMEDY "%s", q->ready, name,
-                  unread ? "and no consumer reads them" : "more than 10000: the gateway does not keep up",
-                  unread ? "start a gateway; if one runs, its log says why it does not read the queue"
+                  unread ? "and have no consumer" : "more than 10000: the gateway does not keep up",
+                  unread ? "start a gateway; if one runs, its log has the reason why it does not consume"
                          : "see database.* above, the gateway's log, and the machine's load");
 }
 
@@ -515,7 +513,7 @@ void doctor_check_echo(struct doctor *d)
         doctor_fail(
             d, "broker.publish",
             "%s" REMEDY
-            "the gateway moves refused messages through the default exchange: add amq\\.default to the "
+            "the gateway moves rejected messages through the default exchange: add amq\\.default to the "
             "user's pattern for write, which rabbitmqctl list_user_permissions '%s' shows: rabbitmqctl "
             "set_permissions -p '%s' '%s' …",
             e.text, d->target.user, d->target.vhost, d->target.user);
@@ -523,10 +521,11 @@ void doctor_check_echo(struct doctor *d)
     }
     int64_t to_ms = clock_wall_ms();
     if (echo.blocked) {
-        doctor_fail(d, "broker.publish",
-                    "RabbitMQ accepts no messages: %s" REMEDY
-                    "free memory or disk on the broker, or raise vm_memory_high_watermark, disk_free_limit",
-                    echo.reason);
+        doctor_fail(
+            d, "broker.publish",
+            "RabbitMQ accepts no messages: %s" REMEDY
+            "free memory or disk on RabbitMQ's nodes, or raise vm_memory_high_watermark, disk_free_limit",
+            echo.reason);
         broker_drop(d->broker); /* a blocked connection only waits */
         d->broker = NULL;
         snprintf(d->broker_why, sizeof d->broker_why, "RabbitMQ accepts no messages");
@@ -555,7 +554,7 @@ static int watch_policies(struct broker *b, struct policy_probe *p, struct err *
         ago_ms = clock_monotonic_ms() - began_ms;
     }
     if (rc >= 0 && !ended)
-        return err_set(e, ERR_BUSY, "RabbitMQ did not let messages go that were to expire at once");
+        return err_set(e, ERR_BUSY, "RabbitMQ did not expire messages that were to expire at once");
     return rc < 0 ? -1 : 0;
 }
 
@@ -569,16 +568,16 @@ static void report_waiting(struct doctor *d, struct broker *b)
     if (policy_found(&p.finding, d->config->handover.last_hop == LAST_HOP_RABBITMQ,
                      d->config->handover.transport == TRANSPORT_NATIVE)) {
         doctor_warn(d, "handover.policies",
-                    "a policy changes RabbitMQ's waiting: %s; the gateway itself waits while it does" REMEDY
-                    "%s",
+                    "a policy changes how RabbitMQ delays messages: %s; until it is changed, the gateways "
+                    "hold them" REMEDY "%s",
                     policy_describe(&p.finding, what, sizeof what),
                     policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
     } else if (rc != 0) {
         doctor_error(d, "handover.policies", &e);
     } else {
-        doctor_report(
-            d, FINDING_OK, "handover.policies",
-            "none seen that changes RabbitMQ's waiting (watched for a second; a gateway goes on watching)");
+        doctor_report(d, FINDING_OK, "handover.policies",
+                      "no policy changes how RabbitMQ delays messages (tested for a second; gateways test "
+                      "continuously)");
     }
     policy_probe_free(&p);
 }
@@ -660,14 +659,16 @@ static void check_queues(struct doctor *d, const struct shards_record *r)
             len += (size_t)snprintf(list + len, sizeof list - len, "%s%" PRIu32, i > 1 ? ", " : "", q.ready);
     }
     bool well = unread == 0 && missing == 0;
-    doctor_report(d, well ? FINDING_OK : FINDING_FAIL, CHECK,
-                  "%d intake queues, of which %d get messages, by %s; so many wait in them: %s%s" REMEDY "%s",
-                  r->most, r->queues, r->by, list,
-                  missing > 0  ? "; some are missing"
-                  : unread > 0 ? "; nobody reads some of them"
-                               : "",
-                  well ? ""
-                       : "start a gateway; if one runs, its log says why it does not read or declare them");
+    doctor_report(
+        d, well ? FINDING_OK : FINDING_FAIL, CHECK,
+        "%d intake queues, of which %d get messages, by %s; messages in each: %s%s" REMEDY "%s", r->most,
+        r->queues, r->by, list,
+        missing > 0  ? "; some are missing"
+        : unread > 0 ? "; some have no consumer"
+                     : "",
+        well
+            ? ""
+            : "start a gateway; if one runs, its log has the reason why it does not consume or declare them");
 }
 
 void doctor_check_shards(struct doctor *d)
@@ -683,7 +684,7 @@ void doctor_check_shards(struct doctor *d)
     if (r.queues != c->intake.queues || (r.queues > 1 && strcmp(r.by, by) != 0)) {
         doctor_warn(d, CHECK,
                     "intake.queues is %d, by %s, here; the gateway that started last has set %d, by %s, "
-                    "and that counts" REMEDY
+                    "which applies" REMEDY
                     "start the gateways with the same intake.queues and intake.queues_by",
                     (int)c->intake.queues, by, r.queues, r.by);
     }

@@ -38,16 +38,17 @@ static void refuse_connection(struct doctor *d, const struct err *e)
 {
     static const char check[] = "database.connection";
     char role[PG_NAME_SIZE], database[PG_NAME_SIZE];
-    snprintf(d->pg_why, sizeof d->pg_why, "no connection to Postgres");
+    snprintf(d->pg_why, sizeof d->pg_why, "no connection to PostgreSQL");
     if (pg_url_check(d->config->postgres.url, NULL) != 0)
-        return doctor_fail(d, check, "%s" REMEDY "correct it: postgresql://user:password@host:5432/database",
+        return doctor_fail(d, check,
+                           "%s" REMEDY "correct postgres.url: postgresql://user:password@host:5432/database",
                            e->text);
     cli_database_names(d->config->postgres.url, role, database);
     if (pg_found_sharing()) {
-        snprintf(d->pg_why, sizeof d->pg_why, "a session through a sharing pooler is not used");
+        snprintf(d->pg_why, sizeof d->pg_why, "no session: the pooler shares sessions");
         return doctor_fail(d, "database.pooling",
-                           "%s" REMEDY "let postgres.url name the server itself, or a pool with "
-                           "pool_mode = session",
+                           "%s" REMEDY
+                           "set postgres.url to the server itself, or to a pool with pool_mode = session",
                            e->text);
     }
     if (e->kind == ERR_PERMISSION && strstr(e->text, "role \"") != NULL && strstr(e->text, "does not exist"))
@@ -65,7 +66,8 @@ static void refuse_connection(struct doctor *d, const struct err *e)
                     "postgres.url",
                     e->text, role, database);
     else
-        doctor_fail(d, check, "%s" REMEDY "start Postgres, or check host and port in postgres.url", e->text);
+        doctor_fail(d, check, "%s" REMEDY "start PostgreSQL, or check host and port in postgres.url",
+                    e->text);
 }
 
 void doctor_check_database(struct doctor *d)
@@ -110,9 +112,10 @@ void doctor_check_schema(struct doctor *d)
     if (health_server(d->pg, &s, &e) == 0 && migrate_check(d->pg, "", "", false, &e) == 0) {
         d->schema_current = true;
         if (migrate_check_copy(d->pg, &e) != 0)
-            return doctor_fail(
-                d, "database.schema",
-                "%s" REMEDY "if the original is gone or stopped for good: postdate migrate --rebind", e.text);
+            return doctor_fail(d, "database.schema",
+                               "%s" REMEDY
+                               "if the original was deleted or stopped for good: postdate migrate --rebind",
+                               e.text);
         doctor_ok(d, "database.schema", "it is for programs of schema version %d (%s)", migrate_version(),
                   migrate_fingerprint());
         return;
@@ -121,7 +124,7 @@ void doctor_check_schema(struct doctor *d)
         return doctor_error(d, "database.schema", &e);
     if (e.kind == ERR_PERMISSION)
         doctor_fail(d, "database.schema",
-                    "%s" REMEDY "let '%s' be the owner of the schema postdate, or a member of that role",
+                    "%s" REMEDY "make '%s' the owner of the schema postdate, or a member of that role",
                     e.text, s.user);
     else if (!s.has_schema && !s.may_create_schema)
         doctor_fail(d, "database.schema",
@@ -144,7 +147,7 @@ void doctor_check_locks(struct doctor *d)
     if (locked.all || locked.count > 0) {
         doctor_warn(d, "database.locks",
                     "%s locked by %s: messages due then wait, all others are delivered" REMEDY
-                    "let it end; or: select pg_terminate_backend(PID)",
+                    "wait for it to end; or: select pg_terminate_backend(PID)",
                     locked.all ? "postdate.message is" : partition_date(&locked.day[0], date), locked.who);
         return;
     }
@@ -176,10 +179,10 @@ void doctor_check_notify(struct doctor *d)
     if (n.used <= HEALTH_NOTIFY_MUCH)
         return doctor_ok(d, "database.notify", "PostgreSQL's queue of NOTIFY is %.0f%% full", n.used * 100);
     doctor_warn(d, "database.notify",
-                "PostgreSQL's queue of NOTIFY is %.0f%% full, as %s keeps it. Above 50%% SQL users notify no "
-                "gateway: what is due at once comes up to half a delivery.lead later. Where it is full, all "
+                "PostgreSQL's queue of NOTIFY is %.0f%% full, as %s keeps it. Above 50%%, SQL users notify "
+                "no gateway: messages due at once are up to half a delivery.lead later. Once it is full, all "
                 "transactions of other applications that notify fail" REMEDY
-                "let that transaction end; or: select pg_terminate_backend(PID)",
+                "wait for that transaction to end; or: select pg_terminate_backend(PID)",
                 n.used * 100, n.holder[0] ? n.holder : "an open transaction of a session that listens");
 }
 
@@ -188,17 +191,17 @@ void doctor_check_space(struct doctor *d)
     struct err e;
     switch (health_space(d->pg, &e)) {
     case 1:
-        return doctor_ok(d, "database.space", "there is room on PostgreSQL's disk");
+        return doctor_ok(d, "database.space", "PostgreSQL's disk has space");
     case 0:
         return doctor_fail(
             d, "database.space",
-            "PostgreSQL has no space left on its disk: nothing can be stored, claimed or settled; "
-            "what waits is delivered once there is: %s" REMEDY
-            "make room on that disk, or enlarge it; see what uses it with df, and for WAL that is "
-            "kept: select * from pg_replication_slots, pg_stat_archiver",
+            "PostgreSQL has no space left on its disk: messages cannot be stored, claimed or recorded as "
+            "delivered; waiting messages are delivered once there is space: %s" REMEDY
+            "free space on that disk, or enlarge it; find the use with df, and for retained WAL: select * "
+            "from pg_replication_slots, pg_stat_archiver",
             e.text);
     default:
-        doctor_skip(d, "database.space", "it was not tried: %s", e.text);
+        doctor_skip(d, "database.space", "not tested: %s", e.text);
     }
 }
 
@@ -232,9 +235,8 @@ void doctor_check_clock(struct doctor *d)
     enum finding f = doctor_judge_skew(off_ms, &remedy);
     doctor_report(d, f, "clock.database", "this machine is %" PRId64 " ms %s the database%s" REMEDY "%s",
                   off_ms, d->clock_ahead_ms < 0 ? "behind" : "ahead of",
-                  f == FINDING_OK
-                      ? ""
-                      : ": absolute times that are computed here are off by that; delays are not, they "
-                        "go by the database's clock",
+                  f == FINDING_OK ? ""
+                                  : ": absolute times computed here are wrong by that; delays are not, they "
+                                    "use the database's clock",
                   remedy);
 }

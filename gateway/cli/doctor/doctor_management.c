@@ -46,8 +46,8 @@ static void report_own(struct doctor *d, const json_t *answer)
     }
     if (!bound) {
         doctor_warn(d, "broker.bindings",
-                    "queue '%s' is not bound to exchange '%s': what is published "
-                    "there is lost" REMEDY "start or restart a gateway: it binds them",
+                    "queue '%s' is not bound to exchange '%s': messages published there are lost" REMEDY
+                    "start or restart a gateway: it binds them",
                     c->intake.queue, c->intake.exchange);
     }
     if (c->delivery.exchange[0] == '\0')
@@ -60,7 +60,7 @@ static void report_own(struct doctor *d, const json_t *answer)
                     "bind the consumers' queues to it: channel.queue_bind(QUEUE, '%s', ROUTING_KEY)",
                     c->delivery.exchange, c->delivery.exchange);
     } else if (bound) {
-        doctor_ok(d, "broker.bindings", "'%s' feeds '%s'; '%s' has %" JSON_INTEGER_FORMAT " bindings",
+        doctor_ok(d, "broker.bindings", "'%s' is bound to '%s'; '%s' has %" JSON_INTEGER_FORMAT " bindings",
                   c->intake.exchange, c->intake.queue, c->delivery.exchange, n);
     }
 }
@@ -79,13 +79,12 @@ static int report_foreign(struct doctor *d, const char *exchange, const json_t *
             continue;
         if (count++ >= NAMED_MAX)
             continue;
-        doctor_warn(d, "broker.foreign",
-                    "%s '%s' is bound to the intake exchange '%s' with the key '%s': it gets every message "
-                    "at once, whatever its routing key" REMEDY
-                    "bind it to the delivery exchange instead, and remove this binding: "
-                    "channel.%s_unbind('%s', '%s', '%s'); give its user no right to read '%s': "
-                    "docs/migrate.md",
-                    kind, name, exchange, key, kind, name, exchange, key, exchange);
+        doctor_warn(
+            d, "broker.foreign",
+            "%s '%s' is bound to the intake exchange '%s' with the key '%s': it gets every message at once, "
+            "before the delay" REMEDY "bind it to the delivery exchange instead, and remove this binding: "
+            "channel.%s_unbind('%s', '%s', '%s'); remove its user's read permission on '%s': docs/migrate.md",
+            kind, name, exchange, key, kind, name, exchange, key, exchange);
     }
     return count;
 }
@@ -105,8 +104,8 @@ static void report_circles(struct doctor *d, const char *exchange, const json_t 
         if (source == NULL || !is_delivery(d->config, source))
             continue;
         doctor_fail(d, "broker.circles",
-                    "the delivery exchange '%s' leads to the intake exchange '%s': what is delivered comes "
-                    "back, until it is rejected" REMEDY
+                    "the delivery exchange '%s' routes to the intake exchange '%s': delivered messages come "
+                    "back, until they are rejected" REMEDY
                     "remove the binding: rabbitmqctl list_bindings -p '%s' shows what is bound to '%s'",
                     source, exchange, d->target.vhost, source);
     }
@@ -121,9 +120,9 @@ static void report_deaths(struct doctor *d, const json_t *deaths)
         if (queue == NULL || exchange == NULL)
             continue;
         doctor_warn(d, "broker.circles",
-                    "queue '%s' dead-letters to the intake exchange '%s': what Postdate delivered there and "
-                    "a consumer refuses ends in %s" REMEDY
-                    "let it dead-letter to %s: `postdate retry-policy show '%s'` prints the command",
+                    "queue '%s' dead-letters to the intake exchange '%s': messages that Postdate delivered "
+                    "there and a consumer rejects end in %s" REMEDY
+                    "make it dead-letter to %s: `postdate retry-policy show '%s'` prints the command",
                     queue, exchange, broker_names.rejected, broker_names.retry, queue);
     }
 }
@@ -195,18 +194,18 @@ static int report_nodes_type(struct doctor *d, const json_t *types, bool needed)
         const char *name = text_of(node, "node"), *module = text_of(node, "module");
         if (is_on(node, OURS) && is_on(node, PLUGIN)) {
             doctor_fail(d, CHECK,
-                        "%s: both " OURS " and " PLUGIN
-                        " are enabled; the type x-delayed-message is that of %s now, and "
-                        "the plugin's from the next boot on" REMEDY
-                        "rabbitmq-plugins disable the one that is not to be, then enable the other one again",
+                        "%s: both " OURS " and " PLUGIN " are enabled; the type x-delayed-message belongs to "
+                        "%s now, and to the plugin after the next boot" REMEDY
+                        "rabbitmq-plugins disable one of them, then enable the other one again",
                         name, strcmp(module, OURS) == 0 ? "Postdate" : "the plugin");
             count++;
         } else if (needed && strcmp(module, "none") == 0) {
-            doctor_fail(d, CHECK,
-                        "%s does not know the type x-delayed-message: who is connected there cannot publish "
-                        "to its exchanges, and queues there that dead-letter to one crash and lose the "
-                        "message" REMEDY "rabbitmq-plugins enable " OURS " on each node: docs/migrate.md",
-                        name);
+            doctor_fail(
+                d, CHECK,
+                "%s does not know the type x-delayed-message: clients connected there cannot publish to its "
+                "exchanges, and queues there that dead-letter to one crash and lose the message" REMEDY
+                "rabbitmq-plugins enable " OURS " on each node: docs/migrate.md",
+                name);
             count++;
         }
     }
@@ -226,21 +225,21 @@ static int report_exchange_type(struct doctor *d, const json_t *x, bool ours)
                     name, vhost, text_of(x, "inner"),
                     list(json_object_get(x, "unknown"), names, sizeof names));
     if (json_array_size(json_object_get(x, "from")) > 0 && ++count)
+        doctor_warn(d, CHECK,
+                    "exchange '%s' in vhost '%s': %s route to it, by a binding or as alternate exchange; "
+                    "Postdate's type rejects messages with x-delay that are published to those" REMEDY
+                    "publish delayed messages to '%s' itself",
+                    name, vhost, list(json_object_get(x, "from"), names, sizeof names), name);
+    if (ours && !json_is_true(json_object_get(x, "served")) && ++count)
         doctor_warn(
             d, CHECK,
-            "exchange '%s' in vhost '%s': %s lead there, by a binding or as their alternate exchange; "
-            "Postdate's type refuses what is published to those with x-delay" REMEDY
-            "publish what is to wait to '%s' itself",
-            name, vhost, list(json_object_get(x, "from"), names, sizeof names), name);
-    if (ours && !json_is_true(json_object_get(x, "served")) && ++count)
-        doctor_warn(d, CHECK,
-                    "exchange '%s': no gateway has served vhost '%s', so what has x-delay is refused" REMEDY
-                    "start a gateway of Postdate for that vhost",
-                    name, vhost);
+            "exchange '%s': no gateway has served vhost '%s', so messages with x-delay are rejected" REMEDY
+            "start a gateway of Postdate for that vhost",
+            name, vhost);
     if (!json_is_true(json_object_get(x, "writes")) && ++count)
         doctor_warn(d, CHECK,
-                    "exchange '%s': '%s' may not write to it, so what waited cannot be delivered" REMEDY
-                    "rabbitmqctl set_permissions, with '%s' in the second pattern",
+                    "exchange '%s': '%s' has no write permission on it, so delayed messages cannot be "
+                    "delivered" REMEDY "rabbitmqctl set_permissions, with '%s' in the second pattern",
                     name, d->target.user, name);
     return count;
 }
@@ -306,11 +305,12 @@ static void report_majority(struct doctor *d, const char *queues, const json_t *
 {
     size_t members = json_array_size(json_object_get(queue, "members")),
            online = json_array_size(json_object_get(queue, "online"));
-    doctor_fail(d, "broker.down",
-                "%s: %zu of %zu members of the quorum queue run, and a majority is needed; none on %s" REMEDY
-                "start RabbitMQ on %s; where it runs, the queue's process has ended: restart that node "
-                "(rabbitmqctl -n NODE stop_app, then start_app). Messages in the queue wait meanwhile",
-                queues, online, members, away, away);
+    doctor_fail(
+        d, "broker.down",
+        "%s: %zu of %zu members of the quorum queue run, which is no majority; none runs on %s" REMEDY
+        "start RabbitMQ on %s; if it runs, the queue's process has ended: restart that node (rabbitmqctl -n "
+        "NODE stop_app, then start_app). Messages in the queue are not delivered until then",
+        queues, online, members, away, away);
 }
 
 /* Queues of the same kind on the same nodes: one finding. */
@@ -332,20 +332,19 @@ static void report_group(struct doctor *d, const json_t *queue, size_t count)
     if (*off == '\0')
         doctor_fail(
             d, "broker.down",
-            "%s on %s: its process has ended, or does not get on" REMEDY
-            "RabbitMQ's log on that node says why; if it is not busy, restart it (rabbitmqctl -n NODE "
+            "%s on %s: its process has ended or hangs" REMEDY
+            "RabbitMQ's log on that node has the reason; if it is not busy, restart it (rabbitmqctl -n NODE "
             "stop_app, then start_app). rabbitmqctl list_queues may leave such a queue out",
             queues, on);
     else if (json_is_true(json_object_get(queue, "quorum")))
         report_majority(d, queues, queue, off);
     else
-        doctor_fail(
-            d, "broker.down",
-            "%s on node %s, which does not run" REMEDY
-            "start RabbitMQ on %s: what is in there is on that node alone. If the node is gone for good: "
-            "rabbitmqctl forget_cluster_node %s; gateways declare the queues again, and deliver from the "
-            "database what RabbitMQ held there",
-            queues, off, off, off);
+        doctor_fail(d, "broker.down",
+                    "%s on node %s, which is down" REMEDY
+                    "start RabbitMQ on %s: the queue's messages are on that node only. If the node is lost "
+                    "for good: rabbitmqctl forget_cluster_node %s; gateways declare the queues again, and "
+                    "deliver from the database the messages that RabbitMQ held there",
+                    queues, off, off, off);
     buf_free(&up);
     buf_free(&away);
 }
@@ -353,12 +352,12 @@ static void report_group(struct doctor *d, const json_t *queue, size_t count)
 /* The call is RabbitMQ's own, and a version that was not tried may have changed it. */
 static void report_unknown(struct doctor *d, const json_t *reasons, int ours)
 {
-    doctor_skip(d, "broker.down",
-                "whether %zu of %d queues of Postdate answer is not known: this RabbitMQ cannot be asked so "
-                "(%.60s)" REMEDY
-                "rabbitmq-queues check_if_node_is_quorum_critical, and rabbitmqctl list_queues name state, "
-                "tell it",
-                json_array_size(reasons), ours, json_string_value(json_array_get(reasons, 0)));
+    doctor_skip(
+        d, "broker.down",
+        "cannot check whether %zu of %d queues of Postdate answer: this RabbitMQ does not support it "
+        "(%.60s)" REMEDY
+        "use rabbitmq-queues check_if_node_is_quorum_critical, and rabbitmqctl list_queues name state",
+        json_array_size(reasons), ours, json_string_value(json_array_get(reasons, 0)));
 }
 
 /* doctor_management.c: of it the queues of Postdate that do not answer. */
@@ -420,16 +419,16 @@ static void report_losses(struct doctor *d, const struct tally *classic, const s
     char more[32];
     if (unsure->count > 0) {
         doctor_warn(d, "retries.at_most_once",
-                    "queue '%s'%s dead-letters to '%s' at most once: what is refused while RabbitMQ crashes "
-                    "may be lost" REMEDY
+                    "queue '%s'%s dead-letters to '%s' at most once: messages rejected while RabbitMQ "
+                    "crashes may be lost" REMEDY
                     "set dead-letter-strategy to at-least-once and overflow to reject-publish: `postdate "
                     "retry-policy show '%s'` prints the command",
                     unsure->first, print_more(unsure, more), broker_names.retry, unsure->first);
     }
     if (classic->count > 0) {
         doctor_warn(d, "retries.at_most_once",
-                    "queue '%s'%s is no quorum queue, so it dead-letters at most once: what is refused while "
-                    "RabbitMQ crashes may be lost" REMEDY
+                    "queue '%s'%s is no quorum queue, so it dead-letters at most once: messages rejected "
+                    "while RabbitMQ crashes may be lost" REMEDY
                     "use quorum queues where no message may be lost: docs/retries.md",
                     classic->first, print_more(classic, more));
     }
@@ -442,7 +441,7 @@ static void report_rights(struct doctor *d, const struct tally *closed)
         return;
     doctor_fail(
         d, "retries.rights",
-        "'%s' may not write to queue '%s'%s: what is refused there cannot go back" REMEDY
+        "'%s' has no write permission on queue '%s'%s: messages rejected there cannot return to it" REMEDY
         "add the names of these queues to the pattern for write: rabbitmqctl set_permissions -p '%s' '%s' …",
         d->target.user, closed->first, print_more(closed, more), d->target.vhost, d->target.user);
 }
@@ -463,10 +462,9 @@ static void report_native(struct doctor *d, const struct tally *native)
     if (native->count > 0)
         doctor_report(
             d, FINDING_OK, "retries.native",
-            "queue '%s'%s asks for the delayed retry of RabbitMQ 4.3: Postdate does not see what "
-            "consumers give back with requeue. It is enough if a linear wait will do, nobody has to see "
-            "or cancel what waits, and no limit of attempts is needed: a nack of AMQP 0-9-1 counts for "
-            "none",
+            "queue '%s'%s uses the delayed retry of RabbitMQ 4.3: Postdate does not see messages that "
+            "consumers requeue. That is sufficient if you need linear delays only, never look up or cancel "
+            "such messages, and need no limit of attempts: a nack of AMQP 0-9-1 is not counted",
             native->first, print_more(native, more));
 }
 
@@ -475,7 +473,7 @@ static void report_uncounted(struct doctor *d, const json_t *answer, size_t look
     json_int_t all = json_integer_value(json_object_get(answer, "retry_queues"));
     if (all > (json_int_t)looked)
         doctor_warn(d, "retries.queues",
-                    "there are %" JSON_INTEGER_FORMAT " queues, of which the first %zu were looked at", all,
+                    "there are %" JSON_INTEGER_FORMAT " queues, of which the first %zu were checked", all,
                     looked);
 }
 
@@ -499,17 +497,16 @@ static void doctor_retry_report(struct doctor *d, const json_t *answer)
     report_losses(d, &classic, &unsure);
     report_rights(d, &closed);
     if (all.count > 0 && classic.count + unsure.count + closed.count == 0)
-        doctor_ok(d, "retries.queues", "%d hand%s over what %s consumers refuse", all.count,
+        doctor_ok(d, "retries.queues", "%d send%s messages that %s consumers reject to Postdate", all.count,
                   all.count == 1 ? "s" : "", all.count == 1 ? "its" : "their");
     char more[32];
     if (traps.count > 0)
-        doctor_report(
-            d, FINDING_OK, "retries.requeue",
-            "queue '%s'%s: what its consumers give back with requeue=true comes again at once, without "
-            "end%s; only requeue=false comes to Postdate",
-            traps.first, print_more(&traps, more),
-            broker_version_number(d->broker) >= 403 ? ", for RabbitMQ 4.3 does not count it"
-                                                    : ", for there is no delivery-limit");
+        doctor_report(d, FINDING_OK, "retries.requeue",
+                      "queue '%s'%s: messages that its consumers requeue (requeue=true) are redelivered at "
+                      "once, endlessly%s; only requeue=false sends them to Postdate",
+                      traps.first, print_more(&traps, more),
+                      broker_version_number(d->broker) >= 403 ? ", because RabbitMQ 4.3 does not count them"
+                                                              : ", because there is no delivery-limit");
     report_native(d, &native);
     report_uncounted(d, answer, json_array_size(queues));
 }
@@ -659,12 +656,12 @@ static void report_policies(struct doctor *d, const json_t *policies)
         tally_queue(&t, json_array_get(policies, i));
     if (t.rungs + t.others == 0)
         return doctor_ok(d, "broker.policies",
-                         "none changes how long or how many messages Postdate's queues hold");
+                         "no policy changes how long or how many messages Postdate's queues hold");
     char how[900];
     doctor_report(d, t.rungs > 0 ? FINDING_FAIL : FINDING_WARN, "broker.policies",
                   "%s%s (%d queues in all)" REMEDY
                   "rabbitmqctl list_policies -p '%s' shows it; this exempts the gateway's queues: %s",
-                  t.example, t.rungs > 0 ? ": messages may leave the ladder early, or be lost" : "",
+                  t.example, t.rungs > 0 ? ": messages may be released early, or be lost" : "",
                   t.rungs + t.others, d->target.vhost,
                   policy_remedy(d->target.vhost, d->config->intake.queue, how, sizeof how));
 }
@@ -674,9 +671,10 @@ static void report_permissions(struct doctor *d, const json_t *permissions)
 {
     const json_t *p = json_array_get(permissions, 0);
     if (p == NULL)
-        return doctor_ok(d, "broker.patterns",
-                         "'%s' has none of its own in vhost '%s': another back end decides", d->target.user,
-                         d->target.vhost);
+        return doctor_ok(
+            d, "broker.patterns",
+            "'%s' has no permissions of its own in vhost '%s': another authorization backend decides",
+            d->target.user, d->target.vhost);
     doctor_ok(d, "broker.patterns", "'%s': configure \"%s\", write \"%s\", read \"%s\"", d->target.user,
               text_of(p, "configure"), text_of(p, "write"), text_of(p, "read"));
 }
@@ -774,13 +772,13 @@ static int split_answer(struct buf *out, struct bytes *body, struct err *e)
     static const char end[] = "\r\n\r\n";
     buf_put_u8(out, '\0');
     if (out->failed || out->len < 14 || strncmp((char *)out->data, "HTTP/1.", 7) != 0)
-        return err_set(e, ERR_AWAY, "what answers is no HTTP server");
+        return err_set(e, ERR_AWAY, "the server there does not speak HTTP");
     int code = (int)strtol((char *)out->data + 9, NULL, 10);
     char *at = strstr((char *)out->data, end);
     if (code == 401)
-        return err_set(e, ERR_PERMISSION, "401: the user may not ask it");
+        return err_set(e, ERR_PERMISSION, "401: this user has no access");
     if (code != 200 || at == NULL)
-        return err_set(e, ERR_AWAY, "it answers %d", code);
+        return err_set(e, ERR_AWAY, "it returned %d", code);
     at += sizeof end - 1;
     *body = bytes_of(at, out->len - 1 - (size_t)(at - (char *)out->data));
     return 0;
@@ -813,7 +811,7 @@ static int get(const struct http *h, const char *path, struct buf *out, struct b
 static int split_address(const char *text, const char *port, struct http *h, struct err *e)
 {
     if (strncmp(text, "https://", 8) == 0)
-        return err_set(e, ERR_USAGE, "it is asked over http:// only");
+        return err_set(e, ERR_USAGE, "only http:// is supported");
     text += strncmp(text, "http://", 7) == 0 ? 7 : 0;
     bool bracketed = *text == '[';
     size_t len = strcspn(text += bracketed, bracketed ? "]" : ":/"), digits = 0;
@@ -836,7 +834,8 @@ static int find_api(const struct doctor *d, struct http *h, struct err *e)
     if (port != NULL)
         *port = '\0';
     if (d->management == NULL && d->target.tls && !d->target.local)
-        return err_set(e, ERR_CONFIG, "the management API was not asked, for amqp.url encrypts its password");
+        return err_set(e, ERR_CONFIG,
+                       "the management API was not queried, because amqp.url encrypts its password");
     if (split_address(d->management != NULL ? d->management : host, PORT, h, e) != 0)
         return -1;
     return inspect_login(d->config->amqp.url, h->login, sizeof h->login, e);
@@ -851,7 +850,7 @@ static json_t *ask(const struct http *h, const char *path, struct err *e)
     if (get(h, path, &out, &body, e) == 0) {
         answer = json_loadb((const char *)body.data, body.len, 0, NULL);
         if (!json_is_array(answer)) {
-            err_set(e, ERR_AWAY, "its answer is not understood");
+            err_set(e, ERR_AWAY, "its answer is invalid");
             json_decref(answer);
             answer = NULL;
         }
@@ -955,7 +954,7 @@ static void report_down(struct doctor *d, const json_t *queues)
         return doctor_ok(d, "broker.down", "none of Postdate's queues is down");
     doctor_fail(d, "broker.down",
                 "queue '%s' is down; %zu of Postdate's are" REMEDY
-                "start the nodes that have them: rabbitmq-diagnostics cluster_status names those",
+                "start the nodes that host them: rabbitmq-diagnostics cluster_status names those",
                 first, count);
 }
 
@@ -965,7 +964,7 @@ static void report_nodes(struct doctor *d, const json_t *nodes)
         const char *field;
         bool bad;
         const char *what;
-    } facts[] = {{"running", false, "does not run"},
+    } facts[] = {{"running", false, "is down"},
                  {"mem_alarm", true, "has a memory alarm"},
                  {"disk_free_alarm", true, "has a disk alarm"}};
     size_t bad = 0;
@@ -981,7 +980,7 @@ static void report_nodes(struct doctor *d, const json_t *nodes)
                         text_of(node, "name"), facts[k].what);
         }
     if (bad == 0)
-        doctor_ok(d, "broker.nodes", "all that there are run, without an alarm: %zu", json_array_size(nodes));
+        doctor_ok(d, "broker.nodes", "all nodes run, without an alarm: %zu", json_array_size(nodes));
 }
 
 static void report_answer(struct doctor *d, const struct http *h, const json_t *queues)
@@ -997,8 +996,8 @@ static void report_answer(struct doctor *d, const struct http *h, const json_t *
     if (nodes != NULL)
         report_nodes(d, nodes);
     else
-        doctor_skip(d, "broker.nodes", "not told to '%s', who has not the tag monitoring: %s", d->target.user,
-                    e.text);
+        doctor_skip(d, "broker.nodes", "not available to '%s', which lacks the tag monitoring: %s",
+                    d->target.user, e.text);
     json_decref(nodes);
     json_decref(answer);
 }
@@ -1015,7 +1014,7 @@ static bool doctor_management_report(struct doctor *d)
     } else {
         doctor_report(
             d, d->management != NULL ? FINDING_FAIL : FINDING_SKIP, "management",
-            "the management API, at %s, does not tell: %s" REMEDY
+            "cannot query the management API at %s: %s" REMEDY
             "if the plugin rabbitmq_management is enabled, name it with --management "
             "http://HOST:15672, and give the user its tag: rabbitmqctl set_user_tags '%s' monitoring",
             d->management != NULL ? d->management : "port " PORT " of the first host", e.text,
@@ -1066,8 +1065,8 @@ static void skip_blanks(struct doctor *d, const char *why)
     doctor_report(
         d, d->rabbitmqctl != NULL ? FINDING_FAIL : FINDING_SKIP, "rabbitmqctl",
         "%s; so not checked: messages in the delayed-message plugin, bindings, %sthe broker's clock" REMEDY
-        "run `postdate doctor` as root, or as the user rabbitmq, on a node of the broker; if its "
-        "rabbitmqctl is elsewhere, with --rabbitmqctl PATH",
+        "run `postdate doctor` as root, or as the user rabbitmq, on a RabbitMQ node; if its rabbitmqctl is "
+        "elsewhere, with --rabbitmqctl PATH",
         why, told ? "rights, " : "policies, ");
 }
 
@@ -1078,10 +1077,10 @@ static void report_answer_rabbitmqctl(struct doctor *d, const char *path, const 
     const json_t *clusters = json_object_get(answer, "clusters");
     const char *first = json_string_value(json_array_get(clusters, 0));
     if (first == NULL) {
-        snprintf(why, sizeof why, "%.100s gave an answer that is not understood", path);
+        snprintf(why, sizeof why, "%.100s returned an invalid answer", path);
         skip_blanks(d, why);
     } else if (!doctor_has_name(clusters, broker_cluster_name(d->broker))) {
-        snprintf(why, sizeof why, "%.100s speaks to another broker, cluster '%.200s'", path, first);
+        snprintf(why, sizeof why, "%.100s connects to another RabbitMQ, cluster '%.200s'", path, first);
         skip_blanks(d, why);
     } else {
         doctor_ok(d, "rabbitmqctl", "%s answers", path);

@@ -27,9 +27,9 @@ static void report_gateways(struct doctor *d)
     if (alive > 0)
         return doctor_ok(d, "gateways", "%d alive", alive);
     doctor_warn(d, "gateways",
-                "none is ready: nothing that the gateway holds is delivered" REMEDY
-                "systemctl start postdated (or start postdated yourself); one that has just started may "
-                "wait for RabbitMQ, or have ended: its log says so");
+                "none is ready: messages that gateways hold are not delivered" REMEDY
+                "systemctl start postdated (or start postdated yourself); one that has just started may wait "
+                "for RabbitMQ, or have ended: see its log");
 }
 
 static void report_overdue(struct doctor *d)
@@ -39,11 +39,10 @@ static void report_overdue(struct doctor *d)
     int64_t late_ms = s->overdue > 0 && s->oldest_overdue_ms >= 0 ? s->now_ms - s->oldest_overdue_ms : 0;
     if (late_ms < LATE_MS)
         return doctor_ok(d, "messages.overdue", "none for more than 10 s");
-    doctor_warn(
-        d, "messages.overdue",
-        "%" PRId64 ", the oldest for %s" REMEDY
-        "is a gateway running, and is the broker there? If so, the gateways' log says what they wait for",
-        s->overdue, duration_format_human(late_ms, span, sizeof span));
+    doctor_warn(d, "messages.overdue",
+                "%" PRId64 ", the oldest for %s" REMEDY
+                "is a gateway running, and is RabbitMQ reachable? If so, the gateways' log has the reason",
+                s->overdue, duration_format_human(late_ms, span, sizeof span));
 }
 
 static void report_failed(struct doctor *d)
@@ -69,13 +68,12 @@ static void report_back(struct doctor *d)
     timestamp_format(b->look_until_ms, until, sizeof until);
     if (!status_is_back(&d->status))
         return doctor_ok(d, "database.history", "it went back once, from %s to %s", to, from);
-    doctor_warn(
-        d, "database.history",
-        "the database went back from %s to %s, as after a restore or the promotion of a standby that "
-        "lagged: what was accepted in between is lost, but for what RabbitMQ holds, what was cancelled is "
-        "not, and what was delivered may come again (%s); what RabbitMQ holds is looked up until %s" REMEDY
-        "docs/operations.md, Restore, says what can be done about it",
-        to, from, history_due_text(b->due, due), until);
+    doctor_warn(d, "database.history",
+                "the database went back from %s to %s, as after a restore or the promotion of a standby that "
+                "lagged: messages accepted in between are lost, except those that RabbitMQ holds; "
+                "cancellations are undone; delivered messages may be delivered again (%s); messages that "
+                "RabbitMQ releases are looked up first until %s" REMEDY "see docs/operations.md, Restore",
+                to, from, history_due_text(b->due, due), until);
 }
 
 /* What somebody has paused is as he wants it; a schedule whose last occurrence never ends looks alive. */
@@ -84,10 +82,10 @@ static void report_held(struct doctor *d)
     const struct status_held *h = &d->status.held;
     if (h->behind > 0)
         doctor_warn(d, "recurring.behind",
-                    "%" PRId64 " schedules left out %" PRId64 " occurrences, for the one before is not done; "
-                    "the first: '%s'" REMEDY
-                    "postdate recur show '%s' has it: retry, cancel, requeue or drop what it names as the "
-                    "last, or set the schedule with --overlap allow",
+                    "%" PRId64 " schedules left out %" PRId64
+                    " occurrences because the previous one is not done; the first: '%s'" REMEDY
+                    "postdate recur show '%s' shows that message: retry, cancel, requeue or drop it, or set "
+                    "the schedule with --overlap allow",
                     h->behind, h->left_out, h->first_behind, h->first_behind);
     else
         doctor_ok(d, "recurring.behind", "no schedule leaves out an occurrence");
@@ -127,19 +125,20 @@ static bool check_vhost(struct doctor *d)
             "the names '%s*' of vhost '%s' belong to another database of Postdate (%s; this one is %s)" REMEDY
             "give each database a vhost of its own: rabbitmqctl add_vhost NAME, set_permissions, "
             "then NAME in amqp.url, or a name of its own: amqp.prefix (a schema that has belonged "
-            "elsewhere: postdate migrate --rebind); if the other database is gone: stop its "
+            "elsewhere: postdate migrate --rebind); if the other database is no longer used: stop its "
             "gateways, postdate migrate "
             "--rebind",
             broker_names.own, d->target.vhost, o.other[0] != '\0' ? o.other : "unknown", identity);
     } else if (o.verdict == OWNER_UNKNOWN) {
-        doctor_warn(d, "broker.vhost",
-                    "the vhost cannot record which database it belongs to: %s" REMEDY
-                    "let '%s' configure, read and write what begins with %s: docs/security.md",
-                    o.why, d->target.user, broker_names.prefix);
+        doctor_warn(
+            d, "broker.vhost",
+            "cannot record the database in the vhost: %s" REMEDY
+            "give '%s' configure, read and write permission on names that begin with %s: docs/security.md",
+            o.why, d->target.user, broker_names.prefix);
     } else {
         doctor_ok(d, "broker.vhost", "vhost '%s' %s", d->target.vhost,
                   o.verdict == OWNER_OURS ? "belongs to this database"
-                                          : "belongs to no database yet: the first gateway decides");
+                                          : "belongs to no database yet: the first gateway records it");
     }
     return o.verdict == OWNER_OURS;
 }
@@ -151,31 +150,31 @@ void doctor_check_owner(struct doctor *d)
         return doctor_skip(d, "broker.owner", "the schema could not be read");
     bool ours = check_vhost(d);
     if (d->status.broker[0] == '\0')
-        return doctor_ok(d, "broker.owner", "the schema belongs to no broker yet: the first gateway decides");
+        return doctor_ok(d, "broker.owner",
+                         "the schema belongs to no RabbitMQ yet: the first gateway records it");
     if (strcmp(d->status.vhost, d->target.vhost) == 0 && strcmp(d->status.prefix, broker_names.prefix) == 0 &&
         (ours || cluster[0] == '\0' || strcmp(d->status.broker, cluster) == 0)) {
         doctor_ok(d, "broker.owner", "the schema belongs to cluster '%s', vhost '%s', prefix '%s'",
                   d->status.broker, d->status.vhost, d->status.prefix);
         return;
     }
-    doctor_fail(d, "broker.owner",
-                "the schema belongs to cluster '%s', vhost '%s', prefix '%s'; the configuration leads to "
-                "'%s', '%s', '%s'" REMEDY
-                "name the right broker in amqp.url, and amqp.prefix, or use another database; if the "
-                "messages are to go to "
-                "the new one: postdate migrate --rebind",
-                d->status.broker, d->status.vhost, d->status.prefix, cluster, d->target.vhost,
-                broker_names.prefix);
+    doctor_fail(
+        d, "broker.owner",
+        "the schema belongs to cluster '%s', vhost '%s', prefix '%s'; the configuration specifies '%s', "
+        "'%s', '%s'" REMEDY "correct amqp.url and amqp.prefix, or use another database; if the messages are "
+        "to be delivered to the new RabbitMQ: postdate migrate --rebind",
+        d->status.broker, d->status.vhost, d->status.prefix, cluster, d->target.vhost, broker_names.prefix);
 }
 
 /* --- hand-over */
 void doctor_check_delays(struct doctor *d)
 {
     if (!topology_front_needed(d->broker))
-        return doctor_ok(d, "broker.delays", "this broker does not look at x-opt-delivery-time");
+        return doctor_ok(d, "broker.delays", "this RabbitMQ ignores x-opt-delivery-time");
     doctor_warn(d, "broker.delays",
-                "RabbitMQ %s itself delays what has the header x-opt-delivery-time in quorum queues; to "
-                "Postdate such messages come by '%s" TOPOLOGY_TIMED_SUFFIX "', which has one copy, on one "
+                "RabbitMQ %s itself delays messages with the header x-opt-delivery-time in quorum queues; "
+                "they are routed to Postdate through '%s" TOPOLOGY_TIMED_SUFFIX
+                "', which has one copy, on one "
                 "node, until they are stored" REMEDY
                 "publish with x-postdate-at instead, which is replicated: docs/publish.md",
                 broker_version(d->broker), d->config->intake.queue);
@@ -211,12 +210,12 @@ static bool check_native(struct doctor *d, const struct broker_options *o)
     int can = transport_probe_native(o, clock_wall_ms() - d->clock_ahead_ms, &e);
     bool fits = d->config->handover.last_hop == LAST_HOP_GATEWAY;
     if (can > 0 && fits)
-        doctor_ok(d, "handover.transport", "%s; this broker keeps messages back by itself",
+        doctor_ok(d, "handover.transport", "%s; this RabbitMQ delays messages itself",
                   t == TRANSPORT_AUTO ? "auto picks native" : "native");
     else if (t == TRANSPORT_NATIVE) {
         doctor_fail(d, "handover.transport",
                     "native, but %s" REMEDY "handover.transport = auto, ttl or timer",
-                    !fits ? "it does not go with handover.last_hop = broker" : e.text);
+                    !fits ? "handover.last_hop = broker excludes it" : e.text);
     }
     return t == TRANSPORT_NATIVE || (can > 0 && fits);
 }
@@ -233,7 +232,8 @@ void doctor_check_transport(struct doctor *d)
         return doctor_error(d, "handover.transport", &e);
     if (t == TRANSPORT_PLUGIN && !d->has_plugin) {
         doctor_fail(
-            d, "handover.transport", "plugin, but this broker has no x-delayed-message exchanges" REMEDY "%s",
+            d, "handover.transport",
+            "plugin, but this RabbitMQ has no x-delayed-message exchanges" REMEDY "%s",
             broker_version_number(d->broker) >= NO_PLUGIN_SINCE
                 ? "handover.transport = ttl, or timer: on RabbitMQ 4.3 and later only CloudAMQP's fork of "
                   "the plugin runs"
@@ -242,7 +242,7 @@ void doctor_check_transport(struct doctor *d)
     } else if (t == TRANSPORT_PLUGIN || (t == TRANSPORT_AUTO && d->has_plugin)) {
         report_plugin(d);
     } else {
-        doctor_ok(d, "handover.transport", "%s; this broker has %s",
+        doctor_ok(d, "handover.transport", "%s; this RabbitMQ has %s",
                   t == TRANSPORT_TIMER ? "timer, the gateway holds all messages"
                   : t == TRANSPORT_TTL ? "ttl"
                                        : "auto picks ttl",
@@ -262,11 +262,12 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
         if (!inspect_is_missing(&e))
             doctor_error(d, "handover.messages", &e);
         else if (h->waiting == 0)
-            doctor_ok(d, "handover.messages", "none are handed over, and the ladder is not declared");
+            doctor_ok(d, "handover.messages",
+                      "no messages are handed over, and the queues for it are not declared");
         else
             doctor_ok(d, "handover.messages",
-                      "%" PRId64 " are handed over; the ladder for this "
-                      "window is not complete, so they wait in the plugin or in another ladder",
+                      "%" PRId64 " are handed over; the ttl queues for this window are incomplete, so they "
+                      "wait in the plugin or in other ttl queues",
                       h->waiting);
         return;
     }
@@ -274,13 +275,13 @@ static void compare_ladder(struct doctor *d, const struct health_handed *h)
     if (ttl_ladder_only && h->waiting > waiting + waiting / 10 + HANDED_SLACK) {
         doctor_warn(d, "handover.messages",
                     "%" PRId64 " are handed over, but RabbitMQ's queues hold only %" PRId64 REMEDY
-                    "the missing ones are published by a gateway when they are overdue; look for who "
-                    "purged or deleted queues %s*",
+                    "a gateway publishes the missing ones when they are overdue; find out which client or "
+                    "policy purged or deleted queues %s*",
                     h->waiting, waiting, broker_names.ladder);
         return;
     }
-    doctor_ok(d, "handover.messages", "%" PRId64 " are handed over; the ladder's queues hold %" PRId64,
-              h->waiting, waiting);
+    doctor_ok(d, "handover.messages", "%" PRId64 " are handed over; the ttl queues hold %" PRId64, h->waiting,
+              waiting);
 }
 
 void doctor_check_handed(struct doctor *d)
@@ -293,16 +294,17 @@ void doctor_check_handed(struct doctor *d)
     compare_ladder(d, &h);
     if (h.overdue > 0)
         doctor_warn(d, "handover.overdue",
-                    "%" PRId64 " handed messages have not come out %" PRId64
+                    "%" PRId64 " handed messages were not released %" PRId64
                     " s after their time and a grace of as much" REMEDY
                     "a running gateway publishes them; if it does not, see its log",
                     h.overdue, d->config->handover.grace_ms / 1000);
     if (c->handover.transport != TRANSPORT_TIMER && c->handover.feeder == FEEDER_CRON) {
         int64_t fed_ms;
         if (claim_fed_until(d->pg, &fed_ms, &e) == 0 && (!d->has_status || fed_ms < d->status.now_ms)) {
-            doctor_warn(d, "handover.feeder",
-                        "handover.feeder is cron, and the window has ended: nothing is handed over" REMEDY
-                        "postdate feed, and see whether cron runs it (packaging/crontab.example)");
+            doctor_warn(
+                d, "handover.feeder",
+                "handover.feeder is cron, and the window has ended: no messages are handed over" REMEDY
+                "run postdate feed, and check that cron runs it (packaging/crontab.example)");
         }
     }
 }
@@ -353,31 +355,30 @@ static const char *advise(const struct doctor *d, const struct group *g, char ou
 {
     const char *exchange = *g->exchange != '\0' ? g->exchange : "amq.default", *user = d->target.user;
     if (strstr(g->reason, "internal exchange") != NULL)
-        snprintf(
-            out, REMEDY_SIZE,
-            "no client may publish to an internal exchange, whatever its rights: declare '%s' anew without "
-            "internal, or cancel them and name an exchange that is bound to it",
-            exchange);
+        snprintf(out, REMEDY_SIZE,
+                 "no client may publish to an internal exchange, with any permissions: recreate '%s' without "
+                 "internal, or cancel them and name an exchange that is bound to it",
+                 exchange);
     else if (strstr(g->reason, "access to topic") != NULL)
         snprintf(out, REMEDY_SIZE,
-                 "let '%s' write routing key '%s' to exchange '%s': its topic permissions, which rabbitmqctl "
-                 "list_user_topic_permissions %s shows, with rabbitmqctl set_topic_permissions",
+                 "allow '%s' to write routing key '%s' to exchange '%s': change its topic permissions "
+                 "(rabbitmqctl list_user_topic_permissions %s) with rabbitmqctl set_topic_permissions",
                  user, g->key, exchange, user);
     else if (strstr(g->reason, "access to queue") != NULL)
         snprintf(out, REMEDY_SIZE,
-                 "let '%s' write to queue '%s', which it binds: add its name to the second pattern, which "
-                 "rabbitmqctl list_user_permissions %s shows, with rabbitmqctl set_permissions",
+                 "allow '%s' to write to queue '%s', which it binds: add its name to the second pattern of "
+                 "rabbitmqctl list_user_permissions %s, with rabbitmqctl set_permissions",
                  user, g->queue, user);
     else if (strstr(g->reason, "ACCESS_REFUSED") != NULL)
         snprintf(out, REMEDY_SIZE,
-                 "let '%s' write to exchange '%s': add its name to the second pattern, which "
-                 "rabbitmqctl list_user_permissions %s shows, with rabbitmqctl set_permissions",
+                 "allow '%s' to write to exchange '%s': add its name to the second pattern of rabbitmqctl "
+                 "list_user_permissions %s, with rabbitmqctl set_permissions",
                  user, exchange, user);
     else if (strstr(g->reason, "NO_ROUTE") != NULL && *g->queue != '\0')
         snprintf(out, REMEDY_SIZE, "declare queue '%s' again, or cancel them", g->queue);
     else if (strstr(g->reason, "NO_ROUTE") != NULL && *g->exchange == '\0')
         snprintf(out, REMEDY_SIZE,
-                 "declare queue '%s': the default exchange leads to the queue with the routing key's name",
+                 "declare queue '%s': the default exchange routes to the queue with the routing key's name",
                  g->key);
     else if (strstr(g->reason, "NO_ROUTE") != NULL)
         snprintf(out, REMEDY_SIZE, "bind a queue to exchange '%s' with a key that matches '%s'", exchange,
@@ -385,9 +386,9 @@ static const char *advise(const struct doctor *d, const struct group *g, char ou
     else if (strstr(g->reason, "NOT_FOUND") != NULL)
         snprintf(out, REMEDY_SIZE, "declare exchange '%s'", exchange);
     else if (strstr(g->reason, "nack") != NULL)
-        return "make room in the queues there: consume, or raise max-length";
+        return "make room in the target queues: consume, or raise max-length";
     else
-        return "put right what the reason names";
+        return "correct the cause given in the reason";
     return out;
 }
 
@@ -410,14 +411,14 @@ void doctor_check_retrying(struct doctor *d)
             snprintf(address, sizeof address, "exchange '%s', routing key '%s'", all.list[i].exchange,
                      all.list[i].key);
         doctor_warn(d, "messages.retrying",
-                    "%d refused or in doubt: %s: %s" REMEDY
-                    "%s; they are tried again by themselves; postdate list --retrying has each",
+                    "%d rejected or in doubt (unconfirmed): %s: %s" REMEDY
+                    "%s; gateways try them again; postdate list --retrying lists each",
                     all.list[i].count, address, all.list[i].reason, advise(d, &all.list[i], remedy));
         told += all.list[i].count;
     }
     if (d->status.retrying > told && (told > 0 || page.given_up)) {
         doctor_warn(d, "messages.retrying",
-                    "%" PRId64 " more" REMEDY "postdate list --retrying has each, with its reason",
+                    "%" PRId64 " more" REMEDY "postdate list --retrying lists each, with its reason",
                     d->status.retrying - told);
     } else if (told == 0) {
         doctor_ok(d, "messages.retrying", "none");

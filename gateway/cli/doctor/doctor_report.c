@@ -60,12 +60,11 @@ void doctor_error(struct doctor *d, const char *check, const struct err *e)
                     e->text);
     else
         doctor_fail(d, check, "%s" REMEDY "%s", e->text,
-                    e->kind == ERR_AWAY ? "see whether the server runs, and its log"
-                    : e->kind == ERR_NOT_FOUND
-                        ? "start the node that the text names; if it runs, restart it: the process of the "
-                          "queue has ended there"
-                    : e->kind == ERR_PERMISSION ? "give the login the right that the text names"
-                                                : "see the text, and the server's log");
+                    e->kind == ERR_AWAY         ? "check that the server runs, and read its log"
+                    : e->kind == ERR_NOT_FOUND  ? "start the node named in the text; if it runs, restart it: "
+                                                  "the queue's process on it has ended"
+                    : e->kind == ERR_PERMISSION ? "give the login the permission named in the text"
+                                                : "see the error, and the server's log");
 }
 
 bool doctor_has_name(const json_t *names, const char *name)
