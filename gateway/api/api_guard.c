@@ -108,9 +108,10 @@ static bool may_look_only(const struct api_request *r)
 
 static int refuse_role(struct api_request *r)
 {
-    api_fail(&r->answer, API_ROLE_NOT_ALLOWED,
-             "the token has the role read, which allows looking and dry runs: %s needs the role operate",
-             r->op->name);
+    api_fail(
+        &r->answer, API_ROLE_NOT_ALLOWED,
+        "the token has the role read, which allows look-ups and dry runs only: %s needs the role operate",
+        r->op->name);
     return -1;
 }
 
@@ -179,8 +180,8 @@ static void describe_caller(const struct api_request *r, char *out, size_t size)
     if (r->scope != NULL)
         snprintf(out, size, "token \"%s\"", bytes_printable(bytes_of_str(r->scope->name), name, sizeof name));
     else
-        snprintf(out, size, "anybody (http.tokens is off) at %.*s", port != NULL ? (int)(port - from) : 100,
-                 from);
+        snprintf(out, size, "any client (http.tokens is off) at %.*s",
+                 port != NULL ? (int)(port - from) : 100, from);
 }
 
 void api_audit(const struct api_request *r)
@@ -204,7 +205,7 @@ void api_audit(const struct api_request *r)
     }
     describe_body(r, &what);
     describe_answer(&r->answer, &what);
-    log_audit("audit: by %s from %s: %.*s", r->scope != NULL ? caller : "anybody (http.tokens is off)",
+    log_audit("audit: by %s from %s: %.*s", r->scope != NULL ? caller : "any client (http.tokens is off)",
               r->from != NULL ? r->from : "nowhere", what.len < WHAT_SIZE ? (int)what.len : WHAT_SIZE,
               (const char *)what.data);
     buf_free(&what);

@@ -98,21 +98,22 @@ static int answer_operated(struct api_context *c, struct api_request *r, const s
         c->done = true;
         return answer_record(c, r, result->id, false, e);
     case OPERATE_TOO_LATE:
-        api_fail(&r->answer, API_TOO_LATE, "message %s is being delivered, or was settled already", id);
+        api_fail(&r->answer, API_TOO_LATE, "message %s is being delivered, or is already settled", id);
         return 0;
     case OPERATE_NOT_FOUND:
         return fail_missing(r, e);
     case OPERATE_NOT_FAILED:
-        api_fail(&r->answer, API_TOO_LATE, "message %s has not failed, and waits for no other attempt", id);
+        api_fail(&r->answer, API_TOO_LATE,
+                 "message %s has not failed, and is not waiting for another attempt", id);
         return 0;
     case OPERATE_KEY_TAKEN:
-        api_fail(&r->answer, API_KEY_TAKEN, "the key of message %s names another message by now", id);
+        api_fail(&r->answer, API_KEY_TAKEN, "the key of message %s now names another message", id);
         return 0;
     case OPERATE_BUSY:
-        api_fail(&r->answer, API_BUSY, "a gateway is publishing message %s; ask again", id);
+        api_fail(&r->answer, API_BUSY, "a gateway is publishing message %s; try again", id);
         return 0;
     }
-    return err_set(e, ERR_BUG, "an operation gave no answer");
+    return err_set(e, ERR_BUG, "an operation returned no result");
 }
 
 int api_cancel(struct api_context *c, struct api_request *r, struct err *e)
@@ -219,8 +220,8 @@ static int run_once(struct api_context *c, struct api_request *r, struct api_onc
     r->answer.id = n.first;
     if (rc == 0 && b->stopped)
         api_fail(&r->answer, API_NOT_READY,
-                 "the gateway is stopping; %" PRId64 " %s were changed, and asking again with the same "
-                 "Idempotency-Key does the rest",
+                 "the gateway is stopping; %" PRId64
+                 " %s were changed; repeat the request with the same Idempotency-Key to change the rest",
                  n.changed, b->what);
     else if (rc == 0)
         answer_count(r, &n, b->dry_run);
@@ -267,10 +268,9 @@ static int read_filter(struct api_context *c, const json_t *filter, const char *
     if (api_params_of(filter, out, names, e) != 0)
         return -1;
     if (all == NULL && out->count == 0)
-        return err_set(e, ERR_REJECT,
-                       "filter: {} fits everything: if that is meant, write \"all\": true beside it");
+        return err_set(e, ERR_REJECT, "filter: {} matches everything: if you mean that, add \"all\": true");
     if (all != NULL && out->count > 0)
-        return err_set(e, ERR_REJECT, "all: true goes with \"filter\": {} only");
+        return err_set(e, ERR_REJECT, "all: true is allowed with \"filter\": {} only");
     return 0;
 }
 
@@ -327,7 +327,7 @@ static int read_ids(struct api_context *c, const json_t *list, struct dead_filte
         const json_t *v = json_array_get(list, i);
         if (!json_is_string(v) || !message_id_parse(json_text(v), &ids[i]))
             return err_set(e, ERR_REJECT,
-                           "ids: %s is no id: one looks like 01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d",
+                           "ids: %s is no message id, such as 01937f5e-4c00-8a1b-9c2d-3e4f5a6b7c8d",
                            json_show(v, shown));
     }
     *out = (struct dead_filter){.ids = ids, .id_count = n};
@@ -345,11 +345,10 @@ static int read_dead(struct api_context *c, struct bulk *b, struct err *e)
                  *rate = back ? json_object_get(c->body, "rate") : NULL;
     size_t known = (size_t)1 + (dry != NULL) + (all != NULL) + (rate != NULL);
     if ((ids != NULL) == (filter != NULL) || json_object_size(c->body) != known)
-        return err_set(
-            e, ERR_REJECT,
-            "write {\"ids\": [...]} or {\"filter\": {...}}, with%s \"dry_run\": true if you like, and no "
-            "other field",
-            back ? " \"rate\": \"50/s\" and" : "");
+        return err_set(e, ERR_REJECT,
+                       "write {\"ids\": [...]} or {\"filter\": {...}}, with%s \"dry_run\": true if wanted, "
+                       "and no other field",
+                       back ? " \"rate\": \"50/s\" and" : "");
     if (read_dry_run(c, b, e) != 0)
         return -1;
     if (rate != NULL && !json_is_string(rate))
@@ -423,7 +422,7 @@ static int read_order(const struct api_params *p, struct lookup_filter *f, struc
     f->newest = bytes_equal_str(order, "newest");
     if (order.data == NULL || f->newest || bytes_equal_str(order, "due"))
         return 0;
-    return err_set(e, ERR_REJECT, "order: \"%s\" is none: allowed are due, newest",
+    return err_set(e, ERR_REJECT, "order: \"%s\" is unknown: allowed are due, newest",
                    bytes_printable(order, shown, sizeof shown));
 }
 

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #define PAGE " page_size page_token"
-#define EVERYTHING .for_all = "this is about all exchanges: it needs"
-#define POLICY .for_all = "retry policies are of queues: they need"
+#define EVERYTHING .for_all = "this applies to all exchanges: it needs"
+#define POLICY .for_all = "retry policies apply to queues of any exchange: they need"
 #define RATE .noun = ASK_RATE
 #define NAMES (rate_fields + 2) /* without rate and burst */
-#define HELD .for_all = "rates hold back whoever publishes: changing them needs"
+#define HELD .for_all = "changing a rate affects all publishers and needs"
 
 #define EXCHANGE "such as \"orders\", up to 255 bytes; \"\" is the default exchange"
 static const struct api_field rate_match[] = {
@@ -187,7 +187,7 @@ static int run_operation(struct api_context *c, struct api_request *r, struct er
     if (rc != 0)
         rc = answer_err(r, e);
     else if (no_memory)
-        api_fail(&r->answer, API_OVERLOADED, "there is no memory for this answer now");
+        api_fail(&r->answer, API_OVERLOADED, "not enough memory for this answer now");
     else if (c->value != NULL) {
         r->answer.status = 200;
         api_dump(c->value, &r->answer);
@@ -203,7 +203,7 @@ int api_run(struct api_context *c, struct api_request *r, struct err *e)
     if (!api_admits(r))
         return 0;
     if (r->op->run == NULL)
-        return err_set(e, ERR_BUG, "%s is not done here", r->op->name);
+        return err_set(e, ERR_BUG, "%s is not supported over the control queue", r->op->name);
     int rc = take_body(c, r) ? run_operation(c, r, e) : 0;
     json_decref(c->body);
     return rc;

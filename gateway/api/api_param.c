@@ -144,7 +144,7 @@ int api_filter_read(const struct api_params *p, struct lookup_filter *f, struct 
     if (state.len < 15 && message_state_parse(text, &f->state) == 0)
         return 0;
     return err_set(e, ERR_REJECT,
-                   "state: \"%s\" is none: allowed are scheduled, claimed, handed, delivered, cancelled, "
+                   "state: \"%s\" is unknown: allowed are scheduled, claimed, handed, delivered, cancelled, "
                    "superseded, failed, expired, " LOOKUP_RETRYING ", " LOOKUP_WAITING,
                    bytes_printable(state, shown, sizeof shown));
 }
@@ -282,7 +282,8 @@ int api_page_read(struct api_context *c, const struct api_request *r, struct api
     if (given.len <= sizeof text && base64_decode(bytes_of(text, given.len), &c->arena, &token) &&
         token.data != NULL && read_position(c, r, (uint8_t *)(uintptr_t)token.data, token.len, out))
         return 1;
-    return err_set(e, ERR_REJECT, "page_token: take it unchanged from the page before, with the same filter");
+    return err_set(e, ERR_REJECT,
+                   "page_token: copy it unchanged from the previous page, with the same filter");
 }
 
 int api_page_size(const struct api_request *r, int64_t *out, struct err *e)
@@ -329,10 +330,10 @@ int api_scope_admits(const struct api_scope *s, const struct accept_rules *rules
         snprintf(text, size, "exchange: \"%s\" is not among those that the token lists",
                  bytes_printable(m->exchange, shown, sizeof shown));
     else if (m->exchange.len == 0 && reserved_queue(m->routing_key, rules->intake_queue))
-        snprintf(text, size, "routing_key: with a token, the gateway's own queue \"%s\" is out of reach",
+        snprintf(text, size, "routing_key: with a token, the gateway's own queue \"%s\" is not permitted",
                  bytes_printable(m->routing_key, shown, sizeof shown));
     else if (m->exchange.len == 0 && (has_header(m, "CC") || has_header(m, "BCC")))
-        snprintf(text, size, "headers: with a token, CC and BCC are not for the default exchange");
+        snprintf(text, size, "headers: with a token, CC and BCC are not permitted for the default exchange");
     else
         return 0;
     return -1;

@@ -25,12 +25,12 @@ static const struct problem {
     [API_ROLE_NOT_ALLOWED] = {403, URN "role-not-allowed", "The role of the token does not allow it", 0},
     [API_NOT_FOUND] = {404, URN "not-found", "There is nothing of this name", 0},
     [API_NO_SUCH_ROUTE] = {404, URN "no-such-route", "There is nothing at this address", 0},
-    [API_METHOD_NOT_ALLOWED] = {405, URN "method-not-allowed", "Not with this method", 0},
+    [API_METHOD_NOT_ALLOWED] = {405, URN "method-not-allowed", "The method is not allowed here", 0},
     [API_TOO_LATE] = {409, URN "too-late", "It is too late", 0},
     [API_KEY_TAKEN] = {409, URN "key-taken", "The key names another message", 0},
     [API_BUSY] = {409, URN "busy", "A gateway is publishing it", 1},
     [API_IN_PROGRESS] = {409, URN "in-progress", "A request with this Idempotency-Key is unfinished", 1},
-    [API_PRECONDITION_FAILED] = {412, URN "precondition-failed", "It is not as the request expects", 0},
+    [API_PRECONDITION_FAILED] = {412, URN "precondition-failed", "It is not in the expected state", 0},
     [API_REQUEST_TIMEOUT] = {408, URN "request-timeout", "The request took too long", 0},
     [API_TOO_LARGE] = {413, URN "too-large", "The body is too large", 0},
     [API_TARGET_TOO_LONG] = {414, URN "target-too-long", "The request target is too long", 0},
@@ -39,13 +39,13 @@ static const struct problem {
                                     0},
     [API_IDEMPOTENCY_MISMATCH] = {422, URN "idempotency-mismatch",
                                   "The Idempotency-Key was used for another request", 0},
-    [API_KEY_LOCKED] = {503, URN "key-locked", "The key is held by an open transaction", 1},
+    [API_KEY_LOCKED] = {503, URN "key-locked", "The key is locked by an open transaction", 1},
     [API_DAY_LOCKED] = {503, URN "day-locked", "The day on which it is due is locked in the database", 5},
     [API_OVERLOADED] = {503, URN "overloaded", "Too much at once", 1},
     [API_DATABASE_AWAY] = {503, URN "database-away", "The database does not answer", 2},
     [API_UNKNOWN_OUTCOME] = {503, URN "unknown-outcome", "It may or may not have happened", 2},
     [API_NOT_READY] = {503, URN "not-ready", "The gateway is not ready", 2},
-    [API_INTERNAL] = {500, URN "internal", "Something is wrong in Postdate", 0},
+    [API_INTERNAL] = {500, URN "internal", "Internal error in Postdate", 0},
 };
 
 void api_answer_open(struct api_answer *a)
@@ -151,11 +151,10 @@ bool api_is_unclear(const struct api_request *r, const struct err *e)
 void api_fail_unclear(struct api_request *r, const char *whose)
 {
     bool twice = r->idempotency_key.len == 0 && (r->op->effect == API_KEYED || r->op->needs_key);
-    api_fail(&r->answer, API_UNKNOWN_OUTCOME,
-             "%s went away in the middle, so nobody knows whether it was done: %s", whose,
-             twice                        ? "asking again may do it twice, so look first"
-             : r->idempotency_key.len > 0 ? "asking again with the same Idempotency-Key is safe"
-                                          : "asking again is safe");
+    api_fail(&r->answer, API_UNKNOWN_OUTCOME, "%s became unavailable, so the outcome is unknown: %s", whose,
+             twice                        ? "repeating the request may do it twice, so check first"
+             : r->idempotency_key.len > 0 ? "repeating the request with the same Idempotency-Key is safe"
+                                          : "repeating the request is safe");
 }
 
 json_t *api_parse_body(struct bytes body, struct api_answer *a)
@@ -170,7 +169,7 @@ json_t *api_parse_body(struct bytes body, struct api_answer *a)
         api_fail(a, API_INVALID_MESSAGE, "the body is %s: write a JSON object, {\"name\": value, ...}",
                  json_is_array(value) ? "an array" : json_show(value, shown));
     else if (fault == JSON_FAULT_MEMORY)
-        api_fail(a, API_OVERLOADED, "there is no memory for this request now");
+        api_fail(a, API_OVERLOADED, "not enough memory for this request now");
     else
         api_fail(a, fault == JSON_FAULT_SYNTAX ? API_INVALID_JSON : API_INVALID_MESSAGE, "%s", e.text);
     json_decref(value);

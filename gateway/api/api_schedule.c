@@ -106,7 +106,7 @@ static int read_entries(struct api_scheduler *s, const json_t *root, struct api_
         const json_t *value = q->batch ? json_array_get(list, i) : root;
         if (q->entries == NULL || add_message(s, r->scope, value, &q->entries[i]) != 0) {
             s->count = q->first_item;
-            api_fail(&r->answer, API_OVERLOADED, "there is no memory for this request now");
+            api_fail(&r->answer, API_OVERLOADED, "not enough memory for this request now");
             return -1;
         }
     }
@@ -138,11 +138,11 @@ static enum api_problem item_problem(const struct store_item *item, char *text, 
     bytes_printable(item->message.key, key, sizeof key);
     message_id_format(item->existing_id, id);
     if (item->day_locked) {
-        snprintf(text, size, "somebody has locked the table of the day on which the message is due");
+        snprintf(text, size, "another session has locked the table of the day on which the message is due");
         return API_DAY_LOCKED;
     }
     if (item->result == STORE_WAITS) {
-        snprintf(text, size, "key \"%s\" is held by somebody's open transaction", key);
+        snprintf(text, size, "key \"%s\" is locked by another session's open transaction", key);
         return API_KEY_LOCKED;
     }
     if (item->result != STORE_CONFLICT)
@@ -173,7 +173,7 @@ static int answer_kept(struct api_scheduler *s, const struct store_item *item, s
     if (lookup_by_id(pg, item->existing_id, &s->arena, &record, e) == 0)
         print_record(a, &record);
     else if (e->kind == ERR_NOT_FOUND)
-        api_fail(a, API_KEY_LOCKED, "the message that had this key has just gone");
+        api_fail(a, API_KEY_LOCKED, "the message that had this key has just ended");
     else
         return -1;
     return 0;

@@ -82,7 +82,7 @@ static bool run_request(struct worker *w, struct api_request *r)
     if (unclear)
         api_fail_unclear(r, "the database");
     else if (!atomic_load(&w->executor->runtime->stored_ready))
-        api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or waits for the database");
+        api_fail(&r->answer, API_NOT_READY, "the gateway is starting, or the database is unavailable");
     else
         api_fail_err(&r->answer, &e);
     return w->session.hurried && e.kind == ERR_BUSY && !w->context.done && !unclear &&

@@ -85,8 +85,7 @@ static void take_out(struct executor_park *p, const struct api_request *r)
 static void refuse(struct api_request *r)
 {
     api_fail(&r->answer, API_OVERLOADED,
-             "the gateway holds as many requests that wait for locks of others as it may, and most "
-             "of them are of this caller");
+             "the gateway has too many requests that wait for locks, and most of them are from this caller");
 }
 
 /* False: it is r itself that gives way. */

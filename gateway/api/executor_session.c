@@ -25,7 +25,7 @@ int executor_session_connect(struct executor_session *session, struct err *e)
     if (!atomic_load(&rt->stored_ready))
         return err_set(e, ERR_AWAY, "the gateway is starting");
     if (clock_monotonic_ms() < session->retry_at_ms)
-        return err_set(e, ERR_AWAY, "the database was away a moment ago");
+        return err_set(e, ERR_AWAY, "the database was unavailable a moment ago");
     session->pg = pg_open(rt->config->postgres.url, session->name, e);
     if (session->pg && (!session->hurried || operate_hurry(session->pg, e) == 0)) {
         server_status_succeeded(&rt->postgres);
@@ -174,7 +174,7 @@ void executor_queue_put(struct executor_queue *q, struct api_request *r)
         api_fail(&refused->answer, API_NOT_READY, "the gateway is stopping");
     else
         api_fail(&refused->answer, API_OVERLOADED,
-                 "%d requests wait for the database already, and most of them are of this caller",
+                 "%d requests wait for the database already, and most of them are from this caller",
                  EXECUTOR_QUEUE_MAX);
     refused->done(refused);
 }

@@ -25,16 +25,16 @@ struct stats {
 
 /* What /readyz says without a token: not what the database says of itself. */
 static const char away[] = "the database does not answer";
-static const char unfit[] =
-    "the database or its schema does not fit this program (see the log, or `postdate doctor`)";
+static const char unfit[] = "the database or its schema has another version than this program needs (see the "
+                            "log, or `postdate doctor`)";
 static const char standby[] =
-    "the database is a standby, where nothing can be stored: promote it, or let "
-    "postgres.url name the primary (several hosts and target_session_attrs=read-write)";
+    "the database is a standby, which accepts no writes: promote it, or set postgres.url to the primary "
+    "(several hosts and target_session_attrs=read-write)";
 static const char read_only[] =
     "the database accepts no writes: default_transaction_read_only is on for the server, database or role";
 
 static const char full[] =
-    "PostgreSQL has no space left on its disk: nothing can be stored, claimed or settled";
+    "PostgreSQL has no space left on its disk: messages cannot be stored, claimed or recorded as delivered";
 
 /* What a thread of ours found, until some seconds later there is space again. */
 static const char *check_space(struct stats *a, int64_t now_ms)

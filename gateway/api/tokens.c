@@ -131,18 +131,18 @@ int tokens_admit(struct tokens *t, struct bytes token, struct tokens_grant *out,
         return -1;
     }
     if (!sha256(token, hash)) {
-        api_fail(a, API_NOT_READY, "tokens can't be checked: out of memory");
+        api_fail(a, API_NOT_READY, "tokens cannot be checked: out of memory");
         return -1;
     }
     struct tokens_page *page = page_take(t);
     if (page == NULL) {
-        api_fail(a, API_NOT_READY, "tokens can't be checked: the database does not answer");
+        api_fail(a, API_NOT_READY, "tokens cannot be checked: the database does not answer");
         return -1;
     }
     struct entry *x = find_token(page, hash);
     if (x == NULL) {
         page_unref(page);
-        api_fail(a, API_UNAUTHORIZED, "this token is not known, or was revoked");
+        api_fail(a, API_UNAUTHORIZED, "this token is unknown, or was revoked");
         return -1;
     }
     if (!atomic_load_explicit(&x->used, memory_order_relaxed))

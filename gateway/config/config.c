@@ -188,7 +188,7 @@ static void warn_unknown_variables(struct config_loader *l)
     if (used == 0)
         return;
     char warning[600];
-    snprintf(warning, sizeof warning, "environment variables that are no options are ignored: %s", text);
+    snprintf(warning, sizeof warning, "ignored environment variables that are no options: %s", text);
     config_warn(l, warning);
 }
 
@@ -280,21 +280,20 @@ static void check_together(struct config_loader *l)
     if (c->intake.exchange != NULL && c->delivery.exchange != NULL &&
         strcmp(c->intake.exchange, c->delivery.exchange) == 0)
         config_mistake(l, where, 0,
-                       "intake.exchange and delivery.exchange are both \"%s\": messages would go in circles",
+                       "intake.exchange and delivery.exchange are both \"%s\": messages would loop",
                        c->intake.exchange);
     if (c->http.listen != NULL && strcmp(c->http.listen, "off") != 0 && !c->http.tokens &&
         !c->http.insecure_listen && !is_loopback(c->http.listen))
         config_mistake(
             l, where, 0,
-            "http.listen: others can reach \"%s\", and http.tokens is off: anybody could schedule and "
-            "cancel (allowed: an address of 127.0.0.1 or [::1], tokens=on, or insecure_listen=on)",
+            "http.listen: other machines can reach \"%s\", and http.tokens is off: any client could schedule "
+            "and cancel (allowed: an address of 127.0.0.1 or [::1], tokens=on, or insecure_listen=on)",
             c->http.listen);
     if (c->cell.exchange != NULL && (strcmp(c->cell.exchange, c->intake.exchange) == 0 ||
                                      strcmp(c->cell.exchange, c->delivery.exchange) == 0))
         config_mistake(
             l, where, 0,
-            "cell.exchange is \"%s\", as intake.exchange or delivery.exchange is: messages would go "
-            "in circles",
+            "cell.exchange is \"%s\", as intake.exchange or delivery.exchange is: messages would loop",
             c->cell.exchange);
     for (size_t i = 0; i < c->route_count; i++) {
         const struct accept_route *r = &c->routes[i];
@@ -304,8 +303,7 @@ static void check_together(struct config_loader *l)
                            "route.%s: this exchange is already intake.exchange or delivery.exchange",
                            r->intake_exchange);
         if (strcmp(r->intake_exchange, r->delivery_exchange) == 0)
-            config_mistake(l, where, 0, "route.%s: leads to itself: messages would go in circles",
-                           r->intake_exchange);
+            config_mistake(l, where, 0, "route.%s: leads to itself: messages would loop", r->intake_exchange);
         char delay[40], most[40];
         if (r->delay_ms > l->config->delivery.max_delay_ms)
             config_mistake(l, where, 0, "route.%s: the delay of %s is longer than delivery.max_delay (%s)",
@@ -376,7 +374,7 @@ void config_print_sample(FILE *out)
           "amqp.heartbeat is\n"
           "# POSTDATE_AMQP_HEARTBEAT. Addresses with passwords can come from files: "
           "POSTDATE_POSTGRES_URL_FILE,\n"
-          "# POSTDATE_AMQP_URL_FILE. What follows are the defaults.\n",
+          "# POSTDATE_AMQP_URL_FILE. These are the defaults.\n",
           out);
     for (size_t i = 0; i < option_count; i++) {
         const struct option *o = &option_table[i];
@@ -388,9 +386,8 @@ void config_print_sample(FILE *out)
         fprintf(out, "%s%s =%s%s\n", *o->initial == '\0' || o->prefixed ? "#" : "", o->name,
                 *o->initial == '\0' ? "" : " ", o->initial);
     }
-    fputs("\n# Further intake exchanges, each with the delivery exchange that it stands in front of, and "
-          "with the\n"
-          "# delay of messages that ask for none (POSTDATE_ROUTE=\"orders.delayed=orders,…\").\n"
+    fputs("\n# Further intake exchanges, each with its delivery exchange, and with the delay of messages "
+          "that\n# have none (POSTDATE_ROUTE=\"orders.delayed=orders,…\").\n"
           "[route]\n#orders.delayed = orders\n#orders.later = orders, delay=5s\n",
           out);
 }

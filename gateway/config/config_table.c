@@ -37,7 +37,7 @@ static int check_postgres_url(const char *value, struct err *e)
         strchr(value, '=') != NULL)
         return 0;
     return err_set(e, ERR_CONFIG,
-                   "is not a Postgres address (not shown, it may hold a password): allowed are "
+                   "is not a PostgreSQL address (not shown, it may hold a password): allowed are "
                    "postgresql://[user@]host[:port]/database or \"host=… dbname=…\"");
 }
 
@@ -84,20 +84,18 @@ static int check_listen(const char *value, struct err *e)
 
 const struct option option_table[] = {
     {"postgres", "url", OPTION_TEXT, "postgresql:///postdate", .secret = true, .check = check_postgres_url,
-     AT(postgres.url),
-     .help = "the database: a libpq URL or conninfo string; not through a transaction-pooling proxy"},
+     AT(postgres.url), .help = "PostgreSQL: a libpq URL or conninfo string; no transaction-pooling proxy"},
 
     {"amqp", "url", OPTION_TEXT, "amqp://guest:guest@localhost:5672/%2f", .secret = true,
      .check = broker_url_check, AT(amqp.url),
-     .help = "the broker and vhost; amqps:// for TLS; host1,host2,host3 for the nodes of a cluster"},
+     .help = "RabbitMQ and vhost; amqps:// for TLS; host1,host2,host3 for the nodes of a cluster"},
     {"amqp", "prefix", OPTION_TEXT, NAMES_PREFIX, .check = names_check_prefix, AT(amqp.prefix),
-     .help =
-         "what Postdate declares in RabbitMQ is called this, or begins with this and a dot; another Postdate "
-         "in the same vhost needs another one, and a database keeps its own"},
+     .help = "prefix of all names that Postdate declares in RabbitMQ: this name, or this name and a dot; "
+             "each Postdate in a vhost needs its own, and a database keeps its prefix"},
     {"amqp", "heartbeat", OPTION_DURATION, "30s", SECOND, HOUR, AT(amqp.heartbeat_ms),
-     .help = "a silent connection counts as dead after about twice this"},
+     .help = "a silent connection is treated as dead after about twice this"},
     {"amqp", "ca_file", OPTION_TEXT, "", .optional = true, AT(amqp.ca_file),
-     .help = "amqps: certificate authorities to trust, PEM; empty: the system's"},
+     .help = "amqps: trusted certificate authorities, PEM; empty: the system's"},
     {"amqp", "cert_file", OPTION_TEXT, "", .optional = true, AT(amqp.cert_file),
      .help = "amqps: client certificate, PEM"},
     {"amqp", "key_file", OPTION_TEXT, "", .optional = true, AT(amqp.key_file),
@@ -108,63 +106,61 @@ const struct option option_table[] = {
      .help = "applications publish delayed messages to this exchange; default: amqp.prefix"},
     {"intake", "queue", OPTION_TEXT, "postdate.intake", .prefixed = true, .check = check_name,
      AT(intake.queue),
-     .help = "the quorum queue behind it, from which the gateway reads; default: amqp.prefix, then .intake"},
+     .help = "the quorum queue bound to intake.exchange, from which gateways consume; default: amqp.prefix, "
+             "then .intake"},
     {"intake", "queues", OPTION_INTEGER, "1", 1, 64, AT(intake.queues),
-     .help = "quorum queues that share what is published: the one above, and as many more beside it"},
+     .help = "number of intake queues that share the published messages: intake.queue and further ones"},
     {"intake", "queues_by", OPTION_CHOICE, "random", .choices = queues_bys, AT(intake.queues_by),
-     .help = "what gives a message to one of them: random, or one of routing-key, message-id and key, of "
-             "which the same goes to the same queue"},
+     .help = "how messages are distributed to the intake queues: random; routing-key, message-id or key: "
+             "messages with the same value go to the same queue"},
     {"intake", "prefetch", OPTION_INTEGER, "1000", 1, 65535, AT(intake.prefetch),
-     .help = "messages read ahead of their commit"},
+     .help = "messages that a gateway consumes ahead of their commit"},
     {"intake", "max_body", OPTION_SIZE, "8MiB", KIB, 16 * MIB, AT(intake.max_body),
-     .help = "larger bodies are refused"},
+     .help = "messages with larger bodies are rejected"},
 
     {"delivery", "exchange", OPTION_TEXT, "postdate.delivery", .check = check_name, AT(delivery.exchange),
-     .help =
-         "messages that name no exchange go to this one; declared as a durable topic exchange where it is "
-         "not there, of whatever type it is else"},
+     .help = "default delivery exchange; declared as a durable topic exchange if it does not exist; an "
+             "existing one may have any type"},
     {"delivery", "allow", OPTION_LIST, "", .optional = true, AT(delivery.allow),
      .count_offset = offsetof(struct config, delivery.allow_count),
-     .help = "exchanges that messages may name, comma-separated; * matches anything, \"\" is the default "
-             "exchange, by which every queue is reached; default: delivery.exchange and those that [route] "
-             "leads to"},
+     .help = "exchanges to which messages may be delivered, comma-separated; * matches any name, \"\" is the "
+             "default exchange, which reaches every queue; default: delivery.exchange and those of [route]"},
     {"delivery", "lead", OPTION_DURATION, "500ms", 50, MINUTE, AT(delivery.lead_ms),
-     .help = "how long before its due time a message is fetched from the database"},
+     .help = "how long before its due time a gateway claims a message in the database"},
     {"delivery", "max_delay", OPTION_DURATION, "730d", SECOND, 3650 * DAY, AT(delivery.max_delay_ms),
-     .help = "longer delays are refused"},
+     .help = "messages with longer delays are rejected"},
 
     {"handover", "transport", OPTION_CHOICE, "auto", .choices = transports, AT(handover.transport),
-     .help = "where messages wait: native, plugin and ttl, those due within the window in RabbitMQ; auto, "
-             "native or plugin if RabbitMQ has it, else ttl; timer, all of them in the gateway"},
+     .help = "how RabbitMQ holds messages that are due within handover.window: native, plugin or ttl; auto: "
+             "native or plugin if RabbitMQ has it, else ttl; timer: it holds none, the gateways hold all"},
     {"handover", "what", OPTION_CHOICE, "plain", .choices = handover_whats, AT(handover.what),
-     .help =
-         "what RabbitMQ may hold: plain, AMQP messages without a key; all, also those with a key and from "
-         "SQL, HTTP, control queue or command line"},
+     .help = "messages that RabbitMQ may hold: plain, AMQP messages without a key; all, also those with a "
+             "key and from SQL, HTTP, control queue or command line"},
     {"handover", "min_ahead", OPTION_DURATION, "2s", 0, HOUR, AT(handover.min_ahead_ms),
      .help = "messages due sooner, or within twice delivery.lead, are not handed over to RabbitMQ"},
     {"handover", "window", OPTION_DURATION, "26h", SECOND, 40 * DAY, AT(handover.window_ms),
      .help = "how far ahead messages are handed over to RabbitMQ"},
     {"handover", "max_messages", OPTION_INTEGER, "200000", 1, 100000000, AT(handover.max_messages),
-     .help = "RabbitMQ holds at most about this many at once"},
+     .help = "RabbitMQ holds at most about this many messages"},
     {"handover", "feeder", OPTION_CHOICE, "internal", .choices = feeders, AT(handover.feeder),
-     .help = "what moves the window on: internal, the gateway; cron, `postdate feed`"},
+     .help = "which program hands over stored messages that enter the window: internal, the gateway; cron, "
+             "`postdate feed`"},
     {"handover", "last_hop", OPTION_CHOICE, "gateway", .choices = last_hops, AT(handover.last_hop),
-     .help =
-         "what delivers the messages that RabbitMQ held: gateway, confirmed; broker, RabbitMQ itself (its "
-         "limits: docs/handover.md)"},
+     .help = "how messages that RabbitMQ held are delivered: gateway, by a gateway with a confirm; broker, "
+             "by RabbitMQ itself (limits: docs/last-hop.md)"},
     {"handover", "grace", OPTION_DURATION, "10s", SECOND, HOUR, AT(handover.grace_ms),
-     .help = "a message that RabbitMQ has not released this long after its due time counts as lost"},
+     .help = "a message that RabbitMQ has not released this long after its due time is treated as lost"},
 
     {"exit", "queues", OPTION_INTEGER, "1", 1, EXIT_QUEUES_MAX, AT(exit.queues),
-     .help =
-         "queues from which gateways take what RabbitMQ held; more than one needs rabbitmq_random_exchange"},
+     .help = "number of exit queues, from which gateways consume messages that RabbitMQ held; more than one "
+             "needs rabbitmq_random_exchange"},
 
     {"retry", "attempts", OPTION_INTEGER, "20", 1, 1000000, AT(retry.attempts),
-     .help = "a message that can't be routed is failed after this many attempts"},
+     .help = "an unroutable message becomes failed after this many attempts"},
     {"retry", "first", OPTION_DURATION, "1s", 1, DAY, AT(retry.first_ms),
-     .help = "wait before the second attempt"},
+     .help = "delay before the second attempt"},
     {"retry", "max", OPTION_DURATION, "10m", 1, 30 * DAY, AT(retry.max_ms),
-     .help = "the wait doubles each time, up to this"},
+     .help = "the delay doubles with each attempt, up to this"},
 
     {"keys", "key_memory", OPTION_DURATION, "1h", 0, 365 * DAY, AT(keys.key_memory_ms),
      .help = "how long a key stays taken after its message was delivered"},
@@ -175,7 +171,7 @@ const struct option option_table[] = {
      .help =
          "how long cancelled and superseded messages can be looked up; cancelling erases the body at once"},
     {"retention", "failed", OPTION_DURATION, "30d", MINUTE, 3650 * DAY, AT(retention.failed_ms),
-     .help = "how long failed messages are kept, and can be retried; expired ones are kept as long"},
+     .help = "how long failed and expired messages are kept; failed ones can be retried until then"},
 
     {"http", "listen", OPTION_TEXT, "127.0.0.1:8480", .check = check_listen, AT(http.listen),
      .help = "address of the HTTP interface, host:port; port 0: any free one; off: none"},
@@ -184,40 +180,41 @@ const struct option option_table[] = {
     {"http", "console", OPTION_FLAG, "on", .choices = off_on, AT(http.console),
      .help = "on: the same address serves the console, a web page, at /"},
     {"http", "insecure_listen", OPTION_FLAG, "off", .choices = off_on, AT(http.insecure_listen),
-     .help = "on: allow tokens=off on an address that others can reach"},
+     .help = "on: allow tokens=off on an address that other machines can reach"},
     {"http", "timeout", OPTION_DURATION, "30s", SECOND, HOUR, AT(http.timeout_ms),
-     .help = "a request must have arrived, and be answered, within this"},
+     .help = "time limit for receiving a request, and for answering it"},
 
     {"slo", "late", OPTION_DURATION, "1s", 1, DAY, AT(slo.late_ms),
-     .help = "the objective: a delivery is late when it is confirmed more than this after its due time"},
+     .help = "the objective: a delivery is late if it is confirmed more than this after its due time"},
     {"slo", "target", OPTION_TEXT, "99.9%", .check = check_percentage, AT(slo.target),
-     .help = "how many deliveries are to be punctual"},
+     .help = "the part of deliveries that must not be late"},
     {"slo", "window", OPTION_DURATION, "30d", HOUR, 366 * DAY, AT(slo.window_ms),
-     .help = "over which time that is judged"},
+     .help = "the period over which the target is evaluated"},
 
     {"cell", "number", OPTION_INTEGER, "", 0, 255, .optional = true, AT(cell.number),
-     .help = "of several Postdates, the number of this one: its ids begin to tell which one made them; a "
-             "database keeps the one that it was given first"},
+     .help = "number of this cell among several Postdates, contained in its message ids; a database keeps "
+             "its first number"},
     {"cell", "exchange", OPTION_TEXT, "", .optional = true, .check = check_name, AT(cell.exchange),
-     .help = "an exchange that deals messages out to the cells of one vhost; declared as x-consistent-hash, "
+     .help = "exchange that distributes messages to the cells of one vhost; declared as x-consistent-hash, "
              "and the intake exchange is bound to it"},
     {"cell", "exchange_by", OPTION_CHOICE, "message-id", .choices = exchange_bys, AT(cell.exchange_by),
-     .help = "what decides which cell that is: key, the header x-postdate-key; message-id, the property; or "
+     .help = "how cell.exchange selects a cell: by key (header x-postdate-key), message-id (property) or "
              "routing-key; the same for all cells"},
     {"cell", "weight", OPTION_INTEGER, "1", 0, 100, AT(cell.weight),
-     .help = "the share of this cell, beside the others' weights; 0: it gets nothing new, and delivers what "
-             "it has"},
+     .help = "share of this cell, relative to the others' weights; 0: no new messages, stored ones are "
+             "delivered"},
 
     {"cells", "file", OPTION_TEXT, "", .optional = true, AT(cells.file),
-     .help = "the list of all cells: what this gateway does not have is looked for in the others, too"},
+     .help = "file that lists all cells: requests for messages that this cell does not have are sent to the "
+             "others"},
 
     {"log", "level", OPTION_CHOICE, "info", .choices = log_levels, AT(log.level),
      .help = "least severity to log"},
     {"log", "format", OPTION_FLAG, "text", .choices = log_formats, AT(log.json),
      .help = "json: one object per line"},
     {"log", "audit", OPTION_CHOICE, "changes", .choices = log_audits, AT(log.audit),
-     .help = "lines that say who did what, from where: changes, of what is stored; all, also what was "
-             "scheduled; off"},
+     .help = "audit log: user, origin and action of each change (changes); also of newly scheduled messages "
+             "(all); none (off)"},
     {"log", "core_dumps", OPTION_FLAG, "off", .choices = off_on, AT(log.core_dumps),
      .help =
          "on: a crash may leave a core file, and debuggers of the same user may attach; both show passwords"},

@@ -52,7 +52,7 @@ void http_console_answer(struct http_request *r)
         return;
     }
     if (f == NULL) {
-        api_fail(a, API_NOT_FOUND, "the console has no such file, or not in this version: load / again");
+        api_fail(a, API_NOT_FOUND, "the console has no such file in this version: reload /");
         return;
     }
     a->status = is_page && strstr(r->conditions[1], etag) != NULL ? 304 : 200;

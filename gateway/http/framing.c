@@ -28,7 +28,7 @@ static const char *const texts[FRAMING_VALUE_TOO_LONG] = {
     [FRAMING_REQUEST_LINE] = "the first line is not METHOD TARGET HTTP/1.1, with one blank between them",
     [FRAMING_VERSION] = "the version is not one of HTTP/1.1 and HTTP/1.0",
     [FRAMING_HEADER_LINE] = "a header is not NAME: VALUE, without blanks in the name or before the colon",
-    [FRAMING_FOLDED] = "a header goes on on the next line, which RFC 9112 took away",
+    [FRAMING_FOLDED] = "folded header lines are not allowed (RFC 9112, obsolete line folding)",
     [FRAMING_NO_HOST] = "the header Host is missing",
     [FRAMING_LENGTH] = "Content-Length: allowed is one decimal number of up to 18 digits",
     [FRAMING_LENGTH_AND_ENCODING] = "Content-Length and Transfer-Encoding exclude each other",
@@ -36,7 +36,7 @@ static const char *const texts[FRAMING_VALUE_TOO_LONG] = {
     [FRAMING_OLD_ENCODING] = "Transfer-Encoding: there is none in HTTP/1.0",
     [FRAMING_CHUNK_SIZE] = "a chunk does not begin with its size in up to 15 hexadecimal digits and CR LF",
     [FRAMING_CHUNK_END] = "a chunk is not followed by CR LF",
-    [FRAMING_TRAILER] = "what follows the last chunk is not headers, or more than 8192 bytes",
+    [FRAMING_TRAILER] = "the trailer after the last chunk is not headers, or more than 8192 bytes",
 };
 
 const char *framing_refusal_text(enum framing_refusal why, char out[160])

@@ -155,7 +155,7 @@ static struct http_request *find_request(struct http_request *r, struct share (*
 static bool give_up_body(struct http_request *r)
 {
     static const char why[] =
-        "the gateway holds as many request bodies as it may, and most of them are of this caller";
+        "the gateway's memory for request bodies is full, and most of it is used by this caller";
     if (r->works && !executor_withdraw(r->http->executor, &r->api)) {
         r->taken = true;
         return false;
@@ -181,7 +181,7 @@ static bool admit_body(struct http_request *r)
             i -= give_up_body(x);
             continue;
         }
-        api_fail(&r->api.answer, API_OVERLOADED, "the gateway holds as many request bodies as it may");
+        api_fail(&r->api.answer, API_OVERLOADED, "the gateway's memory for request bodies is full");
         return false;
     }
     return true;
@@ -212,7 +212,9 @@ static bool http_answers_admit(struct http_request *r)
     if (all < ANSWERS_LOW || find_request(r, share_of_answer, SMALL_MAX) != NULL)
         return true;
     api_fail(&r->api.answer, API_OVERLOADED,
-             "answers of %zu bytes wait to be taken, and most of them by this caller: read those first", all);
+             "%zu bytes of responses are unread, most of them by this caller: read them before you send "
+             "another request",
+             all);
     return false;
 }
 
@@ -235,7 +237,7 @@ static void http_answers_count(struct http_request *r)
     bool reads = r->api.op == NULL || r->api.op->effect == API_READS;
     buf_free(&a->body);
     api_fail(a, reads ? API_OVERLOADED : API_UNKNOWN_OUTCOME,
-             "there is no room for an answer of %zu bytes: answers of %zu bytes wait to be taken", size,
+             "no memory for a response of %zu bytes: %zu bytes of other responses are unread", size,
              h->unsent_bytes);
     r->content_type = NULL;
 }

@@ -155,7 +155,7 @@ static int check_host(struct http_request *r, struct bytes value)
         (value.len < sizeof host && is_this_machine(host)))
         return 0;
     api_fail(&r->api.answer, API_INVALID_REQUEST,
-             "Host: \"%s\" is not this machine: without tokens, allowed are localhost and addresses (or "
+             "Host: \"%s\" is not this machine: without tokens, allowed are localhost and IP addresses (or "
              "http.tokens = on, or http.insecure_listen = on)",
              bytes_printable(value, shown, sizeof shown));
     return -1;
@@ -173,7 +173,7 @@ static int check_content(struct http_request *r, const struct framing_head *head
     if (coding.len == 0 || framing_is_word(coding, "identity"))
         return 0;
     api_fail(&r->api.answer, API_UNSUPPORTED_MEDIA_TYPE,
-             "Content-Encoding: \"%s\" is not read: send the body as it is, without this header",
+             "Content-Encoding: \"%s\" is not supported: send the body as it is, without this header",
              bytes_printable(coding, shown, sizeof shown));
     return -1;
 }
@@ -259,8 +259,8 @@ static int check_request(struct http_request *r, const struct framing_head *head
     struct bytes target = head->target, host = head->value[FRAMING_HOST];
     if (!http_target_split(&target, &host)) {
         api_fail(&r->api.answer, API_INVALID_REQUEST,
-                 "the request target begins with http:// or https://, and no host follows (a name of a user "
-                 "is not allowed there)");
+                 "the request target begins with http:// or https://, and no host follows (a user name is "
+                 "not allowed there)");
         return -1;
     }
     bool no_path = target.len == 0 || target.data[0] == '?'; /* behind a host */

@@ -29,18 +29,19 @@ static int listen_at(const struct addrinfo *a, const struct config *c, struct er
 {
     int one = 1;
     if (!c->http.tokens && !c->http.insecure_listen && !is_loopback(a->ai_addr))
-        return err_set(e, ERR_CONFIG,
-                       "http.listen: others can reach %s, and http.tokens is off (allowed: 127.0.0.1, [::1], "
-                       "tokens=on, or insecure_listen=on)",
-                       c->http.listen);
+        return err_set(
+            e, ERR_CONFIG,
+            "http.listen: other machines can reach %s, and http.tokens is off (allowed: 127.0.0.1, [::1], "
+            "tokens=on, or insecure_listen=on)",
+            c->http.listen);
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
         bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
     err_set(e, ERR_CONFIG, "http.listen: cannot listen on %s: %s%s", c->http.listen, strerror(errno),
-            errno == EADDRINUSE ? " (another gateway? each on one machine needs an address of its own, or "
-                                  "http.listen=off)"
-                                : "");
+            errno == EADDRINUSE
+                ? " (another gateway? each gateway on a machine needs its own address, or http.listen=off)"
+                : "");
     if (fd >= 0)
         close(fd);
     return -1;

@@ -167,7 +167,7 @@ static int read_field(const char *name, const json_t *v, struct retry_policy *p,
     if (strcmp(name, "pattern") == 0)
         return json_is_string(v) && bytes_equal(json_text(v), p->pattern)
                    ? 0
-                   : json_fail_field(name, v, "the pattern that is named already", e);
+                   : json_fail_field(name, v, "the pattern in the address", e);
     char shown[80];
     return err_set(e, ERR_REJECT,
                    "%s: unknown field (allowed: attempts, first, factor, max, jitter, on, keep_dead)",

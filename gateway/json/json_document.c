@@ -322,7 +322,7 @@ json_t *json_document_load(struct bytes text, enum json_fault *fault, struct err
     }
     if (text.len == 0) {
         *fault = JSON_FAULT_SYNTAX;
-        err_set(e, ERR_REJECT, "not valid JSON at byte 0: there is nothing; write an object, {} at least");
+        err_set(e, ERR_REJECT, "not valid JSON at byte 0: it is empty; write an object, {} at least");
         return NULL;
     }
     *fault = JSON_FAULT_LIMIT;

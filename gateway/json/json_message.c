@@ -367,7 +367,7 @@ static int take_property(struct wire_properties *w, const char *name, const json
     if (strcmp(name, "user_id") == 0)
         return err_set(
             e, ERR_REJECT,
-            "properties.user_id: can't be set, because RabbitMQ accepts only the publishing user's own "
+            "properties.user_id: cannot be set, because RabbitMQ accepts only the publishing user's own "
             "name there, and the gateway publishes: use a header");
     if (strcmp(name, "delivery_mode") == 0) {
         w->flags |= WIRE_DELIVERY_MODE;
@@ -497,9 +497,9 @@ static int take_names(const struct json_parser *p, const json_t *const fields[],
         if (!accept_exchange_allowed(&p->rules, out->exchange))
             return err_set(e, ERR_REJECT, "exchange: %s is not among those that delivery.allow lists%s",
                            json_show(fields[FIELD_EXCHANGE], shown),
-                           out->exchange.len == 0 ? "; with \"\" there, every queue would be reached"
+                           out->exchange.len == 0 ? "; with \"\" in it, every queue could be reached"
                            : reserved_exchange(out->exchange, &p->rules)
-                               ? ", and is the gateway's own: nobody may name it"
+                               ? ", and is one of the gateway's own"
                                : ": add it there, in the configuration of the gateways");
     }
 
@@ -671,7 +671,7 @@ static int take_body(const struct json_parser *p, const json_t *const fields[], 
     } else if (json != NULL) {
         out->body = json_document_raw(p->text, json);
         if (out->body.len == 0)
-            return err_set(e, ERR_BUG, "json: its text is not there");
+            return err_set(e, ERR_BUG, "json: its text is missing");
     } else {
         out->body = p->outside_body;
     }

@@ -228,7 +228,7 @@ class CellsCommands(Cells, LiveTest):
                            ('[cell a]\npostgres.url=dbname=x\npostgres.url=dbname=y\n', ':3: cell a: postgres.url is set before'),
                            ('[cell a]\npostgres.url=dbname=x\n[cell a]\n', ':3: cell a: begun before, on line 1'),
                            ('[cell a]\npostgres.url=dbname=x\nnumber=1\n[cell b]\nnumber=1\npostgres.url=dbname=x', ':5: cell b: cell a has the number 1, too (line 3)'),
-                           ('[cell a]\npostgres.url=nonsense\n', ':2: cell a: postgres.url is not a Postgres address'),
+                           ('[cell a]\npostgres.url=nonsense\n', ':2: cell a: postgres.url is not a PostgreSQL address'),
                            ('\n'.join(f'[cell c{n}]\npostgres.url=dbname=x' for n in range(65)), 'allowed are 1 to 64 cells')):
             self.write(text)
             self.assertIn(says, self.ask('list', code=78)[1])

@@ -101,7 +101,7 @@ class DoctorBroker(Users):
         c.publish('k', b'', {'x-delay': 'never'})
         wait_until(lambda: c.depth('postdate.rejected') == 1, 10, 'it to be parked')
         found = self.doctor(p)
-        self.assert_finding(found, 'broker.rejected', 'warn', '1 refused', 'postdate rejected list')
+        self.assert_finding(found, 'broker.rejected', 'warn', '1 rejected', 'postdate rejected list')
         self.assert_ok(found, 'broker.intake')
         self.assertEqual(g.term(), 0)
         c.publish('k', b'', {'x-delay': 1000})

@@ -55,14 +55,14 @@ class Framing(HttpTest):
         n = len(self.smuggled)
         for extra, why in ((b'Content-Length : %d\r\n' % n, 'before the colon'),
                            (b'Content-Length\t: %d\r\n' % n, 'before the colon'),
-                           (b'Content-Length:\r\n %d\r\n' % n, 'next line'),
-                           (b'X: y\r\n\tContent-Length: %d\r\n' % n, 'next line'),
+                           (b'Content-Length:\r\n %d\r\n' % n, 'folded'),
+                           (b'X: y\r\n\tContent-Length: %d\r\n' % n, 'folded'),
                            (b'Content-Length: %d\r\nContent-Length: 0\r\n' % n, 'Content-Length is given more than once'),
                            (b'Content-Length: %d, %d\r\n' % (n, n), 'Content-Length: allowed'),
                            (b'Content-Length: +%d\r\n' % n, 'Content-Length: allowed'),
                            (b'Content-Length: 0\r\nTransfer-Encoding: chunked\r\n', 'exclude each other'),
                            (b'Transfer-Encoding : chunked\r\n', 'before the colon'),
-                           (b'Transfer-Encoding:\r\n chunked\r\n', 'next line'),
+                           (b'Transfer-Encoding:\r\n chunked\r\n', 'folded'),
                            (b'X: a\nContent-Length: %d\r\n' % n, 'CR LF'),
                            (b'X: a\rb\r\n', 'CR LF'), (b'X: a\x00b\r\n', 'control character')):
             self.refused(GET + extra + b'\r\n' + self.smuggled, why)

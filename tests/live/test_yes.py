@@ -280,7 +280,7 @@ class NobodyKnows(Yes):
         for answer in answers:
             self.assertEqual((answer.status, answer.problem), (503, 'unknown-outcome'), answer)
             self.assertNotIn('nothing was changed', answer.json['detail'])
-            self.assertIn('asking again is safe', answer.json['detail'])
+            self.assertIn('repeating the request is safe', answer.json['detail'])
 
     def test_what_was_not_sent(self):
         self.begin()

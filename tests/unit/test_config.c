@@ -273,7 +273,7 @@ static void test_secrets_are_not_shown(void **state)
     (void)state;
     refused("[amqp]\nurl=http://u:hunter2@h\n", ":2: amqp.url: is not an AMQP address");
     assert_null(strstr(reported, "hunter2"));
-    refused("[postgres]\nurl=mysql://u:hunter2@h\n", ":2: postgres.url: is not a Postgres address");
+    refused("[postgres]\nurl=mysql://u:hunter2@h\n", ":2: postgres.url: is not a PostgreSQL address");
     refused("[postgres]\nurl = postgresql:///hunter2 # mine\n",
             ":2: option url: '#' behind a space begins no comment");
     assert_null(strstr(reported, "hunter2"));

@@ -196,7 +196,7 @@ static void test_names(void **state)
 static void test_malformed(void **state)
 {
     (void)state;
-    refused("", "there is nothing; write an object, {} at least");
+    refused("", "it is empty; write an object, {} at least");
     refused("[]", "not a JSON object");
     refused("{\"routing_key\":\"k\"", "not valid JSON");
     refused("{\"delay_ms\":1,\"delay_ms\":2}", "duplicate");
@@ -225,7 +225,7 @@ static void test_properties(void **state)
     assert_true(bytes_equal_str(w.expiration, "60000"));
     assert_true(bytes_equal_str(w.app_id, "a"));
 #define WITH(p) "{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"properties\":{" p "}}"
-    refused(WITH("\"user_id\":\"guest\""), "properties.user_id: can't be set");
+    refused(WITH("\"user_id\":\"guest\""), "properties.user_id: cannot be set");
     refused(WITH("\"priority\":256"), "properties.priority: 256");
     refused(WITH("\"delivery_mode\":3"), "from 1 to 2");
     refused(WITH("\"expiration\":\"5s\""), "properties.expiration: ");

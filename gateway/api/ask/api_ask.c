@@ -66,7 +66,7 @@ static int add_field(const struct api_operation *op, json_t *argument, const cha
         return -1;
     bool other = named != NULL && !json_equal(named, value);
     json_object_set_new(argument, name, value);
-    return other ? json_fail_field(name, v, "what is named already", e) : 0;
+    return other ? json_fail_field(name, v, "already in the address", e) : 0;
 }
 
 static int add_text(const struct api_operation *op, json_t *argument, struct bytes name, struct bytes text,
@@ -181,7 +181,7 @@ static int api_ask_with(struct api_context *c, const struct api_request *r, stru
     if (r->id.len > 0)
         q->name = r->id;
     if (!bytes_is_text(q->name))
-        return err_set(e, ERR_NOT_FOUND, "there is nothing with the name \"%s\"",
+        return err_set(e, ERR_NOT_FOUND, "\"%s\" does not exist",
                        bytes_printable(q->name, shown, sizeof shown));
     return ask_noun(c->pg, q, &c->arena, out, e);
 }
@@ -260,7 +260,7 @@ static bool token_admits(struct api_context *c, struct api_request *r)
     else if (r->scope != NULL && m.exchange.len == 0 &&
              (json_object_get(headers, "CC") != NULL || json_object_get(headers, "BCC") != NULL))
         api_fail(&r->answer, API_EXCHANGE_NOT_ALLOWED,
-                 "headers: with a token, CC and BCC are not for the default exchange");
+                 "headers: with a token, CC and BCC are not permitted for the default exchange");
     else
         return true;
     return false;
@@ -318,7 +318,7 @@ int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
                      json_sprintf("%s: %.*s", api_principal(r), (int)key.len, (const char *)key.data)));
     if (argument.data != NULL)
         return api_once_run(c, r, &once, e);
-    api_fail(&r->answer, API_OVERLOADED, "there is no memory for this request now");
+    api_fail(&r->answer, API_OVERLOADED, "not enough memory for this request now");
     return 0;
 }
 
@@ -376,7 +376,7 @@ int api_recur_preview(struct api_context *c, struct api_request *r, struct err *
     q.argument = print_argument(c, argument);
     if (by_name ? given : !has_cron)
         return err_set(e, ERR_REJECT,
-                       "give the name of a schedule, or cron with dialect, zone, from and dst as you like");
+                       "give the name of a schedule, or cron, with dialect, zone, from and dst if wanted");
     if (api_ask_with(c, r, &q, &answer, e) != 0)
         return -1;
     api_ask_print(r, &answer);

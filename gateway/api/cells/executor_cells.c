@@ -90,7 +90,7 @@ static void name_cell(struct api_answer *a, const struct cell *cell)
     buf_put(&named, body.data + 1, body.len - 1);
     if (named.failed) {
         buf_free(&named);
-        api_fail(a, API_OVERLOADED, "there is no memory for this answer now");
+        api_fail(a, API_OVERLOADED, "not enough memory for this answer now");
         return;
     }
     buf_free(&a->body);

@@ -77,7 +77,7 @@ static void leave_out_held(struct group_commit *s, struct member *m)
     m->waits = true;
     skip_items(s, m);
     api_fail(&m->schedule.request->answer, API_IN_PROGRESS,
-             "the first request with this Idempotency-Key is being done");
+             "the first request with this Idempotency-Key is still running");
 }
 
 /* For struct store_extra; ctx is the group commit. */
@@ -451,10 +451,9 @@ static void fail_all(struct group_commit *s, const struct err *e)
     for (size_t i = 0; i < s->count; i++) {
         struct api_answer *a = &s->group[i].schedule.request->answer;
         if (s->check.unclear)
-            api_fail(
-                a, API_UNKNOWN_OUTCOME,
-                "the database went away during the commit; asking again with the same Idempotency-Key or key "
-                "is safe");
+            api_fail(a, API_UNKNOWN_OUTCOME,
+                     "the database became unavailable during the commit; repeating the request with the same "
+                     "Idempotency-Key or key is safe");
         else
             api_fail_err(a, e);
         executor_park_answer(&s->park, s->group[i].schedule.request, false, false);
@@ -490,7 +489,7 @@ void *executor_group_commit(void *arg)
     struct executor *d = arg;
     struct accept_rules rules = config_accept_rules(d->runtime->config);
     if (s == NULL) {
-        log_error("there is no memory for the gateway's threads");
+        log_error("not enough memory for the gateway's threads");
         _exit(1); /* as a crash: nothing accepted is lost */
     }
     api_scheduler_open(&s->scheduler, &rules);

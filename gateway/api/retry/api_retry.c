@@ -16,7 +16,7 @@ int api_dead_filter(const struct api_params *p, struct dead_filter *f, struct er
         return -1;
     if (f->reason.data == NULL || dead_is_reason(f->reason))
         return 0;
-    return err_set(e, ERR_REJECT, "reason: \"%s\" is none: allowed are " DEAD_REASONS,
+    return err_set(e, ERR_REJECT, "reason: \"%s\" is unknown: allowed are " DEAD_REASONS,
                    bytes_printable(f->reason, shown, sizeof shown));
 }
 
