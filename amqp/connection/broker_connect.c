@@ -143,7 +143,7 @@ static int negotiate_limits(struct broker *b, const amqp_connection_tune_t *tune
     if (tune->frame_max != 0 && tune->frame_max < FRAME_MIN) {
         b->gone = true;
         return err_set(e, ERR_AWAY,
-                       "cannot %s: RabbitMQ at %s wants frames of at most %u bytes (AMQP: %d or more)",
+                       "cannot %s: RabbitMQ at %s limits frames to %u bytes (AMQP requires %d or more)",
                        l->what, b->address, (unsigned)tune->frame_max, FRAME_MIN);
     }
     amqp_connection_tune_ok_t ok = {

@@ -106,8 +106,8 @@ bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const 
                                    broker_has_exchange(b, x->name, &ignored) != 0))
         return false;
     err_set(e, ERR_CONFIG,
-            "RabbitMQ does not know the exchange type %s: its plugin is to be enabled on each node "
-            "(rabbitmq-plugins enable %s)",
+            "RabbitMQ does not know the exchange type %s: enable its plugin on each node (rabbitmq-plugins "
+            "enable %s)",
             x->type, plugin);
     return true;
 }
@@ -296,7 +296,7 @@ int broker_check_consumers(struct broker *b, const struct broker_consumer *consu
 int broker_confirm_select(struct broker *b, struct err *e)
 {
     amqp_confirm_select_t m = {0};
-    if (ask(b, AMQP_CONFIRM_SELECT_METHOD, &m, NULL, e, "switch on publisher confirms"))
+    if (ask(b, AMQP_CONFIRM_SELECT_METHOD, &m, NULL, e, "enable publisher confirms"))
         return -1;
     if (b->next_seq == 0)
         b->next_seq = 1;
@@ -308,12 +308,12 @@ int broker_reopen(struct broker *b, struct err *e)
     if (!b->dead)
         return 0;
     if (!b->can_reopen)
-        return err_set(e, ERR_AWAY, "cannot open a channel anew: RabbitMQ at %s: the connection is gone",
+        return err_set(e, ERR_AWAY, "cannot reopen a channel: RabbitMQ at %s: the connection is lost",
                        b->address);
     b->can_reopen = b->dead = false;
     b->next_seq = 0;
     b->close_code = 0;
-    return broker_open_channel(b, "open a channel anew", e);
+    return broker_open_channel(b, "reopen a channel", e);
 }
 
 static int tell(struct broker *b, amqp_method_number_t number, void *decoded, const char *what, struct err *e)

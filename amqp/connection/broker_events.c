@@ -42,8 +42,7 @@ bool broker_has_unread(struct broker *b)
 static int unexpected_frame(struct broker *b, const struct broker_frame *frame, struct err *e)
 {
     b->dead = true;
-    return err_set(e, ERR_AWAY,
-                   "RabbitMQ at %s sent a frame that does not belong there (type %d, channel %d)", b->address,
+    return err_set(e, ERR_AWAY, "RabbitMQ at %s sent an unexpected frame (type %d, channel %d)", b->address,
                    frame->type, frame->channel);
 }
 
@@ -106,7 +105,7 @@ static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, str
 static int arena_full(struct broker *b, struct err *e)
 {
     b->dead = true; /* the rest of the message is still to come, nobody would understand it */
-    return err_set(e, ERR_BUG, "no room in the arena for the names and properties of a message");
+    return err_set(e, ERR_BUG, "not enough memory for the names and properties of a message");
 }
 
 static int copy_bytes(struct broker *b, struct arena *arena, struct bytes from, struct bytes *to,
@@ -181,7 +180,7 @@ static int read_confirm(struct broker *b, struct broker_event *event, const amqp
     if (event->tag > 0 && event->tag < b->next_seq)
         return 1;
     b->dead = true;
-    return err_set(e, ERR_AWAY, "RabbitMQ at %s confirmed publish %llu of a connection that made %llu",
+    return err_set(e, ERR_AWAY, "RabbitMQ at %s confirmed publish %llu on a connection with %llu publishes",
                    b->address, (unsigned long long)event->tag,
                    (unsigned long long)(b->next_seq > 0 ? b->next_seq - 1 : 0));
 }
@@ -331,7 +330,7 @@ static int check_message(const struct broker *b, const struct broker_message *m,
         return err_set(e, ERR_REJECT, "the property flags are malformed");
     if (properties.len + PUBLISH_HEADER_FIXED + BROKER_FRAME_OVERHEAD > b->frame_max) {
         return err_set(e, ERR_REJECT,
-                       "properties and headers have %zu bytes; this connection carries at most %zu",
+                       "properties and headers have %zu bytes; this connection allows at most %zu",
                        properties.len, b->frame_max - PUBLISH_HEADER_FIXED - BROKER_FRAME_OVERHEAD);
     }
     return 0;

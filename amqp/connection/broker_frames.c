@@ -27,7 +27,7 @@
  * rabbitmq-c connects and makes the TLS handshake; from then on nothing goes through it any more but the
  * encoding of methods (broker_frames.c says why). */
 
-#define NOT_AMQP "what came back is not AMQP 0-9-1 (for a TLS port write amqps://)"
+#define NOT_AMQP "the answer is not AMQP 0-9-1 (for a TLS port write amqps://)"
 #define SECOND_NS INT64_C(1000000000)
 
 /* Nothing more is sent or read on this connection. */
@@ -54,14 +54,14 @@ static const struct status {
     {AMQP_STATUS_BROKER_UNSUPPORTED_SASL_METHOD, ERR_CONFIG, NULL},
     {AMQP_STATUS_HOSTNAME_RESOLUTION_FAILED, ERR_AWAY, "the host name cannot be resolved"},
     {AMQP_STATUS_TIMEOUT, ERR_AWAY, "no answer in time"},
-    {AMQP_STATUS_HEARTBEAT_TIMEOUT, ERR_AWAY, "nothing heard for two heartbeats"},
+    {AMQP_STATUS_HEARTBEAT_TIMEOUT, ERR_AWAY, "no data for two heartbeats"},
     {AMQP_STATUS_SOCKET_ERROR, ERR_AWAY, "the connection is gone"},
     {AMQP_STATUS_SOCKET_CLOSED, ERR_AWAY, "the connection is gone"},
     {AMQP_STATUS_CONNECTION_CLOSED, ERR_AWAY, "the connection is gone"},
     {AMQP_STATUS_BAD_AMQP_DATA, ERR_AWAY, NOT_AMQP},
     {AMQP_STATUS_UNKNOWN_CLASS, ERR_AWAY, NOT_AMQP},
     {AMQP_STATUS_UNKNOWN_METHOD, ERR_AWAY, NOT_AMQP},
-    {AMQP_STATUS_SSL_PEER_VERIFY_FAILED, ERR_AWAY, "its certificate is refused"},
+    {AMQP_STATUS_SSL_PEER_VERIFY_FAILED, ERR_AWAY, "its certificate is rejected"},
     {AMQP_STATUS_SSL_CONNECTION_FAILED, ERR_AWAY, "the TLS handshake failed"},
     {AMQP_STATUS_OK, ERR_AWAY, NULL},
 };
@@ -390,7 +390,7 @@ int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, 
     if (status != AMQP_STATUS_TIMEOUT)
         return status == 0 ? 0 : send_failed(b, status, what, e);
     broker_fail_mark_dead(b);
-    return err_set(e, ERR_AWAY, "cannot %s: RabbitMQ at %s accepts nothing", what, b->address);
+    return err_set(e, ERR_AWAY, "cannot %s: RabbitMQ at %s reads no data", what, b->address);
 }
 
 int broker_send(struct broker *b, struct err *e)

@@ -89,7 +89,7 @@ static void explain_certificate(struct broker *b, int error, X509 *cert, int dep
         break;
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
         snprintf(b->tls_why, size,
-                 "its certificate is self-signed: name it in amqp.ca_file if you trust it, or have it signed "
+                 "its certificate is self-signed: set amqp.ca_file to it if you trust it, or have it signed "
                  "by an authority");
         break;
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
@@ -98,19 +98,19 @@ static void explain_certificate(struct broker *b, int error, X509 *cert, int dep
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
         snprintf(b->tls_why, size,
-                 "its certificate is signed by an authority that is not trusted: name that authority in "
-                 "amqp.ca_file (empty: the system's)");
+                 "its certificate is signed by an authority that is not trusted: set amqp.ca_file to that "
+                 "authority (empty: the system's)");
         break;
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
         list_names(cert, names, sizeof(names));
         snprintf(b->tls_why, size,
-                 "its certificate is for %s, not for '%.100s': write a name that it has in amqp.url, or have "
-                 "it made for this one",
+                 "its certificate is for %s, not for '%.100s': use a name of the certificate in amqp.url, or "
+                 "have it issued for this name",
                  names, b->tls_host);
         break;
     default:
-        snprintf(b->tls_why, size, "%s is refused: %s", whose, X509_verify_cert_error_string(error));
+        snprintf(b->tls_why, size, "%s is rejected: %s", whose, X509_verify_cert_error_string(error));
     }
 }
 
@@ -135,27 +135,27 @@ static const char *explain_alert(const struct broker *b, int reason)
 {
     switch (reason) {
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
-        return "it asks for a client certificate: set amqp.cert_file and amqp.key_file";
+        return "it requires a client certificate: set amqp.cert_file and amqp.key_file";
     case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
-        return b->tls_has_cert ? "it refuses the TLS handshake: perhaps amqp.cert_file"
-                               : "it refuses the TLS handshake: it may ask for a client certificate "
+        return b->tls_has_cert ? "it rejects the TLS handshake: perhaps amqp.cert_file"
+                               : "it rejects the TLS handshake: it may require a client certificate "
                                  "(amqp.cert_file and amqp.key_file)";
     case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
     case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
-        return "it refuses our client certificate: amqp.cert_file must be signed by an authority that the "
-               "broker trusts (its cacertfile)";
+        return "it rejects our client certificate: amqp.cert_file must be signed by an authority that "
+               "RabbitMQ trusts (its cacertfile)";
     case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
-        return "it refuses our client certificate, which has expired: renew amqp.cert_file";
+        return "it rejects our client certificate, which has expired: renew amqp.cert_file";
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_HTTP_REQUEST:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
-        return "what answers there does not speak TLS: amqps:// needs the broker's TLS port, often 5671";
+        return "the server there does not speak TLS: amqps:// needs RabbitMQ's TLS port, often 5671";
     case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
     case SSL_R_UNSUPPORTED_PROTOCOL:
-        return "it speaks no TLS 1.2 or newer: allow that there (ssl_options.versions)";
+        return "it supports no TLS 1.2 or newer: enable it there (ssl_options.versions)";
     default:
         return NULL;
     }
@@ -170,9 +170,10 @@ static const char *explain_hang_up(const struct broker *b, int status)
         (status != AMQP_STATUS_SSL_ERROR && status != AMQP_STATUS_SOCKET_ERROR &&
          status != AMQP_STATUS_SOCKET_CLOSED && status != AMQP_STATUS_CONNECTION_CLOSED))
         return NULL;
-    return b->tls_has_cert ? "it hung up right after the TLS handshake: it may refuse our client certificate "
-                             "(amqp.cert_file)"
-                           : "it hung up right after the TLS handshake: it may ask for a client certificate "
+    return b->tls_has_cert ? "it closed the connection right after the TLS handshake: it may reject our "
+                             "client certificate (amqp.cert_file)"
+                           : "it closed the connection right after the TLS handshake: it may require a "
+                             "client certificate "
                              "(amqp.cert_file and amqp.key_file)";
 }
 
@@ -228,11 +229,11 @@ static int load_files(amqp_socket_t *socket, SSL_CTX *ctx, const struct broker_o
     if (!is_set(o->ca_file)) {
         if (SSL_CTX_set_default_verify_paths(ctx) != 1) {
             return err_set(e, ERR_CONFIG,
-                           "amqp.ca_file: the system has no certificate authorities; name the "
-                           "file with the authority that signed RabbitMQ's certificate");
+                           "amqp.ca_file: the system has no certificate authorities; set it to the file of "
+                           "the authority that signed RabbitMQ's certificate");
         }
     } else if (amqp_ssl_socket_set_cacert(socket, o->ca_file) != AMQP_STATUS_OK) {
-        return err_set(e, ERR_CONFIG, "amqp.ca_file: '%s' holds no PEM certificates", o->ca_file);
+        return err_set(e, ERR_CONFIG, "amqp.ca_file: '%s' contains no PEM certificates", o->ca_file);
     }
     /* Without one, OpenSSL asks for it on the terminal. */
     amqp_ssl_socket_set_key_passwd(socket, "");
@@ -281,7 +282,7 @@ int broker_tls_take_over(struct broker *b, struct err *e)
 {
     BIO *bio = b->ssl ? SSL_get_rbio(b->ssl) : NULL;
     if (!bio || BIO_set_fd(bio, b->fd, BIO_NOCLOSE) != 1)
-        return err_set(e, ERR_BUG, "cannot take the TLS session over");
+        return err_set(e, ERR_BUG, "cannot take over the TLS session");
     SSL_set_mode(b->ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     return 0;
 }

@@ -97,7 +97,7 @@ static int parse_host(const char *from, const char *to, struct broker_url *url, 
     for (const char *p = out->name; *p; p++) {
         /* Resolvers take ASCII only, and the name is shown in messages. */
         if (*p <= ' ' || (unsigned char)*p >= 0x7F || *p == '@' || *p == '/' || *p == ',')
-            return err_set(e, ERR_CONFIG, "host %zu contains a character that no host name has",
+            return err_set(e, ERR_CONFIG, "host %zu contains a character that is not allowed in host names",
                            url->host_count + 1);
     }
     url->host_count++;
@@ -162,7 +162,7 @@ int broker_url_parse(const char *url, struct broker_url *out, struct err *e)
     if (!out->tls && (!url || strncmp(url, "amqp://", 7) != 0))
         return err_set(
             e, ERR_CONFIG,
-            "is not an AMQP address (not shown, it may hold a password): it must start with amqp:// "
+            "is not an AMQP address (not shown, it may contain a password): it must start with amqp:// "
             "or amqps://, such as amqp://user:password@host:5672/%%2f or, with the hosts of a "
             "cluster, amqp://user:password@host1,host2,host3/%%2f");
     url += out->tls ? 8 : 7;
@@ -173,9 +173,10 @@ int broker_url_parse(const char *url, struct broker_url *out, struct err *e)
     }
 
     if (strstr(url, ",amqp://") || strstr(url, ",amqps://"))
-        return err_set(e, ERR_CONFIG,
-                       "holds more than one address: several hosts of a cluster are written in one, such as "
-                       "amqp://user:password@host1:5672,host2:5672,host3:5672/vhost");
+        return err_set(
+            e, ERR_CONFIG,
+            "contains more than one address: several hosts of a cluster are written in one, such as "
+            "amqp://user:password@host1:5672,host2:5672,host3:5672/vhost");
     const char *slash = strchr(url, '/');
     if ((slash && check_path(slash + 1, e)) ||
         parse_authority(url, slash ? slash : url + strlen(url), out, e))

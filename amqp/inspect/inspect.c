@@ -168,8 +168,8 @@ int inspect_echo(struct broker *b, int timeout_ms, struct inspect_echo *out, str
         if (!wire_find_header(ev.properties, STAMP_HEADER, &f) || !wire_field_int(&f, &out->stamped_ms))
             out->stamped_ms = -1;
     } else if (rc == 0) {
-        rc = err_set(e, ERR_BUSY, "RabbitMQ at %s did not take and return a message within %d s", b->address,
-                     timeout_ms / 1000);
+        rc = err_set(e, ERR_BUSY, "RabbitMQ at %s did not accept and deliver a test message within %d s",
+                     b->address, timeout_ms / 1000);
     }
     arena_free(&arena);
     return rc < 0 ? -1 : 0;

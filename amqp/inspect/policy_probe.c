@@ -186,8 +186,8 @@ static int end_round(struct policy_probe *p, struct err *e)
         struct err why = {0};
         if (broker_look_at_queue(p->broker, p->quick, &count, NULL, &why))
             p->finding.expires |= why.kind == ERR_NOT_FOUND;
-        return err_set(e, ERR_AWAY, "RabbitMQ let %d of %d messages go that were to expire at once", p->back,
-                       POLICY_ROUND_COUNT);
+        return err_set(e, ERR_AWAY, "RabbitMQ released %d of %d test messages that were to expire at once",
+                       p->back, POLICY_ROUND_COUNT);
     }
     if (!all)
         return 0;
@@ -233,7 +233,7 @@ int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e)
                               e))
             return -1;
         if (ev.kind == BROKER_EVENT_CANCELLED)
-            return err_set(e, ERR_AWAY, "RabbitMQ ended the consumer of '%s'", p->reply);
+            return err_set(e, ERR_AWAY, "RabbitMQ cancelled the consumer of '%s'", p->reply);
         if (ev.kind == BROKER_EVENT_ACK || ev.kind == BROKER_EVENT_NACK)
             on_confirm(p, &ev, ev.kind == BROKER_EVENT_ACK);
         if (ev.kind == BROKER_EVENT_DELIVERY) {
@@ -315,9 +315,9 @@ const char *policy_describe(const struct policy_finding *f, char *out, size_t si
     if (f->routing_key)
         add_word(out, size, "messages get another routing key (dead-letter-routing-key)");
     if (f->length)
-        add_word(out, size, "queues take only a few messages (max-length, max-length-bytes)");
+        add_word(out, size, "queues accept only a few messages (max-length, max-length-bytes)");
     if (f->overflow)
-        add_word(out, size, "quorum queues drop what they should refuse (overflow)");
+        add_word(out, size, "quorum queues drop messages that they should reject (overflow)");
     if (f->expires)
         add_word(out, size, "queues are deleted (expires)");
     return out;
@@ -345,12 +345,11 @@ const char *policy_remedy(const char *vhost, const char *intake_queue, char *out
         buf_put_str(&pattern, "|^");
         policy_put_name(&pattern, intake_queue);
     }
-    snprintf(
-        out, size,
-        "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000000 %s '%.*s' "
-        "'{\"overflow\":\"reject-publish\"}'; an operator policy is not overruled by it and must leave these "
-        "names out (rabbitmqctl list_operator_policies -p '%s')",
-        vhost, broker_names.prefix, (int)pattern.len, (const char *)pattern.data, vhost);
+    snprintf(out, size,
+             "rabbitmqctl set_policy -p '%s' --apply-to queues --priority 1000000 %s '%.*s' "
+             "'{\"overflow\":\"reject-publish\"}'; it does not override an operator policy, which must not "
+             "match these names (rabbitmqctl list_operator_policies -p '%s')",
+             vhost, broker_names.prefix, (int)pattern.len, (const char *)pattern.data, vhost);
     buf_free(&pattern);
     return out;
 }

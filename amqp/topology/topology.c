@@ -466,8 +466,8 @@ int topology_bind_return(struct broker *b, struct bytes queue, struct err *e)
     return broker_close_code(b) != BROKER_LOCKED
                ? -1
                : err_set(e, ERR_NOT_FOUND,
-                         "queue '%s' is exclusive: nothing can come back to it, for only the connection that "
-                         "declared it may bind it",
+                         "queue '%s' is exclusive: messages cannot return to it, because only the connection "
+                         "that declared it may bind it",
                          name);
 }
 

@@ -33,8 +33,8 @@ static int ask_for_type(struct broker *b, const char *queue, const struct shards
     (void)queue;
     int known = probe(b, way, e);
     return known == 0  ? err_set(e, ERR_CONFIG,
-                                 "RabbitMQ at %s does not know the exchange type %s: its plugin is to be "
-                                  "enabled on each node (rabbitmq-plugins enable %s)",
+                                 "RabbitMQ at %s does not know the exchange type %s: enable its plugin on "
+                                  "each node (rabbitmq-plugins enable %s)",
                                  broker_address(b), way->type, way->plugin)
            : known > 0 ? 0
                        : -1;

@@ -94,16 +94,15 @@ int transport_probe_native(const struct broker_options *o, int64_t now_ms, struc
     if (rc != 0)
         return -1;
     if (older)
-        err_set(e, ERR_CONFIG, "RabbitMQ %s does not keep messages back by itself; 4.4 and later do",
-                version);
+        err_set(e, ERR_CONFIG, "RabbitMQ %s does not delay messages itself; 4.4 and later do", version);
     else if (after_ms < PROBE_AHEAD_MS / 2)
         err_set(e, ERR_CONFIG,
-                "RabbitMQ %s delivered at once what was for %d ms later: it does not keep messages back, or "
-                "its clock is ahead of the database's",
+                "RabbitMQ %s delivered a test message at once instead of after %d ms: it does not delay "
+                "messages, or its clock is ahead of the database's",
                 version, PROBE_AHEAD_MS);
     else if (after_ms > PROBE_AHEAD_MS + PROBE_LATE_MS)
         err_set(e, ERR_CONFIG,
-                "RabbitMQ %s delivered what was for %d ms later after %" PRId64
+                "RabbitMQ %s delivered a test message with a delay of %d ms after %" PRId64
                 " ms or not at all: its clock is behind the database's, or it is too busy",
                 version, PROBE_AHEAD_MS, after_ms);
     else
@@ -352,7 +351,7 @@ int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *
         name, broker_names.last, NULL,
         BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_TEXT(LAST_HOP_EXCHANGE_HEADER, name))};
     if (exchange.len == 0 || exchange.len >= sizeof(name) || memchr(exchange.data, 0, exchange.len))
-        return err_set(e, ERR_REJECT, "'%s' is no exchange that can be bound: 1 to 255 bytes without a NUL",
+        return err_set(e, ERR_REJECT, "'%s' is no valid exchange name: 1 to 255 bytes without a NUL",
                        bytes_printable(exchange, shown, sizeof(shown)));
     memcpy(name, exchange.data, exchange.len);
     name[exchange.len] = '\0';
@@ -437,10 +436,11 @@ int transport_address(const struct transport *t, const struct transport_options 
     int64_t delay_ms = w->until_ms - w->now_ms;
     if (delay_ms < 1 || delay_ms > o->window_ms || o->window_ms > t->max_delay_ms)
         return err_set(e, ERR_BUG,
-                       "transport %s: asked to wait %" PRId64 " ms, its window allows 1 to %" PRId64 " ms",
+                       "transport %s: cannot delay by %" PRId64 " ms, its window allows 1 to %" PRId64 " ms",
                        t->name, delay_ms, o->window_ms);
     *exchange = bytes_of_str(t->steer(w, headers));
-    return headers->failed ? err_set(e, ERR_BUG, "no room for the headers of a wait") : 0;
+    return headers->failed ? err_set(e, ERR_BUG, "not enough memory for the headers of a handed-over message")
+                           : 0;
 }
 
 /* --- traces

@@ -35,7 +35,7 @@ int buf_move(struct buf *b, struct arena *a, struct bytes *out, struct err *e)
     *out = arena_copy(a, bytes_of(b->data, failed ? 0 : len));
     failed = failed || (len > 0 && out->data == NULL);
     buf_free(b);
-    return failed ? err_set(e, ERR_BUG, "out of memory: no room for %zu bytes", len) : 0;
+    return failed ? err_set(e, ERR_BUG, "out of memory: cannot allocate %zu bytes", len) : 0;
 }
 
 /* Makes room for len more bytes, and for a NUL that vsnprintf writes behind them. Returns where they go, or

@@ -76,7 +76,7 @@ int names_check_prefix(const char *prefix, struct err *e)
         if (part_len == 0)
             return refuse(prefix, "a part between dots is empty", e);
         if (part != prefix && is_word(bytes_of(part, part_len))) {
-            snprintf(why, sizeof why, "with \".%.*s\" go on the names of a Postdate with a shorter one",
+            snprintf(why, sizeof why, "\".%.*s\" ends names of a Postdate with a shorter prefix",
                      (int)part_len, part);
             return refuse(prefix, why, e);
         }

@@ -204,10 +204,11 @@ static int check_type(const struct draft *d, struct err *e)
     bool known = d->exchange.len > 0 && !bytes_equal_str(d->exchange, broker_names.expired);
     if (!d->by_type || (known && d->exchange.len <= MESSAGE_NAME_MAX && bytes_is_text(d->exchange)))
         return 0;
-    return err_set(e, ERR_REJECT,
-                   "exchange: it came to the queue '%s' by \"%s\" (allowed: exchanges of the type "
-                   "x-delayed-message, to which it goes back, with a name of at most 255 bytes of UTF-8)",
-                   broker_names.intake_delayed, bytes_printable(d->exchange, shown, sizeof(shown)));
+    return err_set(
+        e, ERR_REJECT,
+        "exchange: the message was published to the queue '%s' through \"%s\" (allowed: exchanges of the "
+        "type x-delayed-message, through which it is delivered, with a name of at most 255 bytes of UTF-8)",
+        broker_names.intake_delayed, bytes_printable(d->exchange, shown, sizeof(shown)));
 }
 
 static int check_routing_key(struct bytes key, struct err *e)
@@ -216,7 +217,7 @@ static int check_routing_key(struct bytes key, struct err *e)
     if (key.len <= MESSAGE_NAME_MAX && bytes_is_text(key))
         return 0;
     return err_set(e, ERR_REJECT,
-                   "routing key: \"%s\" can't be kept (allowed: at most 255 bytes of UTF-8 without NUL)",
+                   "routing key: \"%s\" cannot be stored (allowed: at most 255 bytes of UTF-8 without NUL)",
                    bytes_printable(key, shown, sizeof(shown)));
 }
 
@@ -248,11 +249,11 @@ static int check_route(const struct accept_rules *rules, const struct draft *d, 
     if (!d->by_death || d->by_type || d->wanted_exchange.data ||
         bytes_equal_str(exchange, rules->delivery_exchange) || accept_exchange_allowed(rules, exchange))
         return 0;
-    return err_set(
-        e, ERR_REJECT,
-        "exchange: only x-death says that it came by the route to \"%s\", for it expired on its way in, "
-        "and a publisher can write that (allowed then: exchanges that delivery.allow lists)",
-        bytes_printable(exchange, shown, sizeof(shown)));
+    return err_set(e, ERR_REJECT,
+                   "exchange: only x-death shows that the message came through the route to \"%s\", because "
+                   "it expired in the intake, and a publisher can forge x-death (allowed then: exchanges "
+                   "that delivery.allow lists)",
+                   bytes_printable(exchange, shown, sizeof(shown)));
 }
 
 static bool is_removed(const struct draft *d, struct bytes name)

@@ -199,11 +199,10 @@ static int lift_section(struct lift *l, const struct section_type *t, const stru
     buf_put_u64(out, 0); /* size and count */
     size_t items = out->len;
     if (!known || !divide_section(l, &s, &kept))
-        return err_set(
-            e, ERR_REJECT,
-            "%s: %zu bytes that are not %s of AMQP 1.0, so a delay in there cannot be known (allowed: "
-            "one encoded section, with at most %d names for Postdate)",
-            t->header, f->value.len, t->words, LIFTED_MAX);
+        return err_set(e, ERR_REJECT,
+                       "%s: %zu bytes that are not %s of AMQP 1.0, so a delay in it cannot be read (allowed: "
+                       "one encoded section, with at most %d names for Postdate)",
+                       t->header, f->value.len, t->words, LIFTED_MAX);
     if (out->failed)
         return 0;
     if (kept == 0 || kept == s.count) {

@@ -31,7 +31,7 @@ static int check_name(struct bytes name, const char *what, struct err *e)
 {
     if (name.len <= MESSAGE_NAME_MAX && bytes_is_text(name))
         return 0;
-    return err_set(e, ERR_REJECT, "%s can't be kept (allowed: at most 255 bytes of UTF-8)", what);
+    return err_set(e, ERR_REJECT, "%s cannot be stored (allowed: at most 255 bytes of UTF-8)", what);
 }
 
 static int read_death(const struct accept_input *in, const struct death *death, struct dead_letter *out,
@@ -40,7 +40,9 @@ static int read_death(const struct accept_input *in, const struct death *death, 
     char shown[80];
     if (!death->queue.data || !death->reason.data || !bytes_is_text(death->queue) ||
         death->queue.len > MESSAGE_NAME_MAX)
-        return err_set(e, ERR_REJECT, "x-death: it does not tell which queue gave the message up, and why");
+        return err_set(
+            e, ERR_REJECT,
+            "x-death: it does not contain the queue that dead-lettered the message, and the reason");
     out->queue = death->queue;
     out->reason = death_reason_parse(death->reason);
     if (out->reason == 0)
@@ -139,16 +141,16 @@ int dead_letter_read(const struct accept_input *in, struct dead_letter *out, str
     struct death death;
     *out = (struct dead_letter){.routing_key = in->routing_key};
     if (!bytes_equal_str(in->exchange, broker_names.retry))
-        return err_set(
-            e, ERR_REJECT,
-            "published to the queue of dead letters (allowed: only what a queue dead-letters to the "
-            "exchange %s)",
-            broker_names.retry);
+        return err_set(e, ERR_REJECT,
+                       "published to the queue of dead letters (allowed: only messages that a queue "
+                       "dead-letters to the exchange %s)",
+                       broker_names.retry);
     if (wire_properties_read(in->properties, &out->properties, e) != 0 ||
         reserved_check_properties(in->properties, e) != 0)
         return -1;
     if (!newest_death(out->properties.headers, &entry))
-        return err_set(e, ERR_REJECT, "x-death: there is none, so the queue that gave it up is unknown");
+        return err_set(e, ERR_REJECT,
+                       "x-death: it is missing, so the queue that dead-lettered the message is unknown");
     death_read(&entry, &death);
     if (read_death(in, &death, out, e) != 0)
         return -1;

@@ -232,11 +232,10 @@ static int check_by_type(const struct wire_field *x_delay, struct err *e)
     int64_t ms = 0;
     if (x_delay && (!delay_number(x_delay, &ms) || ms > 0))
         return 0;
-    return err_set(
-        e, ERR_REJECT,
-        "x-delay: %s, where an exchange of the type x-delayed-message sends what is to wait (allowed: "
-        "a number of milliseconds > 0)",
-        x_delay ? delay_describe(x_delay, value, sizeof value) : "there is none");
+    return err_set(e, ERR_REJECT,
+                   "x-delay: %s, in a message that an exchange of the type x-delayed-message sends to be "
+                   "delayed (allowed: a number of milliseconds > 0)",
+                   x_delay ? delay_describe(x_delay, value, sizeof value) : "it is missing");
 }
 
 int delay_read(struct bytes headers, const struct delay_clock *clock, struct delay *out, struct err *e)

@@ -144,7 +144,7 @@ int headers_check_request(struct bytes headers, struct err *e)
     while (wire_next(&c, &f) == 1) {
         const char *instead = find_instead(&f);
         if (instead != NULL)
-            return err_set(e, ERR_REJECT, "%s: this header means nothing on a request (allowed instead: %s)",
+            return err_set(e, ERR_REJECT, "%s: this header has no meaning on a request (allowed instead: %s)",
                            bytes_printable(f.name, shown, sizeof shown), instead);
     }
     return 0;

@@ -92,13 +92,13 @@ static int check_properties(const struct wire_properties *p, struct err *e)
     if ((p->flags & WIRE_EXPIRATION) && !is_expiration(p->expiration))
         return err_set(
             e, ERR_REJECT,
-            "expiration: \"%s\" is no number of milliseconds that RabbitMQ takes (allowed: 0 to %lld)",
+            "expiration: \"%s\" is no number of milliseconds that RabbitMQ accepts (allowed: 0 to %lld)",
             bytes_printable(p->expiration, shown, sizeof(shown)), (long long)EXPIRATION_MAX_MS);
     while (wire_next(&c, &f) == 1)
         if (is_cc(f.name) && f.kind != 'A')
             return err_set(
                 e, ERR_REJECT,
-                "headers: \"%s\" is no array of routing keys, and RabbitMQ takes nothing else there",
+                "headers: \"%s\" is no array of routing keys, and RabbitMQ accepts nothing else there",
                 bytes_printable(f.name, shown, sizeof(shown)));
     return 0;
 }
@@ -120,29 +120,29 @@ int reserved_check(const struct message *m, const struct accept_rules *rules, st
     if (bytes_equal_str(p.reply_to, DIRECT_REPLY_TO))
         return err_set(e, ERR_REJECT,
                        "reply_to: \"" DIRECT_REPLY_TO
-                       "\" can be used only by who publishes the request itself, and "
-                       "the gateway publishes this one (allowed: the name of a queue)");
+                       "\" works only for the connection that publishes the request, and the gateway "
+                       "publishes this one (allowed: the name of a queue)");
     if (check_properties(&p, e))
         return -1;
     if (has_odd_deaths(p.headers))
-        return err_set(
-            e, ERR_REJECT,
-            "headers: \"x-death\" is no array of tables, and RabbitMQ's dead-lettering fails over that "
-            "(allowed: what RabbitMQ writes there itself)");
+        return err_set(e, ERR_REJECT,
+                       "headers: \"x-death\" is no array of tables, so RabbitMQ cannot dead-letter the "
+                       "message (allowed: the value that RabbitMQ itself writes)");
     if (m->exchange.len > 0 && !reserved_exchange(m->exchange, rules))
         return 0;
     if (m->exchange.len > 0)
         return err_set(e, ERR_REJECT,
-                       "exchange: \"%s\" is the gateway's own (allowed: delivery exchanges; names that begin "
-                       "with \"%s\" are none, but for \"%.60s\")",
+                       "exchange: \"%s\" is the gateway's own (allowed: delivery exchanges; of names that "
+                       "begin with \"%s\" only \"%.60s\")",
                        bytes_printable(m->exchange, shown, sizeof(shown)), broker_names.own,
                        rules->delivery_exchange[0] ? rules->delivery_exchange : "postdate.delivery");
     if (!reserved_queue(name, intake_queue))
         name = find_in_headers(p.headers, intake_queue);
     if (name.len == 0)
         return 0;
-    return err_set(e, ERR_REJECT,
-                   "routing key: the default exchange would lead to the gateway's own queue \"%s\" (allowed: "
-                   "queues whose names do not begin with \"%s\" or \"%.60s\")",
-                   bytes_printable(name, shown, sizeof(shown)), broker_names.own, intake_queue);
+    return err_set(
+        e, ERR_REJECT,
+        "routing key: the default exchange would route to the gateway's own queue \"%s\" (allowed: "
+        "queues whose names do not begin with \"%s\" or \"%.60s\")",
+        bytes_printable(name, shown, sizeof(shown)), broker_names.own, intake_queue);
 }

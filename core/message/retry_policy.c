@@ -130,9 +130,10 @@ int retry_policy_parse_rate(struct bytes text, int64_t *out_interval_us, struct 
     char shown[80];
     double per_second;
     if (rate_parse(text, &per_second, NULL) != 0 || per_second == 0)
-        return err_set(e, ERR_REJECT,
-                       "rate: \"%s\" is none (allowed: such as 50/s, 600/m, 100/h, up to 1000000 a second)",
-                       bytes_printable(text, shown, sizeof shown));
+        return err_set(
+            e, ERR_REJECT,
+            "rate: \"%s\" is no rate (allowed: such as 50/s, 600/m, 100/h, up to 1000000 a second)",
+            bytes_printable(text, shown, sizeof shown));
     *out_interval_us = (int64_t)(1000000 / per_second + 0.999); /* rounded up, but for what floats add */
     return 0;
 }

@@ -142,7 +142,7 @@ static int check_fields(struct wire_cursor c, int depth, struct err *e)
         if (check_fields(f.kind == 'F' ? wire_table(f.value) : wire_array(f.value), depth + 1, e) != 0)
             return -1;
     }
-    return rc == 0 ? 0 : reject_malformed(e, "a field is cut off or of an unknown type", last);
+    return rc == 0 ? 0 : reject_malformed(e, "a field is truncated or of an unknown type", last);
 }
 
 /* What a property list may have, in its order. */

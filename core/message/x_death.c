@@ -139,18 +139,19 @@ static int refuse_dead_letter(struct bytes queue, struct err *e)
     char shown[120];
     return err_set(e, ERR_REJECT,
                    "x-death: queue \"%s\" dead-lettered a message that Postdate had delivered, and it has no "
-                   "new delay (allowed: the dead-letter exchange %s, which brings it back to its "
-                   "queue after a wait, or a client that publishes it again with a new x-delay)",
+                   "new delay (allowed: the dead-letter exchange %s, which returns it to its queue after a "
+                   "delay, or a client that publishes it again with a new x-delay)",
                    bytes_printable(queue, shown, sizeof(shown)), broker_names.retry);
 }
 
 static int refuse_circle(struct err *e)
 {
-    return err_set(e, ERR_REJECT,
-                   "x-postdate-hops: the message came back more than %d times within a minute, each time "
-                   "without a new delay: something that gets what Postdate delivers leads to Postdate again "
-                   "(allowed: %d times; see the bindings of the delivery exchange, and `postdate doctor`)",
-                   CIRCLE_TIMES_MAX, CIRCLE_TIMES_MAX);
+    return err_set(
+        e, ERR_REJECT,
+        "x-postdate-hops: the message came back more than %d times within a minute, each time without a new "
+        "delay: a queue or exchange to which Postdate delivers routes back to Postdate (allowed: %d times; "
+        "see the bindings of the delivery exchange, and `postdate doctor`)",
+        CIRCLE_TIMES_MAX, CIRCLE_TIMES_MAX);
 }
 
 int circle_read(struct bytes headers, bool later, const char *intake_queue, struct circle *out, struct err *e)

@@ -82,7 +82,7 @@ class Policies(Policy):
         p = self.place()
         self.policy(p, {'max-length': 3})
         g = p.gateway()
-        g.wait_log(SAID + '.*take only a few')
+        g.wait_log(SAID + '.*accept only a few')
         inbox, c = p.consumer('q', bind='k', exchange='amq.topic'), p.client()  # the consumer's queue is read at once
         due = {}
         for i in range(10):

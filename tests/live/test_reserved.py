@@ -145,5 +145,5 @@ class Reserved(LiveTest):
         if int(p.stack.rabbitmqctl('version').split('.')[0]) < 4:
             self.assertEqual(len(refused), 2)
         for m in refused:
-            self.assertIn('a publisher can write that', m.headers['x-postdate-error'])
+            self.assertIn('a publisher can forge x-death', m.headers['x-postdate-error'])
         self.assertEqual(gw.term(), 0)

@@ -183,7 +183,7 @@ class Retrying(LiveTest):
             client.channel.basic_publish('', queue, b'x')
             method, _, _ = wait_until(lambda a=client, q=queue: (lambda got: got[0] and got)(a.channel.basic_get(q)), 10, 'it to come')
             client.channel.basic_reject(method.delivery_tag, requeue=False)
-        gateway.wait_log("Messages to queue 'mine' .* are rejected: queue 'mine' is exclusive: nothing can come back to it, for only the connection that declared it may bind it")
+        gateway.wait_log("Messages to queue 'mine' .* are rejected: queue 'mine' is exclusive: messages cannot return to it, because only the connection that declared it may bind it")
         wait_until(lambda: p.value("select count(*) from postdate.lineage where died_at is not null") == '1', 30, 'it to be a dead letter')
         wait_until(lambda: other.channel.basic_get('ours')[0], 20, 'the other one to come back')
         gateway.wait_log("No message to queue 'mine' .* was rejected or accepted lately", 60)

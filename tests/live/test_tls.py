@@ -171,7 +171,7 @@ class RabbitTls(Tls):
     def test_files_that_are_wrong(self):
         p = self.place()
         for env, text in (({'POSTDATE_AMQP_CA_FILE': '/nowhere/ca.pem'}, "amqp.ca_file: cannot read '/nowhere/ca.pem'"),
-                          ({'POSTDATE_AMQP_CA_FILE': '/etc/passwd'}, 'holds no PEM certificates'),
+                          ({'POSTDATE_AMQP_CA_FILE': '/etc/passwd'}, 'contains no PEM certificates'),
                           ({'POSTDATE_AMQP_CERT_FILE': self.certs.pem('client'),
                             'POSTDATE_AMQP_KEY_FILE': self.certs.key('wrong_client')}, 'not a PEM certificate with its key')):
             with self.subTest(text):
@@ -193,8 +193,8 @@ class RabbitTls(Tls):
 
     def test_a_client_certificate_is_asked_for(self):
         p = self.place()
-        self.assert_waits(p.gateway(wait=False, **self.env(p, 'mutual')), 'asks? for a client certificate.*amqp.cert_file')
-        self.assert_waits(p.gateway(wait=False, **self.env(p, 'mutual', client='wrong_client')), 'refuses? our client certificate')
+        self.assert_waits(p.gateway(wait=False, **self.env(p, 'mutual')), 'requires? a client certificate.*amqp.cert_file')
+        self.assert_waits(p.gateway(wait=False, **self.env(p, 'mutual', client='wrong_client')), 'rejects? our client certificate')
         self.deliver(p, **self.env(p, 'mutual', client='client'))
 
     def test_no_way_back_to_plain_text(self):
