@@ -97,7 +97,7 @@ static const struct {
                         "Messages that were not delivered by their deadline."},
     [METRIC_SENT_BACK] = {"postdate_dead_letters_total", "{to=\"queue\"}",
                           "Messages that consumers rejected: returned to their queues after a delay, kept as "
-                          "dead letters, or redelivered by RabbitMQ although counted before."},
+                          "dead letters, or redelivered by RabbitMQ after they had been counted."},
     [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
     [METRIC_REFUSAL_KNOWN] = {"postdate_dead_letters_total", "{to=\"nowhere\"}", NULL},
     [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
