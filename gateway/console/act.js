@@ -31,7 +31,7 @@ export async function post(path, body, tell) {
         } catch (e) {
             if (!(e instanceof Problem) || !(e.open || e.status === 503) || failures > 400)
                 throw e;
-            tell(`The gateway is still at work after ${span(Date.now() - began)}.`);
+            tell(`The gateway is still working after ${span(Date.now() - began)}.`);
             await new Promise(go => setTimeout(go, Math.max(PATIENCE_MS, e.retryAfter * 1000)));
         }
     }
@@ -184,11 +184,11 @@ class Dialog {
             h('h2', { id: 'act-title' }, what.title),
             what.intro && h('p', null, what.intro),
             (what.fields || []).map(f => this.field(f)),
-            state === 'asking' && h('div', { class: 'touch', role: 'status' }, h('h3', null, 'What it will touch'),
+            state === 'asking' && h('div', { class: 'touch', role: 'status' }, h('h3', null, 'Preview'),
                 h('p', { class: this.found?.bad ? 'bad-text' : null, id: 'act-found' }, this.found?.text || '')),
             state === 'running' && h('div', { class: 'touch' }, h('h3', null, 'At work'),
                 h('progress', { 'aria-label': 'Progress', max: 1, value: this.progress.part ?? null }), h('p', { role: 'status' }, this.progress.text)),
-            done && h('div', { class: this.result.bad ? 'touch bad' : 'touch good' }, h('h3', null, this.result.bad ? 'It was not done' : 'Done'),
+            done && h('div', { class: this.result.bad ? 'touch bad' : 'touch good' }, h('h3', null, this.result.bad ? 'Failed' : 'Done'),
                 h('p', { id: 'act-result' }, this.result.text)),
             h('div', null, h('h3', null, 'The same on the command line'), commandLine(what.line(this.values))),
             h('div', { class: 'buttons' },

@@ -6,8 +6,8 @@ import { h } from './dom.js';
 import { bothTimes, card, chip, empty, exchangeName, facts, filterForm, name, pager, readName, route, showName, table, time } from './parts.js';
 import { counted, number, plural } from './words.js';
 
-const REASONS = { rejected: 'the consumer refused it', delivery_limit: 'delivered too often', expired: 'its time to live ended in the queue',
-    maxlen: 'the queue was full', deadline: 'its deadline passed', return_failed: 'it could not go back to its queue' };
+const REASONS = { rejected: 'the consumer rejected it', delivery_limit: 'delivered too often', expired: 'its TTL expired in the queue',
+    maxlen: 'the queue was full', deadline: 'its deadline passed', return_failed: 'it could not be returned to its queue' };
 const FIELDS = [{ name: 'queue', label: 'Queue' }, { name: 'reason', label: 'Reason', choices: [['', 'any'], ...Object.keys(REASONS).map(r => [r, r])] },
     { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is default' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is empty' }];
 const PAGE = 50;
@@ -18,7 +18,7 @@ const words = f => [f.queue !== undefined && ['--queue', f.queue], f.reason && [
     f.routing_key !== undefined && ['--routing-key', f.routing_key]].filter(Boolean).flat();
 const filterText = f => Object.entries(f).map(([k, v]) => `${k.replace('_', ' ')} ${JSON.stringify(v)}`).join(', ') || 'every dead letter';
 
-const checkRate = text => text.trim() === '' || /^0*[1-9]\d{0,5}\/[smh]$/.test(text.trim()) ? null : 'Write a rate such as 50/s, 100/m or 10/h, or nothing for all at once.';
+const checkRate = text => text.trim() === '' || /^0*[1-9]\d{0,5}\/[smh]$/.test(text.trim()) ? null : 'Write a rate such as 50/s, 100/m or 10/h, or leave it empty for all at once.';
 const rateWords = v => v.rate?.trim() ? ['--rate', v.rate.trim()] : [];
 
 // which: {filter} or {ids}
@@ -33,17 +33,17 @@ function change(op, which, line, extra) {
         },
         run: async (v, dry, tell) => {
             const done = await postCounted(path, body(v), dry.matched, tell), rest = done.matched - done.changed;
-            const slow = op === 'requeue' && v.rate?.trim() ? ` They go back at ${v.rate.trim()}.` : '';
+            const slow = op === 'requeue' && v.rate?.trim() ? ` They return at ${v.rate.trim()}.` : '';
             return { text: `${number(done.changed)} of ${number(done.matched)} ${op === 'drop' ? 'deleted' : 'requeued'}.${slow}${rest > 0 ? ' The others were changed meanwhile.' : ''}` };
         },
     };
 }
 
-const RATE = { name: 'rate', label: 'Rate', value: '', help: 'How many go back each second, minute or hour: 50/s, 100/m, 10/h. Nothing: all at once.', check: checkRate };
+const RATE = { name: 'rate', label: 'Rate', value: '', help: 'How many return per second, minute or hour: 50/s, 100/m, 10/h. Empty: all at once.', check: checkRate };
 const requeue = (which, line, what) => change('requeue', which, line, { title: 'Send back to the queue', confirm: 'Send back',
-    intro: `${what}. They return to the queues that refused them, with all their attempts.`, fields: which.ids ? [] : [RATE] });
+    intro: `${what}. They return to the queues that rejected them, with all their attempts.`, fields: which.ids ? [] : [RATE] });
 const drop = (which, line, what) => change('drop', which, line, { title: 'Delete dead letters', confirm: 'Delete for good', danger: true,
-    intro: `${what}. They are deleted with their bodies; there is no way back.` });
+    intro: `${what}. They are deleted with their bodies. This cannot be undone.` });
 const both = (which, line, what) => [actButton('Send back …', requeue(which, line, what)), actButton('Delete …', drop(which, line, what), { class: 'danger' })];
 
 // A queue's name in a filter is a pattern, in which a star or backslash behind a backslash is one.
@@ -57,16 +57,16 @@ export const dead = {
     load: (at, signal) => get('v1/dead:groups', { signal }),
     view: data => {
         const all = data.groups.reduce((sum, g) => sum + g.count, 0);
-        return [h('p', { class: 'lead' }, 'What consumers refused, and what had no attempt left. Nothing is lost: it waits here until you send it back or delete it.'),
+        return [h('p', { class: 'lead' }, 'Messages that consumers rejected and that have no attempt left. They stay here until you send them back or delete them.'),
             h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Groups' }, data.groups.length ? [
-                !data.complete && h('p', { class: 'notice' }, 'There are more: the groups count the 100,000 that died last.'),
+                !data.complete && h('p', { class: 'notice' }, 'There are more: the groups count the latest 100,000.'),
                 table('Dead letters by group', [
                     ['Count', g => h('a', { href: route(['dead', 'list'], addressOf(groupFilter(g))) }, counted(g.count)), 'figure'], ['Queue', g => name(g.queue)],
                     ['Reason', g => h('span', { title: REASONS[g.reason] }, chip(g.reason, 'bad'))], ['Exchange', g => exchangeName(g.exchange)],
                     ['Routing key', g => name(g.routing_key)], ['Oldest', g => time(g.oldest_at), 'nowrap'], ['Newest', g => time(g.newest_at), 'nowrap'],
                     ['Actions', g => h('div', { class: 'buttons' }, byFilter(groupFilter(g)))]], data.groups, g => JSON.stringify(groupFilter(g))),
                 h('p', { class: 'faint' }, `${plural(all, 'dead letter')} in ${plural(data.groups.length, 'group')}.`)]
-                : empty('There are no dead letters.', ['To let refused messages come here, ask: ', h('code', null, 'postdate retry-policy show QUEUE')])),
+                : empty('There are no dead letters.', ['To keep rejected messages here, run: ', h('code', null, 'postdate retry-policy show QUEUE')])),
             card('Find', filterForm(['dead', 'list'], FIELDS, {}), h('p', null, h('a', { href: '#/dead/list' }, 'List all')),
                 commandLine('postdate', 'dead', 'list', '--group'))];
     },
@@ -87,7 +87,7 @@ export const deadList = {
                     : empty('No dead letter matches.'),
                 pager(['dead', 'list'], at.params, data.dead_letters.length, data.next_page_token)),
             card('All that match', Object.keys(f).length ? h('div', { class: 'buttons' }, byFilter(f))
-                : h('p', null, 'Choose a filter to send back or delete all that match; * in a queue\'s name stands for any characters, \\* for a star.'),
+                : h('p', null, 'Choose a filter to send back or delete all that match; * in a queue\'s name matches any characters, \\* a star.'),
             commandLine('postdate', 'dead', 'list', words(f)))];
     },
 };
@@ -102,7 +102,7 @@ export const deadLetter = {
             ['Queue', name(d.queue)], ['Reason', [chip(d.reason, 'bad'), ' ', REASONS[d.reason] || '']], ['Exchange', exchangeName(d.exchange)], ['Routing key', name(d.routing_key)],
             ['Refused', plural(d.failed, 'time')], ['Died', bothTimes(d.died_at)], ['Kept until', bothTimes(d.expires_at)], d.next_at && ['Next delivery', bothTimes(d.next_at)],
             d.error && ['Error', h('span', { class: 'bad-text' }, name(d.error))], ['Ids', h('ul', { class: 'plain' }, h('li', null, h('code', null, d.id)),
-                d.message && h('li', null, h('a', { href: route(['messages', d.message]) }, h('code', null, d.message)), ' (the message that waited last)'))]]),
+                d.message && h('li', null, h('a', { href: route(['messages', d.message]) }, h('code', null, d.message)), ' (the message of the last delay)'))]]),
         h('div', { class: 'buttons' }, d.state === 'dead' && both({ ids: [d.id] }, [d.id], 'This message, in every queue in which it is dead')),
         commandLine('postdate', 'dead', 'show', d.id, '--queue', d.queue)),
         d.attempts?.length > 0 && card('Attempts', table('Attempts, the last hundred', [['At', a => time(a.at), 'nowrap'], ['Reason', a => chip(a.reason, 'bad')], ['Meaning', a => REASONS[a.reason] || '']], d.attempts)),

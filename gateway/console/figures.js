@@ -13,28 +13,28 @@ export function findings(stats, more) {
     const list = [];
     const add = (id, bad, text, remedy, line, see) => list.push({ id, bad, text, remedy, line, see });
     if (stats.database === 'away')
-        add('database', true, 'The database does not answer, or does not accept writes.', 'Nothing new is accepted. What RabbitMQ already holds goes on being delivered. Look at PostgreSQL and at postgres.url.', ['postdate', 'doctor']);
+        add('database', true, 'The database does not answer, or does not accept writes.', 'No new messages are stored. Messages that RabbitMQ holds are still delivered. Check PostgreSQL and postgres.url.', ['postdate', 'doctor']);
     if (stats.broker === 'away')
-        add('broker', true, 'RabbitMQ cannot be reached.', 'Messages wait in the database and leave when it is back. Look at RabbitMQ and at amqp.url.', ['postdate', 'doctor']);
+        add('broker', true, 'RabbitMQ cannot be reached.', 'Messages wait in the database until RabbitMQ is reachable again. Check RabbitMQ and amqp.url.', ['postdate', 'doctor']);
     if (stats.broker === 'blocked')
-        add('broker', true, 'RabbitMQ blocks publishers: it is short of memory or disk.', 'Free memory or disk on its nodes: rabbitmq-diagnostics alarms says which.', ['rabbitmq-diagnostics', 'alarms']);
+        add('broker', true, 'RabbitMQ blocks publishers: it is short of memory or disk.', 'Free memory or disk on its nodes: rabbitmq-diagnostics alarms names them.', ['rabbitmq-diagnostics', 'alarms']);
     if (stats.gateways === 0)
         add('gateways', true, 'No gateway has sent a sign of life lately.', 'Start postdated on one machine at least.', ['systemctl', 'start', 'postdated']);
     if (stats.overdue?.count > 0)
         add('overdue', true, `${howMany(stats.overdue.count)} more than a second overdue${stats.overdue.oldest ? `, the oldest was due ${ago(stats.overdue.oldest)}` : ''}.`,
-            'A burst drains by itself. Otherwise a target refuses, or a server is slow: doctor looks at both.', ['postdate', 'doctor']);
+            'A burst drains without help. Otherwise a target rejects messages, or a server is slow: doctor checks both.', ['postdate', 'doctor']);
     for (const day of stats.locked_days || [])
-        add('locked ' + day, true, `Another session has locked ${day === 'message' ? 'the whole message table' : `the messages due on ${day}`}.`, 'They wait until it ends its transaction. pg_stat_activity shows which session it is.', null);
+        add('locked ' + day, true, `Another session has locked ${day === 'message' ? 'the whole message table' : `the messages due on ${day}`}.`, 'They wait until its transaction ends. pg_stat_activity shows the session.', null);
     if (stats.messages?.failed > 0)
-        add('failed', false, `${howMany(stats.messages.failed)} could not be delivered.`, 'Their errors say why. When the cause is gone, retry them.', ['postdate', 'list', '--state', 'failed'], { text: 'Show them', state: 'failed' });
+        add('failed', false, `${howMany(stats.messages.failed)} could not be delivered.`, 'Their errors have the cause. Correct it, then retry them.', ['postdate', 'list', '--state', 'failed'], { text: 'Show them', state: 'failed' });
     if (stats.window?.messages !== null && stats.window?.messages >= stats.window?.max_messages)
-        add('window', false, `RabbitMQ holds as many messages as it may (${number(stats.window.max_messages)}).`, 'The others wait in the database and are delivered all the same. handover.max_messages raises the limit.', null);
+        add('window', false, `RabbitMQ holds as many messages as it may (${number(stats.window.max_messages)}).`, 'The others wait in the database and are delivered from there. handover.max_messages sets the limit.', null);
     if (stats.stalled > 0)
         add('destinations', false, `RabbitMQ confirms nothing for ${plural(stats.stalled, 'exchange and routing key', 'exchanges and routing keys')}.`, 'Does a queue behind them have no majority of its nodes? Those messages wait; all others are published.', null);
     if (stats.refusing > 0)
-        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} are refused and tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
+        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} are rejected and tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
     else if (stats.retrying > 0)
-        add('messages.retrying', false, `${howMany(stats.retrying)} refused or in doubt, and tried again.`, 'Their errors say why.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
+        add('messages.retrying', false, `${howMany(stats.retrying)} rejected or in doubt (unconfirmed), and tried again.`, 'Their errors have the cause.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
     for (const f of more?.findings || [])
         if (!SHOWN_BY_FIGURES.includes(f.name))
             add(f.name, f.severity === 'error', `${f.text[0].toUpperCase()}${f.text.slice(1)}.`, f.remedy, null);

@@ -14,7 +14,7 @@ export const gateways = {
         const [stats, more] = await Promise.all([get('v1/stats', { signal }), overviewOf(signal)]);
         return { stats, more };
     },
-    view: ({ stats, more }) => [card('What is wrong', findingList(findings(stats, more), stats, more), commandLine('postdate', 'doctor')),
+    view: ({ stats, more }) => [card('Problems', findingList(findings(stats, more), stats, more), commandLine('postdate', 'doctor')),
         card('Gateways', more?.gateways ? table('Gateways', [['Name', g => name(g.name)], ['State', g => chip(g.alive ? 'alive' : 'gone')], ['Transport', g => g.transport ?? '–'],
             ['Since', g => time(g.started_at)], ['Seen', g => time(g.heartbeat_at)]], more.gateways, g => g.id)
             : [facts([stats.gateways !== undefined && ['Alive', number(stats.gateways)]]), notOffered('A list of the gateways is not part of this version.'), commandLine('postdate', 'status')]),
@@ -33,9 +33,9 @@ export const settings = {
         return { who, more, stats, api };
     },
     view: ({ who, more, stats, api }) => [
-        card('Who you are', who ? facts([['Token', name(who.name, 'none is asked for')], ['Role', chip(who.role || 'operate', who.role === 'read' ? 'busy' : 'good')],
-            who.from && ['You come from', who.from], ['Exchanges', who.all_exchanges ? 'all' : who.exchanges.map((e, i) => [i > 0 && ', ', exchangeName(e)])]])
-            : access.needed ? h('p', null, 'You are signed in with a token. This gateway does not say which role it has.') : h('p', null, 'This gateway asks for no token: whoever reaches it may do everything.')),
+        card('Who you are', who ? facts([['Token', name(who.name, 'not required')], ['Role', chip(who.role || 'operate', who.role === 'read' ? 'busy' : 'good')],
+            who.from && ['Your address', who.from], ['Exchanges', who.all_exchanges ? 'all' : who.exchanges.map((e, i) => [i > 0 && ', ', exchangeName(e)])]])
+            : access.needed ? h('p', null, 'You are signed in with a token. This gateway does not report its role.') : h('p', null, 'This gateway requires no token: anyone who can connect has full access.')),
         card('This page', facts([['Times', inUtc() ? 'in UTC' : `in ${zoneName()}`], ['Now', `${stamp(Date.now(), false)} here, ${stamp(Date.now(), true)}`],
             ['Theme', document.documentElement.dataset.theme || 'as the system'], ['Kept in this browser', 'the theme and the time zone, nothing else']])),
         card('The gateway', facts([['Interface', `${api.info.title} ${api.info.version}, ${Object.keys(api.paths).length} addresses`], ['Transport', stats.transport], ['Window', span(stats.window.length_ms)],

@@ -92,7 +92,7 @@ function askForToken(wrong) {
     main.replaceChildren(h('section', { class: 'card narrow' },
         h('h1', { tabindex: '-1' }, 'Sign in'),
         wrong && h('p', { class: 'notice bad', role: 'alert' }, 'The gateway does not accept this token. It may have been revoked.'),
-        h('p', null, 'This gateway asks for a token. The page keeps it in memory: after a reload it asks again.'),
+        h('p', null, 'This gateway requires a token. The page keeps it in memory only: after a reload, enter it again.'),
         h('form', { onsubmit: signIn, class: 'stack' },
             h('label', { for: 'token' }, 'Token'),
             h('input', { id: 'token', type: 'password', autocomplete: 'off', spellcheck: 'false', required: true, placeholder: 'pdt_…' }),
@@ -176,7 +176,7 @@ function show(mine) {
         showFailure(mine.error);
     } else {
         const content = [h('h1', { tabindex: '-1' }, mine.page.title(mine)),
-            mine.error && h('p', { class: 'notice bad', id: 'stale' }, `${mine.error.message} What follows is of ${stamp(mine.at)}.`),
+            mine.error && h('p', { class: 'notice bad', id: 'stale' }, `${mine.error.message} The data below is from ${stamp(mine.at)}.`),
             mine.page.view(mine.data, mine)];
         if (mine.fresh)
             main.replaceChildren();

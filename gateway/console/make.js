@@ -6,7 +6,7 @@ import { readName, showName } from './parts.js';
 import { ago, newTime, number, stamp, zoneName } from './words.js';
 
 const needs = what => text => text.trim() ? null : `${what} is missing.`;
-const EXCHANGE = { name: 'exchange', label: 'Exchange', help: 'Nothing: the one that the gateway delivers to. "" is the default exchange.' };
+const EXCHANGE = { name: 'exchange', label: 'Exchange', help: 'Empty: the default delivery exchange. "" is the default exchange of RabbitMQ.' };
 const place = v => v.exchange ? { exchange: readName(v.exchange) } : {};
 const flag = (name, value) => value !== undefined && value !== null && value !== '' && [`--${name}`, value];
 const missing = e => { if (e.status !== 404) throw e; return null; };
@@ -25,8 +25,8 @@ export const scheduleOne = () => ({
     title: 'Schedule a message', confirm: 'Schedule it',
     fields: [EXCHANGE, { name: 'routing_key', label: 'Routing key' },
         { name: 'when', label: 'When', value: '1h', help: 'From now, such as 90s, 15m, 36h; or a time such as 2027-06-01T08:00:00Z.', check: v => newTime(v.trim()) ? null : 'This is neither a duration nor a time with an offset.' },
-        { name: 'key', label: 'Key', help: 'A name of your own, to find, cancel or replace it by. Or nothing.' }, { name: 'body', label: 'Body', rows: 4 },
-        { name: 'headers', label: 'Headers', help: 'A JSON object, such as {"n": 1}. Or nothing.', check: checkObject }],
+        { name: 'key', label: 'Key', help: 'Your own name for it, to find, cancel or replace it. May be empty.' }, { name: 'body', label: 'Body', rows: 4 },
+        { name: 'headers', label: 'Headers', help: 'A JSON object, such as {"n": 1}. May be empty.', check: checkObject }],
     dry: async v => {
         const t = newTime(v.when.trim()), then = t.due_at ? new Date(t.due_at) : new Date(Date.now() + t.delay_ms);
         const taken = v.key && (await get('v1/messages' + query({ key: v.key, ...place(v), state: 'waiting', page_size: 1 }))).messages[0];
@@ -57,11 +57,11 @@ export function setSchedule(r) {
     const changed = v => ({ cron: v.cron.trim(), zone: v.zone.trim(), routing_key: v.routing_key, overlap: v.overlap, missed: v.missed, ...(text ? { body: v.body } : {}), ...place(v) });
     const wanted = v => definitionOf(r ? textOf(r) : '{}', changed(v)), name = v => r ? r.name : v.name.trim();
     return {
-        title: r ? `Change "${r.name}"` : 'Set a schedule', confirm: r ? 'Change it' : 'Set it', intro: r ? 'What is not here stays as it is. It counts from now on.' : null,
+        title: r ? `Change "${r.name}"` : 'Set a schedule', confirm: r ? 'Change it' : 'Set it', intro: r ? 'Other settings are kept. The change applies from now on.' : null,
         fields: [!r && { name: 'name', label: 'Name', check: needs('The name') }, { name: 'cron', label: 'Expression', value: start.cron, help: '0 9 * * mon-fri, @daily, @every 90s.', check: needs('The expression') },
             { name: 'zone', label: 'Time zone', value: start.zone, check: needs('The time zone') }, { ...EXCHANGE, value: r ? showName(r.exchange) : '' }, { name: 'routing_key', label: 'Routing key', value: start.routing_key },
-            { name: 'missed', label: 'What is missed', value: start.missed, choices: [['one', 'the last one comes'], ['all', 'all come'], ['none', 'none comes']] },
-            { name: 'overlap', label: 'While the one before waits', value: start.overlap, choices: [['allow', 'the next one comes'], ['skip', 'the next one is left out']] },
+            { name: 'missed', label: 'Missed occurrences', value: start.missed, choices: [['one', 'deliver the last one'], ['all', 'deliver all'], ['none', 'deliver none']] },
+            { name: 'overlap', label: 'While the previous one waits', value: start.overlap, choices: [['allow', 'deliver the next one'], ['skip', 'leave the next one out']] },
             text && { name: 'body', label: 'Body', value: start.body ?? '', rows: 4 }].filter(Boolean),
         dry: async v => {
             if (!r && await get(one(name(v))).catch(missing))
@@ -89,8 +89,8 @@ export function setPolicy(p) {
     const wanted = v => ({ pattern: (p?.pattern ?? v.pattern).trim(), on: start.on, jitter: start.jitter, attempts: v.attempts, first: v.first.trim(), factor: v.factor, max: v.max.trim(), keep_dead: v.keep_dead.trim() });
     const isNumber = text => /^\d+(\.\d+)?$/.test(text) ? null : 'Write a number.';
     return {
-        title: p ? `Change the policy of "${p.pattern}"` : 'Set a retry policy', confirm: p ? 'Change it' : 'Set it', intro: 'It counts for what is refused from now on.',
-        fields: [!p && { name: 'pattern', label: 'Queues', help: '* is any run of characters: orders.*', check: needs('The pattern') }, { name: 'attempts', label: 'Deliveries in all', value: String(start.attempts), check: isNumber },
+        title: p ? `Change the policy of "${p.pattern}"` : 'Set a retry policy', confirm: p ? 'Change it' : 'Set it', intro: 'It applies to messages rejected from now on.',
+        fields: [!p && { name: 'pattern', label: 'Queues', help: '* matches any characters: orders.*', check: needs('The pattern') }, { name: 'attempts', label: 'Deliveries in all', value: String(start.attempts), check: isNumber },
             { name: 'first', label: 'First wait', value: start.first }, { name: 'factor', label: 'Factor of each further wait', value: String(start.factor), check: isNumber }, { name: 'max', label: 'Longest wait', value: start.max },
             { name: 'keep_dead', label: 'Dead letters are kept', value: start.keep_dead }].filter(Boolean),
         dry: async v => !p && await get(policyPath(wanted(v).pattern)).catch(missing) ? { text: 'There is a policy with this pattern already: change that one.', possible: false }
@@ -112,10 +112,10 @@ const setRateOf = r => ask('PUT', ratePath(r) + query({ routing_key: r.routing_k
 export function setRate(r) {
     const wanted = v => ({ exchange: r ? r.exchange : v.exchange, routing_key: r ? r.routing_key : v.routing_key, rate: v.rate.trim(), burst: Number(v.burst) || null });
     return {
-        title: r ? 'Change the rate' : 'Set a rate', confirm: r ? 'Change it' : 'Set it', intro: 'How many messages a second an exchange gets at most. It counts at once, also for what waits already.',
-        fields: [!r && { name: 'exchange', label: 'Exchanges', help: '* is any run of characters.', check: needs('The exchange') }, !r && { name: 'routing_key', label: 'Routing keys', value: '*', check: needs('The routing key') },
+        title: r ? 'Change the rate' : 'Set a rate', confirm: r ? 'Change it' : 'Set it', intro: 'Limit of messages per second for an exchange. It applies at once, also to waiting messages.',
+        fields: [!r && { name: 'exchange', label: 'Exchanges', help: '* matches any characters.', check: needs('The exchange') }, !r && { name: 'routing_key', label: 'Routing keys', value: '*', check: needs('The routing key') },
             { name: 'rate', label: 'Rate', value: r?.rate ?? '', help: '200/s, 1.5/s, 12000/min, 100/h; 0 pauses.', check: needs('The rate') },
-            { name: 'burst', label: 'Burst', value: String(r?.burst ?? ''), help: 'So many may come at once after a while without any. Nothing: a fiftieth of a second\'s.', check: v => /^\d*$/.test(v.trim()) ? null : 'Write a number.' }].filter(Boolean),
+            { name: 'burst', label: 'Burst', value: String(r?.burst ?? ''), help: 'Messages that may be delivered at once after an idle period. Empty: a fiftieth of a second\'s.', check: v => /^\d*$/.test(v.trim()) ? null : 'Write a number.' }].filter(Boolean),
         dry: async v => {
             const w = wanted(v), there = r || await offered(ratePath(w) + query({ routing_key: w.routing_key })).catch(missing);
             return !r && there ? { text: 'There is a rate of these already: change that one.', possible: false } : { text: `${w.exchange} gets at most ${w.rate}${w.routing_key === '*' ? '' : `, with routing keys ${w.routing_key}`}.`, possible: true };
@@ -133,7 +133,7 @@ export function setRate(r) {
 const change = (r, verb) => ask('POST', ratePath(r, '/' + verb), { body: { routing_key: r.routing_key } });
 export function pauseRate(r) {
     const [verb, back, said, other] = r.paused ? ['resume', 'pause', 'resumed', 'paused'] : ['pause', 'resume', 'paused', 'resumed'];
-    return { title: r.paused ? 'Resume the rate' : 'Pause the rate', confirm: r.paused ? 'Resume it' : 'Pause it', intro: r.paused ? 'What piled up is delivered at the rate.' : 'Nothing goes there until it is resumed.',
+    return { title: r.paused ? 'Resume the rate' : 'Pause the rate', confirm: r.paused ? 'Resume it' : 'Pause it', intro: r.paused ? 'Waiting messages are delivered at the rate.' : 'No messages are delivered there until it is resumed.',
         dry: async () => { const now = await get(ratePath(r) + query({ routing_key: r.routing_key })); return { text: `${number(now.waiting)} messages wait for the rate of "${r.exchange}", ${now.rate}.`, possible: now.paused === r.paused }; },
         line: () => ['postdate', 'rate', verb, r.exchange, rateKey(r)],
         run: async () => { await change(r, verb); return { text: `It is ${said}.`, undo: { text: `Undo: ${back}`, run: async () => { await change(r, back); return { text: `It is ${other}.` }; } } }; } };

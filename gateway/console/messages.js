@@ -13,7 +13,7 @@ const RETRYING = 'retrying', WAITING = 'waiting', ANY = 'any';
 const VIEWS = [WAITING, RETRYING, 'failed', 'expired', 'delivered', 'cancelled', 'superseded', ANY];
 const IN_VIEW = { [WAITING]: ['scheduled', 'handed', 'claimed'], [ANY]: STATES };
 const MEANING = {
-    scheduled: 'waits in PostgreSQL', claimed: 'a gateway is delivering it, or its delivery is in doubt', handed: 'waits in RabbitMQ',
+    scheduled: 'waits in PostgreSQL', claimed: 'a gateway is delivering it, or its delivery is in doubt (unconfirmed)', handed: 'waits in RabbitMQ',
     delivered: 'RabbitMQ has confirmed it', cancelled: 'will never be delivered', superseded: 'replaced by another message',
     failed: 'could not be delivered; a retry is possible', expired: 'its deadline passed',
 };
@@ -23,7 +23,7 @@ const PAGE = 50;
 const toLocal = iso => iso ? stamp(iso, false).replace(' ', 'T') : '';
 const fromLocal = text => new Date(text).toISOString();
 const FIELDS = [
-    { name: 'state', label: 'State', choices: [['', 'waiting: any of these three'], ...IN_VIEW[WAITING].map(s => [s, s]), [RETRYING, 'retrying: refused, and tried again'], ...STATES.filter(s => !IN_VIEW[WAITING].includes(s)).map(s => [s, s]), [ANY, 'any']] },
+    { name: 'state', label: 'State', choices: [['', 'waiting: any of these three'], ...IN_VIEW[WAITING].map(s => [s, s]), [RETRYING, 'retrying: rejected, and tried again'], ...STATES.filter(s => !IN_VIEW[WAITING].includes(s)).map(s => [s, s]), [ANY, 'any']] },
     { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is default' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is empty' }, { name: 'key', label: 'Key' },
     { name: 'due_after', label: 'Due after (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
     { name: 'due_before', label: 'Due before (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
@@ -101,7 +101,7 @@ const checkShift = text => parseSpan(text.replace(/^-/, '')) === null ? 'Write a
 const shiftMs = text => (text.startsWith('-') ? -1 : 1) * parseSpan(text.replace(/^-/, ''));
 const bulks = f => [
     actButton('Cancel them …', bulk('cancel', f, 'cancelled', { title: 'Cancel messages', confirm: 'Cancel them', danger: true,
-        intro: 'Those that wait or have failed are never delivered. Their bodies are erased, so there is no way back.' })),
+        intro: 'Those that wait or have failed are never delivered. Their bodies are erased. This cannot be undone.' })),
     actButton('Reschedule them …', bulk('reschedule', f, 'rescheduled', { title: 'Reschedule messages', confirm: 'Reschedule them',
         intro: 'Those that wait or have failed.', fields: [{ name: 'shift', label: 'Later by', value: '1h', help: 'Such as 15m, 1h30m; -1h is earlier.', check: checkShift }],
         body: v => ({ shift_ms: shiftMs(v.shift) }), words: v => [`--shift=${v.shift.replaceAll(' ', '')}`] })),
@@ -128,7 +128,7 @@ async function search(params, signal) {
     return { ...page, messages: found };
 }
 const searchedNote = (data, params) => data.searched_until && h('p', { class: 'notice', id: 'searched' }, 'Few messages match. So far, those due ', params.order ? 'after ' : 'until ', time(data.searched_until),
-    ' were looked at. ', h('a', { href: route(['messages'], { ...params, page_token: data.next_page_token }), rel: 'next' }, 'Look further'));
+    ' were searched. ', h('a', { href: route(['messages'], { ...params, page_token: data.next_page_token }), rel: 'next' }, 'Search further'));
 
 export const messages = {
     title: () => 'Messages',
@@ -140,7 +140,7 @@ export const messages = {
     view: (data, at) => {
         const f = filterOf(at.params), some = Object.keys(fieldsOf({ ...at.params, order: '' })).length > 0 && Object.keys(f).length > 0;
         return [h('div', { class: 'buttons' }, actButton('Schedule a message …', scheduleOne(), { class: 'primary' })), lookUpForm(), viewTabs(data.stats, at.params), filterForm(['messages'], FIELDS, fieldsOf(at.params)),
-            some ? h('div', { class: 'buttons', role: 'group', 'aria-label': 'All that match' }, bulks(f), h('span', { class: 'faint' }, 'all that match; nothing happens before you have seen what it will touch'))
+            some ? h('div', { class: 'buttons', role: 'group', 'aria-label': 'All that match' }, bulks(f), h('span', { class: 'faint' }, 'all that match; a preview is shown first'))
                 : h('p', { class: 'faint' }, 'Choose a filter to cancel, reschedule or retry all that match.'),
             h('section', { id: 'results', tabindex: '-1', 'aria-label': 'Found messages' },
                 data.messages.length ? table('Messages', [
@@ -166,13 +166,13 @@ const waiting = m => ['scheduled', 'failed'].includes(m.state) ? null
     : m.state === 'handed' ? 'It is too late: RabbitMQ holds it.' : m.state === 'claimed' ? 'It is too late: a gateway has claimed it.' : `It is ${m.state}: nothing is left to do.`;
 
 const cancelOne = m => ({
-    title: 'Cancel the message', intro: 'It is never delivered. Its body is erased, so there is no way back.', danger: true, confirm: 'Cancel it',
+    title: 'Cancel the message', intro: 'It is never delivered. Its body is erased. This cannot be undone.', danger: true, confirm: 'Cancel it',
     dry: dryOne(m.id, waiting), line: () => ['postdate', 'cancel', m.id],
     run: async () => ({ text: `Cancelled: it is ${(await ask('DELETE', 'v1/messages/' + m.id)).state}.` }),
 });
 
 const moveOne = m => ({
-    title: 'Reschedule the message', intro: 'It gets a new id; the ids that it had lead to it.', confirm: 'Reschedule it',
+    title: 'Reschedule the message', intro: 'It gets a new id; its old ids still find it.', confirm: 'Reschedule it',
     fields: [{ name: 'when', label: 'New time', value: '1h', help: 'From now, such as 90s, 15m, 36h; or a time such as 2027-06-01T08:00:00Z.', check: v => newTime(v.trim()) ? null : 'This is neither a duration nor a time with an offset.' }],
     dry: async v => {
         const found = await dryOne(m.id, waiting)(), t = newTime(v.when.trim());
@@ -197,13 +197,13 @@ const retryOne = m => ({
 });
 
 const tryNow = m => ({
-    title: 'Try it now', intro: 'It was refused, or its delivery is in doubt. Its next attempt comes at once instead of later; it has as many left as before.', confirm: 'Try it now',
-    dry: dryOne(m.id, x => x.next_attempt_at ? null : `It is ${x.state}, and waits for no other attempt.`), line: () => ['postdate', 'retry', m.id],
+    title: 'Try it now', intro: 'It was rejected, or its delivery is in doubt (unconfirmed). The next attempt is made at once; the number of attempts left does not change.', confirm: 'Try it now',
+    dry: dryOne(m.id, x => x.next_attempt_at ? null : `It is ${x.state}, and is not waiting for another attempt.`), line: () => ['postdate', 'retry', m.id],
     run: async () => { const now = await ask('POST', `v1/messages/${m.id}:retry`, { body: {} }); return { text: now.state === 'delivered' ? 'It is delivered.' : 'It is tried now.' }; },
 });
 
 const failOne = m => ({
-    title: 'End the message', intro: 'For a message whose delivery is in doubt for good, because its exchange is gone, say. It is failed; a retry can still be made.', danger: true, confirm: 'End it',
+    title: 'End the message', intro: 'For a message whose delivery stays in doubt (unconfirmed), for example because its exchange was deleted. It becomes failed, and can still be retried.', danger: true, confirm: 'End it',
     dry: dryOne(m.id, x => x.state === 'claimed' ? null : `It is ${x.state}; this is for a claimed message in doubt.`), line: () => ['postdate', 'fail', m.id],
     run: async () => ({ text: `It is ${(await ask('POST', `v1/messages/${m.id}:fail`, { body: {} })).state}.` }),
 });
@@ -226,7 +226,7 @@ export const message = {
                 m.deadline && ['Deadline', bothTimes(m.deadline)], ['Exchange', exchangeName(m.exchange)], ['Routing key', name(m.routing_key)], ['Key', name(m.key)],
                 ['Held by', m.hold === 'broker' ? 'RabbitMQ, once it enters the window' : 'the gateway'], ['Created', bothTimes(m.created_at)],
                 m.settled_at && ['Settled', bothTimes(m.settled_at)],
-                m.settled_at && m.state === 'delivered' && ['Settled after due', [span(Math.max(0, new Date(m.settled_at) - new Date(m.due_at))), h('span', { class: 'faint' }, ' until it was on record; RabbitMQ had it before')]],
+                m.settled_at && m.state === 'delivered' && ['Settled after due', [span(Math.max(0, new Date(m.settled_at) - new Date(m.due_at))), h('span', { class: 'faint' }, ' until it was recorded; RabbitMQ had confirmed it before')]],
                 ['Attempts', number(m.attempts)], m.next_attempt_at && ['Next attempt', bothTimes(m.next_attempt_at)], m.error && ['Error', h('span', { class: 'bad-text' }, name(m.error))],
                 ['Ids', h('ul', { class: 'plain' }, ids.map(id => h('li', null, h('code', null, id), id === m.id ? ' (now)' : ' (leads here)')))]]),
             h('div', { class: 'buttons' },

@@ -8,8 +8,8 @@ import { card, chip, exchangeName, facts, name, notOffered, route, table } from 
 import { ago, counted, number, plural, share, span, stamp } from './words.js';
 
 // Nothing is wrong only where everything could be seen.
-const unseen = stats => stats.overdue === null ? 'What is overdue or failed is being counted.'
-    : 'What is overdue or failed, and what gateways find, is about all exchanges; this token sees only its own.';
+const unseen = stats => stats.overdue === null ? 'Overdue and failed messages are being counted.'
+    : 'Overdue and failed messages and problems cover all exchanges; this token sees only its own.';
 export const seesAll = (stats, more) => !!stats.overdue && !more?.refused;
 export const findingList = (list, stats, more) => list.length ? h('ul', { class: 'findings' }, list.map(f => h('li', { class: f.bad ? 'finding bad' : 'finding warn', 'data-key': f.id },
     h('p', { class: 'strong' }, f.text), f.remedy && h('p', null, f.remedy, f.see && [' ', h('a', { href: route(['messages'], { state: f.see.state }) }, f.see.text)]), f.line && commandLine(Array.isArray(f.line) ? f.line : { text: f.line }))))
@@ -27,7 +27,7 @@ const BURNS = { '1h': 14.4, '6h': 6 };
 function budgetTile(left, least, slo) {
     const since = slo.since ? `since ${stamp(slo.since).slice(0, 10)}` : 'nothing delivered yet';
     if (least)
-        return tile('budget left', '–', `judged from ${number(least)} deliveries on`);
+        return tile('budget left', '–', `evaluated from ${number(least)} deliveries on`);
     if (left > 0)
         return tile('budget left', share(left), since);
     return tile('budget left', h('span', { class: 'bad-text' }, 'used up'), left < -1 ? `${number(Math.round(1 - left))} times over, ${since}` : since);
@@ -70,7 +70,7 @@ const inPart = (stats, states) => states.some(s => stats.counted_only_in_part?.i
 const countOf = (stats, s) => counted(stats.messages[s], inPart(stats, [s]));
 function statesCard(stats) {
     if (!stats.messages)
-        return card('Messages by state', h('p', { class: 'faint' }, stats.messages === null ? 'They are being counted.' : 'Counts are of all exchanges; this token sees only its own.'));
+        return card('Messages by state', h('p', { class: 'faint' }, stats.messages === null ? 'They are being counted.' : 'Counts cover all exchanges; this token sees only its own.'));
     const most = Math.max(1, ...Object.values(stats.messages));
     const row = s => h('tr', { 'data-key': s }, h('th', { scope: 'row' }, h('a', { href: route(['messages'], { state: s }) }, s)), h('td', { class: 'figure' }, countOf(stats, s)),
         h('td', { class: 'fill' }, meter(stats.messages[s] / most, `${s}: ${countOf(stats, s)}`, { failed: 4, expired: 4, delivered: 2, cancelled: 5, superseded: 5 }[s] || 0)));
@@ -80,7 +80,7 @@ function statesCard(stats) {
 
 // What somebody has paused, and what waits behind something that is not done.
 const heldCard = held => held && held.schedules_paused + held.schedules_behind + held.rates_paused > 0 && card('Held back', facts([
-    held.schedules_behind > 0 && ['Schedules that leave out', [h('a', { href: '#/recurring' }, counted(held.schedules_behind)), `, ${plural(held.occurrences_left_out, 'occurrence')}; the first: `, name(held.first_behind)]],
+    held.schedules_behind > 0 && ['Schedules that leave out occurrences', [h('a', { href: '#/recurring' }, counted(held.schedules_behind)), `, ${plural(held.occurrences_left_out, 'occurrence')}; the first: `, name(held.first_behind)]],
     held.schedules_paused > 0 && ['Paused schedules', [h('a', { href: '#/recurring' }, number(held.schedules_paused)), ', the first: ', name(held.first_paused)]],
     held.rates_paused > 0 && ['Paused rates', [h('a', { href: '#/exchanges' }, number(held.rates_paused)), `, for which ${plural(held.messages_waiting, 'message')} wait; the first: `, exchangeName(held.first_rate)]]]));
 
@@ -105,7 +105,7 @@ export const overview = {
             h('div', { class: 'tiles' }, tile('Waiting', stats.messages ? counted(waiting, inPart(stats, WAITING)) : '–', 'scheduled, in RabbitMQ or being delivered', '#/messages'),
                 tile('Next due', next ? ago(next) : '–', next ? stamp(next) : 'nothing waits', '#/messages'),
                 tile('Overdue', stats.overdue ? number(stats.overdue.count) : '–', 'by more than a second'),
-                tile('Retrying', stats.retrying === null || stats.retrying === undefined ? '–' : counted(stats.retrying), 'refused or in doubt, and tried again', '#/messages?state=retrying'),
+                tile('Retrying', stats.retrying === null || stats.retrying === undefined ? '–' : counted(stats.retrying), 'rejected or in doubt, and tried again', '#/messages?state=retrying'),
                 tile('Failed', stats.messages ? countOf(stats, 'failed') : '–', 'could not be delivered', '#/messages?state=failed')),
             h('div', { class: 'columns wide-first' }, forecastCard(forecast, horizon), sloCard(slo, stats)),
             h('div', { class: 'columns' }, statesCard(stats), serversCard(stats)),

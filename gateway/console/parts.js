@@ -20,7 +20,7 @@ export const exchangeName = text => text === '' ? h('span', { class: 'faint' }, 
 export const facts = rows => h('dl', { class: 'facts' }, rows.filter(Boolean).map(([term, value]) => h('div', null, h('dt', null, term), h('dd', null, value))));
 
 export const empty = (title, ...more) => h('div', { class: 'empty' }, h('p', { class: 'strong' }, title), more.map(m => h('p', null, m)));
-export const notOffered = what => h('div', { class: 'empty', 'data-absent': 'yes' }, h('p', { class: 'strong' }, 'This gateway does not offer it'),
+export const notOffered = what => h('div', { class: 'empty', 'data-absent': 'yes' }, h('p', { class: 'strong' }, 'This gateway does not support it'),
     h('p', null, `${what} Another version of the gateway may.`));
 
 export const card = (title, ...content) => h('section', { class: 'card' }, h('h2', null, title), content);

@@ -17,13 +17,13 @@ const still = r => async () => {
     const now = await get(one(r.name));
     return { text: `The schedule "${now.name}", ${now.paused ? 'paused' : now.next_at ? `next ${ago(now.next_at)}, at ${stamp(now.next_at)}` : 'without a next time'}.`, possible: true, now };
 };
-const pause = r => ({ title: 'Pause the schedule', confirm: 'Pause it', intro: 'Nothing is sent until it is resumed. What is due meanwhile counts as missed.',
+const pause = r => ({ title: 'Pause the schedule', confirm: 'Pause it', intro: 'Nothing is sent until it is resumed. Occurrences due meanwhile are missed.',
     dry: still(r), line: () => ['postdate', 'recur', 'pause', r.name],
     run: async () => { await change(r, 'pause'); return { text: 'It is paused.', undo: { text: 'Undo: resume', run: async () => { await change(r, 'resume'); return { text: 'It is resumed.' }; } } }; } });
-const resume = r => ({ title: 'Resume the schedule', confirm: 'Resume it', intro: 'It goes on with its next time.',
+const resume = r => ({ title: 'Resume the schedule', confirm: 'Resume it', intro: 'It continues with its next time.',
     dry: still(r), line: () => ['postdate', 'recur', 'resume', r.name],
     run: async () => { await change(r, 'resume'); return { text: 'It is resumed.', undo: { text: 'Undo: pause', run: async () => { await change(r, 'pause'); return { text: 'It is paused.' }; } } }; } });
-const runNow = r => ({ title: 'Run once more, now', confirm: 'Run it', intro: 'One message more, at once. The next time stays as it is.',
+const runNow = r => ({ title: 'Run once more, now', confirm: 'Run it', intro: 'One additional message, at once. The next time does not change.',
     dry: async () => { const f = await still(r)(); return { ...f, text: `One message to ${JSON.stringify(f.now.routing_key)}. ${f.text}` }; }, line: () => ['postdate', 'recur', 'run', r.name],
     run: async (v, dry, tell) => { const done = await post(`${one(r.name)}:run`, {}, tell); return { text: `The message ${done.id || done.message || ''} is due now.` }; } });
 const remove = r => ({ title: 'Remove the schedule', confirm: 'Remove it', danger: true, intro: 'The schedule and its next message.',
@@ -67,7 +67,7 @@ export const recurring = {
             ['Expression', r => h('span', { class: 'mono' }, name(r.cron))], ['Zone', r => r.zone], ['Routing key', r => name(r.routing_key)], ['Next', r => r.paused ? '–' : zoned(r, r.next_at), 'nowrap'],
             ['Last', last], ['Actions', r => h('div', { class: 'buttons' }, actions(r))]], rows, r => r.name), pager(['recurring'], at.params, rows.length, list.next_page_token)]
             : empty('There are no recurring schedules.', ['Set one: ', h('code', null, 'postdate recur set report --cron \'0 9 * * mon-fri\' --zone Europe/Berlin -k report.daily --body x')])),
-        card('Preview an expression', h('p', null, 'Five fields, six with the second first, seven with the year last, too; @daily, @every 90s. Days on which the clock changes are marked.'),
+        card('Preview an expression', h('p', null, 'Five fields, six with the second first, seven with the year last; @daily, @every 90s. Days on which the clock changes are marked.'),
             filterForm(['recurring'], PREVIEW, { zone: zoneName(), n: '10', ...shown }),
             preview?.refused && h('p', { class: 'notice bad', role: 'alert' }, preview.refused), preview?.times && times(preview.times),
             at.params.cron && commandLine('postdate', 'recur', 'preview', '--cron', at.params.cron, at.params.dialect ? ['--dialect', at.params.dialect] : [], at.params.zone ? ['--zone', at.params.zone] : [], at.params.n ? ['-n', at.params.n] : []))];
@@ -88,8 +88,8 @@ export const recurringOne = {
             ['Exchange', exchangeName(r.exchange)], ['Routing key', name(r.routing_key)], r.next_at && ['Next', zoned(r, r.next_at)],
             r.next_id && ['Next message', h('a', { href: route(['messages', r.next_id]) }, h('code', null, r.next_id))], ['Last', last(r)],
             r.last_id && ['Last message', h('a', { href: route(['messages', r.last_id]) }, h('code', null, r.last_id))], r.error && ['Error', h('span', { class: 'bad-text' }, name(r.error))],
-            r.held_by === 'overlap' && ['Held by', h('span', { class: 'bad-text' }, 'the last message: until it is done, what comes is left out')],
-            ['What is missed', r.missed], ['Grace', r.grace], ['Jitter', r.jitter], ['When the clock leaves it out', r.dst], ['While one still waits', r.overlap],
+            r.held_by === 'overlap' && ['Held by', h('span', { class: 'bad-text' }, 'the last message: until it is done, further occurrences are left out')],
+            ['Missed occurrences', r.missed], ['Grace', r.grace], ['Jitter', r.jitter], ['If the clock skips it', r.dst], ['While the previous one waits', r.overlap],
             r.from && ['From', zoned(r, r.from)], r.until && ['Until', zoned(r, r.until)], r.changed_at && ['Changed', [bothTimes(r.changed_at), ' by ', name(r.changed_by)]]]),
         h('div', { class: 'buttons' }, actButton('Change …', setSchedule(r)), actions(r)), commandLine('postdate', 'recur', 'show', r.name)),
         next?.times && card('Next times', times(next.times)),

@@ -128,7 +128,7 @@ static int do_tick(struct lease_keeper *k, struct err *e)
         return book_instance(k, e);
     pg_drain_notifies(k->pg);
     if (pg_is_broken(k->pg))
-        return err_set(e, ERR_AWAY, "Postgres closed the session");
+        return err_set(e, ERR_AWAY, "PostgreSQL closed the session");
     if (lease_is_unclear(k->lease))
         return err_set(
             e, ERR_NOT_FOUND,

@@ -192,7 +192,7 @@ static void run_connected(struct claim_loop *l, struct err *e)
             continue;
         pg_drain_notifies(l->pg);
         if (pg_is_broken(l->pg)) {
-            err_set(e, ERR_AWAY, "lost the connection to Postgres");
+            err_set(e, ERR_AWAY, "lost the connection to PostgreSQL");
             return;
         }
     }

@@ -17,7 +17,7 @@ int runtime_open(struct runtime *rt, const struct config *c, struct err *e)
     db_clock_reset(&rt->clock);
     metrics_open(&rt->metrics);
     history_open(&rt->history);
-    server_status_open(&rt->postgres, "Postgres");
+    server_status_open(&rt->postgres, "PostgreSQL");
     server_status_open(&rt->rabbitmq, "RabbitMQ");
     rt->hosts = broker_hosts_new();
     return rt->hosts ? 0 : err_set(e, ERR_BUG, "out of memory");

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct server_status {
-    const char *name; /* "Postgres", "RabbitMQ" */
+    const char *name; /* "PostgreSQL", "RabbitMQ" */
     pthread_mutex_t lock;
     bool away;
     int64_t since_ms;                          /* since when it is away; monotonic, as the next */

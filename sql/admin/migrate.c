@@ -79,8 +79,8 @@ static int refuse_other_files(struct pg *c, bool *other, struct err *e)
     *other = true;
     return err_set(
         e, ERR_CONFIG,
-        "schema postdate was made by %s (%s), this is %s (%s), and nothing leads from one development "
-        "version's schema to another's: install that version again; or, as the schema's owner, if the "
+        "schema postdate was made by %s (%s), this is %s (%s), and the schema of one development version "
+        "cannot be upgraded to another's: install that version again; or, as the schema's owner, if the "
         "messages in it may be lost: drop schema postdate cascade, then `postdate migrate --rebind`",
         *made_by ? made_by : "an older development version", *fingerprint ? fingerprint : "no fingerprint",
         version_string, fingerprint_of(known));
@@ -106,34 +106,31 @@ static int refuse_old_program(const struct meta *m, struct err *e)
 {
     if (m->oldest <= migrate_version())
         return 0;
-    return err_set(
-        e, ERR_CONFIG,
-        "schema postdate is at version %d, for programs that know version %d or newer, and this one "
-        "knows %d: install the newer release",
-        m->version, m->oldest, migrate_version());
+    return err_set(e, ERR_CONFIG,
+                   "schema postdate is at version %d, for programs of version %d or newer, and this one has "
+                   "version %d: install the newer release",
+                   m->version, m->oldest, migrate_version());
 }
 
 static int refuse_foreign(const struct meta *m, const char *broker, const char *vhost, struct err *e)
 {
     if (*vhost && *m->vhost && strcmp(vhost, m->vhost) != 0)
-        return err_set(
-            e, ERR_CONFIG,
-            "schema postdate belongs to vhost '%s', amqp.url names vhost '%s': use another database, or "
-            "`postdate migrate --rebind` if the messages are to go there",
-            m->vhost, vhost);
+        return err_set(e, ERR_CONFIG,
+                       "schema postdate belongs to vhost '%s', amqp.url names vhost '%s': use another "
+                       "database, or `postdate migrate --rebind` if the messages are to be delivered there",
+                       m->vhost, vhost);
     if (*vhost && *m->prefix && strcmp(broker_names.prefix, m->prefix) != 0)
         return err_set(
             e, ERR_CONFIG,
-            "schema postdate belongs to the prefix '%s', amqp.prefix is '%s': what waits in RabbitMQ is "
-            "found "
-            "under the names of '%s' only. Set amqp.prefix = %s, use another database, or `postdate migrate "
-            "--rebind` if the messages are to go there",
+            "schema postdate belongs to the prefix '%s', amqp.prefix is '%s': messages that RabbitMQ holds "
+            "are found under the names of '%s' only. Set amqp.prefix = %s, use another database, or "
+            "`postdate migrate --rebind` if the messages are to be delivered there",
             m->prefix, broker_names.prefix, m->prefix, m->prefix);
     if (*broker && *m->broker && strcmp(broker, m->broker) != 0)
         return err_set(
             e, ERR_CONFIG,
-            "schema postdate belongs to RabbitMQ cluster '%s', amqp.url leads to cluster '%s': use another "
-            "database, or `postdate migrate --rebind` if the messages are to go there",
+            "schema postdate belongs to RabbitMQ cluster '%s', amqp.url connects to cluster '%s': use "
+            "another database, or `postdate migrate --rebind` if the messages are to be delivered there",
             m->broker, broker);
     return 0;
 }
@@ -144,8 +141,8 @@ static int refuse_copy(struct pg *c, const struct meta *m, struct err *e)
         return 0;
     return err_set(e, ERR_CONFIG,
                    "database '%s' is a copy (its schema postdate was made in %s), or was moved: beside the "
-                   "original it would deliver messages twice, and cancelled ones. If the original is gone or "
-                   "stopped for good: `postdate migrate --rebind`",
+                   "original it would deliver messages twice, and cancelled ones. If the original was "
+                   "deleted or stopped for good: `postdate migrate --rebind`",
                    PQdb(c->conn), m->origin);
 }
 

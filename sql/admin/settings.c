@@ -30,11 +30,10 @@ int settings_take_cell(struct pg *c, int wanted, int *out, struct err *e)
         return -1;
     if (wanted < 0 || wanted == *out)
         return 0;
-    return err_set(
-        e, ERR_CONFIG,
-        "cell.number is %d, but this database is cell %d, as its ids say: set it to %d, or leave it "
-        "out (allowed is the number that a database was given first)",
-        wanted, *out, *out);
+    return err_set(e, ERR_CONFIG,
+                   "cell.number is %d, but this database is cell %d, which its ids contain: set it to %d, or "
+                   "leave it out (a database keeps its first number)",
+                   wanted, *out, *out);
 }
 
 int settings_feed(struct pg *c, struct settings_feed *f, struct err *e)
@@ -59,5 +58,6 @@ int settings_hold_policy(struct pg *c, enum hold_policy *out, struct err *e)
         return -1;
     return hold_policy_parse(bytes_of_str(hold), out) == 0
                ? 0
-               : err_set(e, ERR_CONFIG, "postdate.settings does not say what RabbitMQ may hold");
+               : err_set(e, ERR_CONFIG,
+                         "postdate.settings does not contain the messages that RabbitMQ may hold");
 }

@@ -222,15 +222,15 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
         bool shared = strcmp(sqlstate, "42P05") == 0 || strcmp(sqlstate, "26000") == 0;
         if (shared)
             return err_set(e, pg_kind_of_sqlstate(sqlstate),
-                           "Postgres: %s (SQLSTATE %s): a pooler shares sessions between transactions; go "
-                           "around it, or let it pool sessions (pool_mode = session)",
+                           "PostgreSQL: %s (SQLSTATE %s): a pooler shares sessions between transactions; "
+                           "connect without it, or set pool_mode = session",
                            text, sqlstate);
         if (c->locked_out && c->blocked_by[0])
             return err_set(e, pg_kind_of_sqlstate(sqlstate),
-                           "Postgres: %s (SQLSTATE %s): the lock is held by %s", text, sqlstate,
+                           "PostgreSQL: %s (SQLSTATE %s): the lock is held by %s", text, sqlstate,
                            c->blocked_by);
         return err_set(e, c->no_partition ? ERR_BUSY : pg_kind_of_sqlstate(sqlstate),
-                       "Postgres: %s (SQLSTATE %s)", text, sqlstate);
+                       "PostgreSQL: %s (SQLSTATE %s)", text, sqlstate);
     }
     /* Also without memory, or when poll(2) failed, where libpq takes the connection for idle and intact: the
      * answer that is still to come would be read as that of the next statement. */
@@ -238,10 +238,10 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
     if (PQsocket(c->conn) >= 0)
         shutdown(PQsocket(c->conn), SHUT_RDWR);
     if (c->silent)
-        return err_set(e, ERR_AWAY, "no answer from Postgres at %s:%s within %d s", PQhost(c->conn),
+        return err_set(e, ERR_AWAY, "no answer from PostgreSQL at %s:%s within %d s", PQhost(c->conn),
                        PQport(c->conn), ((c->answer_ms > 0 ? c->answer_ms : PG_PATIENCE_MS) + 999) / 1000);
     pg_one_line(PQerrorMessage(c->conn), text, sizeof text);
-    return err_set(e, ERR_AWAY, "lost the connection to Postgres: %s", text[0] ? text : "no reason given");
+    return err_set(e, ERR_AWAY, "lost the connection to PostgreSQL: %s", text[0] ? text : "no reason given");
 }
 
 int pg_socket(const struct pg *c)
@@ -347,7 +347,7 @@ int pg_begin_at(struct pg *c, const char *lock_timeout, struct err *e)
 /* what a commit comes to that did not reach the synchronous standby: -1 */
 static int pg_fail_local(struct err *e)
 {
-    return err_set(e, ERR_AWAY, "Postgres committed locally only: the synchronous standby did not confirm");
+    return err_set(e, ERR_AWAY, "PostgreSQL committed locally only: the synchronous standby did not confirm");
 }
 
 int pg_end(struct pg *c, const char *text, struct err *e)
@@ -358,7 +358,7 @@ int pg_end(struct pg *c, const char *text, struct err *e)
     if (PQresultStatus(r) != PGRES_COMMAND_OK)
         rc = pg_fail(c, r, e);
     else if (strcmp(PQcmdStatus(r), "COMMIT") != 0)
-        rc = err_set(e, ERR_BUSY, "Postgres rolled the transaction back at commit");
+        rc = err_set(e, ERR_BUSY, "PostgreSQL rolled the transaction back at commit");
     else if (c->committed_locally)
         rc = pg_fail_local(e);
     PQclear(r);
@@ -498,7 +498,7 @@ int pg_copy_end(struct pg *c, struct buf *b, int rc, struct err *e)
     buf_put_u16(b, UINT16_MAX);
     if (rc == 0)
         rc = pg_copy_flush(c, b, e);
-    PGresult *r = pg_answer(c, PQputCopyEnd(c->conn, rc == 0 ? NULL : "given up by the client") == 1);
+    PGresult *r = pg_answer(c, PQputCopyEnd(c->conn, rc == 0 ? NULL : "aborted by the client") == 1);
     if (rc == 0 && PQresultStatus(r) != PGRES_COMMAND_OK)
         rc = pg_fail(c, r, e);
     PQclear(r);

@@ -315,14 +315,14 @@ static int connect_fail(PGconn *conn, bool *answered, struct err *e)
     }
     if (strstr(text, "certificate verify failed")) {
         const char *reason = pg_tls_reason(conn);
-        return err_set(e, kind,
-                       "cannot connect to Postgres: %s: %s (renew it, or name its authority in sslrootcert)",
-                       text, reason ? reason : "expired, or its authority is not trusted");
+        return err_set(
+            e, kind, "cannot connect to PostgreSQL: %s: %s (renew it, or name its authority in sslrootcert)",
+            text, reason ? reason : "expired, or its authority is not trusted");
     }
     if (strstr(text, strerror(EMFILE)) || strstr(text, strerror(ENFILE)))
         return err_set(e, ERR_LIMIT,
-                       "cannot connect to Postgres: %s: raise the limit (LimitNOFILE, ulimit -n)", text);
-    return err_set(e, kind, "cannot connect to Postgres: %s", text);
+                       "cannot connect to PostgreSQL: %s: raise the limit (LimitNOFILE, ulimit -n)", text);
+    return err_set(e, kind, "cannot connect to PostgreSQL: %s", text);
 }
 
 /* False: a host takes its time. */

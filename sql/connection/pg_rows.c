@@ -97,7 +97,7 @@ static int fail_read(const PGresult *r, int row, const struct pg_to *to, struct 
             return err_set(e, ERR_BUG, "PostgreSQL answered with %d bytes in column %d of %d instead of %d",
                            i < PQnfields(r) ? PQgetlength(r, row, i) : 0, i + 1, PQnfields(r),
                            size_of(&to[i]));
-    return err_set(e, ERR_BUG, "out of memory for what PostgreSQL answered");
+    return err_set(e, ERR_BUG, "out of memory for PostgreSQL's answer");
 }
 
 int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e)
@@ -122,7 +122,7 @@ int pg_take_all(PGresult *r, const struct pg_rows *rows, void *out, struct err *
     int n = PQntuples(r);
     size_t size = ((size_t)n + 1) * rows->size;
     char *all = rows->arena ? arena_alloc(rows->arena, size) : malloc(size);
-    int rc = all != NULL ? 0 : err_set(e, ERR_BUG, "out of memory for what PostgreSQL answered");
+    int rc = all != NULL ? 0 : err_set(e, ERR_BUG, "out of memory for PostgreSQL's answer");
     for (int i = 0; i < n && all != NULL && rc == 0; i++) {
         rc = pg_read(r, i, rows->to, rows->arena) ? 0 : fail_read(r, i, rows->to, e);
         memcpy(all + (size_t)i * rows->size, rows->item, rows->size);

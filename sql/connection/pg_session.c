@@ -94,15 +94,15 @@ static int pg_check_pooler(struct pg *c, struct err *e)
         shares = look_once(c, &second, e);
     PQfinish(second.conn);
     if (shares < 0)
-        return err_wrap(e, "there is a pooler before Postgres, and whether it shares sessions between "
-                           "transactions takes a second connection to find out");
+        return err_wrap(e, "there is a pooler in front of PostgreSQL, and a second connection is needed to "
+                           "test whether it shares sessions between transactions");
     if (shares == 0)
         return 0;
     atomic_store(&found_sharing, true);
     return err_set(e, ERR_CONFIG,
-                   "postgres.url leads through a pooler that shares sessions between transactions (pool_mode "
-                   "transaction or statement): what a session has set or locked would be that of other "
-                   "applications; name the server itself, or a pool with pool_mode = session");
+                   "postgres.url connects through a pooler that shares sessions between transactions "
+                   "(pool_mode transaction or statement), so settings and locks of a session would be shared "
+                   "with other applications; use the server itself, or a pool with pool_mode = session");
 }
 
 /* --- Sessions: what each runs with, and whose database it is. */
@@ -205,11 +205,10 @@ static int check_home(struct pg *c, struct err *e)
         return -1;
     if (strcmp(here, home) == 0)
         return check_session(check_arg, c, e);
-    return err_set(
-        e, ERR_CONFIG,
-        "postgres.url leads to another database now (%s, before: %s): it may be a copy, and is not "
-        "used; if it is right, restart",
-        here, home);
+    return err_set(e, ERR_CONFIG,
+                   "postgres.url now connects to another database (%s, before: %s), which may be a copy and "
+                   "is not used; if it is correct, restart",
+                   here, home);
 }
 
 struct pg *pg_open(const char *url, const char *name, struct err *e)

@@ -114,7 +114,7 @@ int pg_params_list(const struct pg_params *params, const char *data[], int lengt
         const struct pg_value *v = &params->values[n];
         struct bytes bytes = {0};
         if (v->kind == PG_ARRAY && v->array.failed)
-            return err_set(e, ERR_BUG, "out of memory for what a query takes");
+            return err_set(e, ERR_BUG, "out of memory for the parameters of a query");
         if (v->kind == PG_OWN)
             bytes = bytes_of(v->own.data, (size_t)v->own.len);
         else if (v->kind != PG_NULL)

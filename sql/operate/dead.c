@@ -110,8 +110,8 @@ static int fail_ambiguous(const PGresult *r, int rows, struct err *e)
     for (int i = 0; i < rows && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s\"%s\"", i > 0 ? ", " : "",
                                  bytes_printable(pg_bytes(r, i, 0), shown, sizeof shown));
-    return err_set(e, ERR_REJECT, "several queues have refused it: name one of them as queue: %s%s", names,
-                   rows > 10 ? ", …" : "");
+    return err_set(e, ERR_REJECT, "several queues have rejected it: specify one of them as queue: %s%s",
+                   names, rows > 10 ? ", …" : "");
 }
 
 static PGresult *query_queues(struct pg *c, const struct operate_scope *scope, const struct dead_name *name,
@@ -257,10 +257,10 @@ static int check_spread(const struct bulk *b, struct err *e)
     if (needs_ms <= (double)b->horizon_ms)
         return 0;
     double shown_ms = needs_ms < 3e15 ? needs_ms : 3e15;
-    return err_set(e, ERR_REJECT, "rate: with it the last of %lld would go back in %s (allowed: at most %s)",
-                   (long long)b->chunks.count->matched,
-                   duration_format_human((int64_t)shown_ms, takes, sizeof takes),
-                   duration_format_human(b->horizon_ms, most, sizeof most));
+    return err_set(
+        e, ERR_REJECT, "rate: the last of %lld would return to its queue in %s (allowed: at most %s)",
+        (long long)b->chunks.count->matched, duration_format_human((int64_t)shown_ms, takes, sizeof takes),
+        duration_format_human(b->horizon_ms, most, sizeof most));
 }
 
 int dead_bulk(struct pg *c, const struct operate_scope *scope, const struct dead_bulk *what,

@@ -50,14 +50,13 @@ int forecast_check(struct forecast_request *q, int64_t now_ms, struct err *e)
                       : grain == HOUR_MS ? FORECAST_HOURS_MS
                                          : INT64_MAX;
     if (span_ms > longest)
-        return err_set(e, ERR_REJECT,
-                       "step: %s are kept for a time of up to %lld days: allowed is a longer step",
+        return err_set(e, ERR_REJECT, "step: %s are kept for up to %lld days: use a longer step",
                        grain == MINUTE_MS ? "minutes" : "hours", (long long)(longest / DAY_MS));
     q->from_ms -= q->from_ms % grain;
     if (q->until_ms % grain != 0)
         q->until_ms += grain - q->until_ms % grain;
     if ((q->until_ms - q->from_ms - 1) / q->step_ms >= FORECAST_BUCKETS_MAX)
-        return err_set(e, ERR_REJECT, "step: this gives more than %d steps: allowed is a longer one",
+        return err_set(e, ERR_REJECT, "step: this gives more than %d steps: use a longer step",
                        FORECAST_BUCKETS_MAX);
     return 0;
 }

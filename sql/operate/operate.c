@@ -93,7 +93,8 @@ static int read_answer(const PGresult *r, struct message_id wanted, struct opera
     if (strcmp(result, "too_far") == 0)
         return err_set(e, ERR_REJECT, "the due time is too far ahead: beyond delivery.max_delay");
     if (strcmp(result, "past_deadline") == 0)
-        return err_set(e, ERR_REJECT, "the due time lies after the message's deadline, which stays as it is");
+        return err_set(e, ERR_REJECT,
+                       "the due time is after the message's deadline, which cannot be changed");
     return err_set(e, ERR_BUG, "unexpected answer '%s'", result);
 }
 

@@ -24,7 +24,7 @@ int recur_apply(struct pg *c, const struct recur_apply *q, struct arena *a, stru
         c, sql_query_recur_apply,
         PG_WITH(as_bytes(q->schedules), as_bool(q->dry_run), as_str(q->prefix), as_str(q->via)), e);
     if (r == NULL && e->kind == ERR_BUSY && !pg_is_broken(c))
-        err_set(e, ERR_BUSY, "somebody else changes schedules: nothing was done, try again");
+        err_set(e, ERR_BUSY, "another session is changing schedules (busy): nothing was changed, try again");
     int rc = r ? take_refusal(pg_bytes(r, 0, 1), e) : -1;
     if (rc == 0)
         rc = copy_text(pg_bytes(r, 0, 0), a, out, e);

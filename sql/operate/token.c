@@ -41,10 +41,10 @@ int token_create(struct pg *c, const struct token_record *t, struct err *e)
                                   as_str(token_role_name(t->role))),
                           e);
     if (rows < 0 && e->kind == ERR_REJECT)
-        return err_set(e, ERR_REJECT, "a token with the name \"%s\" is there already",
+        return err_set(e, ERR_REJECT, "a token with the name \"%s\" exists already",
                        bytes_printable(bytes_of_str(t->name), shown, sizeof shown));
     if (rows == 0)
-        return err_set(e, ERR_REJECT, "there are %d tokens already: allowed are no more (revoke some)",
+        return err_set(e, ERR_REJECT, "there are %d tokens already, which is the limit: revoke some",
                        TOKEN_COUNT_MAX);
     return rows < 0 ? -1 : 0;
 }

@@ -65,7 +65,7 @@ int64_t history_say_delivered(struct pg *c, const struct message_id *ids, size_t
     struct due_range days = {INT64_MAX, INT64_MIN};
     struct saying s = {.c = c, .ids = ids, .count = count, .some = calloc(count ? count : 1, sizeof *ids)};
     if (!s.some)
-        return err_set(e, ERR_BUG, "out of memory while saying again what was delivered");
+        return err_set(e, ERR_BUG, "out of memory while recording deliveries again");
     for (size_t i = 0; i < count; i++)
         due_range_add(&days, message_id_due_ms(ids[i]));
     int rc = count > 0 ? locked_days_around(c, days, say_piece, &s, NULL, e) : 0;

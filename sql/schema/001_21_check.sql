@@ -80,7 +80,7 @@ begin
     for k, v in select * from jsonb_each(headers) loop
         perform postdate.check_name('headers: the name of a header', k);
         if lower(k collate "C") similar to 'x-postdate-%|x-opt-delivery-%|x-delay' then
-            perform postdate.refuse('headers: ' || left(k, 80) || ' is reserved', 'It would steer the gateway.',
+            perform postdate.refuse('headers: ' || left(k, 80) || ' is reserved', 'It controls the gateway.',
                 'Use the parameters exchange, key, on_conflict, hold, deadline and delay or due_at.');
         end if;
         if k in ('CC', 'BCC') and (jsonb_typeof(v) <> 'array'
@@ -91,7 +91,7 @@ begin
         if k = 'x-death' and (jsonb_typeof(v) <> 'array'
                 or exists (select from jsonb_array_elements(v) d where jsonb_typeof(d) <> 'object' or (d ? '!bytes' and d - '!bytes' = '{}'))) then
             perform postdate.refuse('headers: x-death is not an array of objects', 'The value is ' || postdate.shown(v::text) || '.',
-                'RabbitMQ''s dead-lettering fails over anything else than what it writes there itself.');
+                'RabbitMQ cannot dead-letter a message with any other value than its own.');
         end if;
         size := size + 1 + octet_length(k) + postdate.check_header('headers: ' || left(k, 80), v, 1);
     end loop;
@@ -124,7 +124,7 @@ begin
         end if;
         allowed := 'Write milliseconds from 0 to 315360000000.';
     when name = 'reply_to' and t = 'amq.rabbitmq.reply-to' then
-        allowed := 'Write the name of a queue: direct reply-to answers only who publishes the request itself, and the gateway publishes this one.';
+        allowed := 'Write the name of a queue: direct reply-to works only for the connection that publishes the request, and the gateway publishes this one.';
     when name in ('content_type', 'content_encoding', 'correlation_id', 'reply_to', 'message_id', 'type', 'app_id') then
         if jsonb_typeof(value) = 'string' and octet_length(t) <= 255 then return 1 + octet_length(t); end if;
         allowed := 'Write a string of at most 255 bytes.';
@@ -171,7 +171,7 @@ begin
     end if;
     if postdate.exchange_reserved(s, exchange) then
         perform postdate.refuse('exchange is one of the gateway''s own', 'exchange is ' || postdate.shown(exchange) || '.',
-            'Allowed are delivery exchanges; names that begin with "' || s.prefix || '." are none, but for ' || postdate.shown(s.exchange) || '.');
+            'Allowed are delivery exchanges; names that begin with "' || s.prefix || '." are not, except ' || postdate.shown(s.exchange) || '.');
     end if;
 end $$;
 

@@ -54,7 +54,7 @@ begin
         standing := null;
         return;
     end loop;
-    perform postdate.refuse('the key changes hands too fast', 'Key ' || postdate.shown(name) || '.', 'Try again.', '40001');
+    perform postdate.refuse('the key is taken over by other messages too fast', 'Key ' || postdate.shown(name) || '.', 'Try again.', '40001');
 end $$;
 
 -- The same of many messages; null of one without a row. A plan of its own reads just the days that they are in.

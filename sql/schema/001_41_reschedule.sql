@@ -61,9 +61,9 @@ begin
     if result = 'too_far' then
         perform postdate.check_due(s, clock_timestamp(), at) from postdate.settings s;
     elsif result = 'past_deadline' then
-        perform postdate.refuse('the due time lies after the deadline', 'The message would be due ' || at || '.', 'Its deadline stays as it is: schedule a new message.');
+        perform postdate.refuse('the due time lies after the deadline', 'The message would be due ' || at || '.', 'The deadline cannot be changed: schedule a new message.');
     elsif result = 'key_taken' then
-        perform postdate.refuse('the key is taken', 'The failed message''s key names another message by now.', 'Cancel that one first, or schedule a new message.', '23505');
+        perform postdate.refuse('the key is taken', 'The failed message''s key now names another message.', 'Cancel that message first, or schedule a new one.', '23505');
     end if;
     return case result when 'done' then 'rescheduled' else result end;
 end $$;

@@ -44,7 +44,7 @@ declare
     result text := (postdate.do_retry(retry.id, null)).result;
 begin
     if result = 'key_taken' then
-        perform postdate.refuse('the key is taken', 'The failed message''s key names another message by now.', 'Cancel that one first, or schedule a new message.', '23505');
+        perform postdate.refuse('the key is taken', 'The failed message''s key now names another message.', 'Cancel that message first, or schedule a new one.', '23505');
     end if;
     return case result when 'done' then 'retried' else result end;
 end $$;

@@ -13,7 +13,7 @@ select m.id, m.key, m.state::text as state, m.exchange, m.routing_key, m.due as 
 -- A view for looking at. The owner's UPDATE or DELETE would go through to the tables: messages would be gone, in no state, and due times would not fit their ids.
 create function postdate.view_refuse() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform postdate.refuse('postdate.' || tg_table_name || ' cannot be changed', 'It was to be, by ' || tg_op || '.', tg_argv[0], '0A000');
+    perform postdate.refuse('postdate.' || tg_table_name || ' cannot be changed', 'The statement was ' || tg_op || '.', tg_argv[0], '0A000');
     return null;
 end $$;
 

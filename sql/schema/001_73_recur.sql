@@ -226,5 +226,5 @@ begin
      where x.id = r.id;
     if made > 0 or due_at < now_at + s.wake_ms * interval '1 millisecond' then perform postdate.wake(); end if;
     return case when p.count > 0 then 'recur ' || r.name || ': ' || case when p.count > 100 then 'more than 100' else p.count::text end
-        || ' missed since ' || pending || ', ' || made || ' of them made up for' end;
+        || ' missed since ' || pending || ', ' || made || ' of them delivered late' end;
 end $$;

@@ -4,7 +4,7 @@ create function postdate.recur_leave_out(carrier uuid, now_at timestamptz) retur
 language sql set plan_cache_mode = force_custom_plan as $$
     update postdate.message m
        set state = 'cancelled', settled_at = now_at, body = '', properties = '', properties_json = null, recur = null, late_at = null,
-           error = 'left out: the occurrence before is not done yet'
+           error = 'left out: the previous occurrence is not done yet'
      where m.id = carrier;
 $$;
 

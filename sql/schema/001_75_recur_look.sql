@@ -77,7 +77,7 @@ begin
     perform postdate.recur_key(r);
     if m.standing = 'waits' then perform postdate.recur_let_go(r, '-infinity'); end if;
     return coalesce(postdate.recur_step(r, upcoming, now_at, r.grace, case when r.run_from = was_from then r.skipped else 0 end),
-        case when gone then 'recur ' || r.name || ': nothing carried it on, made its next occurrence' end);
+        case when gone then 'recur ' || r.name || ': its next occurrence was missing and was created' end);
 end $$;
 
 -- The safety net, for the janitors: schedules whose occurrence was missed, or that nothing carries on. A row for each that it saw to, with
@@ -99,7 +99,7 @@ begin
                 continue;
             end if;
             update postdate.recur x set error = left(sqlerrm, 500), look_at = now_at + interval '1 minute' where x.id = r.id and x.error is distinct from left(sqlerrm, 500);
-            if found then return next 'recur ' || r.name || ': cannot make its next occurrence: ' || sqlerrm;
+            if found then return next 'recur ' || r.name || ': cannot create its next occurrence: ' || sqlerrm;
             else update postdate.recur x set look_at = now_at + interval '1 minute' where x.id = r.id; end if;
         end;
     end loop;

@@ -68,8 +68,8 @@ begin
         begin
             continue when z.mark = postdate.zone_print(z.zone, z.from_at) and z.from_at > now_at - interval '200 days';
             a := postdate.recur_zone_anew(z.zone, z.mark, now_at);
-            if a.changed > 0 then return next 'recur: the rules of ' || z.zone || ' have changed: ' || a.changed || ' next occurrences computed anew'; end if;
-            if a.refused is not null then return next 'recur: the rules of ' || z.zone || ' have changed, and not all next occurrences could be computed anew; the first: ' || a.refused; end if;
+            if a.changed > 0 then return next 'recur: the rules of ' || z.zone || ' have changed: ' || a.changed || ' next occurrences recomputed'; end if;
+            if a.refused is not null then return next 'recur: the rules of ' || z.zone || ' have changed, and not all next occurrences could be recomputed; the first: ' || a.refused; end if;
         exception
             when invalid_parameter_value then
                 insert into postdate.recur_zone as k (zone, from_at, mark) values (z.zone, date_trunc('day', now_at, 'UTC'), '')
@@ -79,7 +79,7 @@ begin
                         || z.first_name || '. Install the package that has it (Debian 13: tzdata-legacy), or set another zone';
                 end if;
             when others then
-                return next 'recur: the time zone ' || z.zone || ' could not be looked at: ' || sqlerrm;
+                return next 'recur: the time zone ' || z.zone || ' could not be checked: ' || sqlerrm;
         end;
     end loop;
 end $$;

@@ -64,4 +64,4 @@ create view postdate.recurring_changes as
 select c.name, c.at, c.who, c.what, c.old, c.new, c.message from postdate.recur_change c;
 
 create trigger recurring_changes_refuse instead of insert or update or delete on postdate.recurring_changes for each row
-    execute function postdate.view_refuse('It is what was done. Call postdate.recur_set, or another function of docs/recurring.md.');
+    execute function postdate.view_refuse('It records past changes. Call postdate.recur_set, or another function of docs/recurring.md.');

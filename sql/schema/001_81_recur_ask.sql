@@ -183,9 +183,9 @@ begin
     outcome := d.outcome;
     tag := d.tag;
     said := case outcome when 'not_found' then format('there is no schedule "%s"', name)
-                         when 'exists' then format('there is a schedule "%s" already', name)
-                         when 'unmet' then format('schedule "%s" is not as it was, or is not there: show it, and decide anew', name)
-                         when 'exchange' then format('schedule "%s" is of, or is to be for, an exchange that the token does not list', name) end;
+                         when 'exists' then format('schedule "%s" exists already', name)
+                         when 'unmet' then format('schedule "%s" was changed or removed: show it, and decide again', name)
+                         when 'exchange' then format('schedule "%s" delivers, or would deliver, to an exchange that the token does not list', name) end;
 exception when data_exception then
     get stacked diagnostics detail = pg_exception_detail, hint = pg_exception_hint;
     outcome := 'refused';

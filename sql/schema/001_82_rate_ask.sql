@@ -35,7 +35,7 @@ begin
          where r.id = postdate.rate_of(place, key) and coalesce(place = any (scope), true);
         if answer is null then
             outcome := 'not_found';
-            said := format('no rate counts for messages with the exchange "%s" and the routing key "%s"', place, key);
+            said := format('no rate applies to messages with the exchange "%s" and the routing key "%s"', place, key);
         end if;
         return;
     when 'set' then
@@ -43,13 +43,13 @@ begin
         said := what || case when rate > 0 then ' gets at most ' || postdate.rate_shown(rate) || ' from now on' else ' gets nothing from now on: set another rate, or remove it' end;
     when 'pause' then
         there := postdate.rate_pause(place, key);
-        said := 'the rate of ' || what || ' is paused: nothing goes there until it is resumed';
+        said := 'the rate of ' || what || ' is paused: no messages are delivered there until it is resumed';
     when 'resume' then
         there := postdate.rate_resume(place, key);
         said := 'the rate of ' || what || ' is resumed';
     when 'remove' then
         there := postdate.rate_remove(place, key);
-        said := 'the rate of ' || what || ' is removed; what waited for it is delivered now';
+        said := 'the rate of ' || what || ' is removed; messages that waited for it are delivered now';
     when 'show' then
     end case;
     if operation = 'remove' then

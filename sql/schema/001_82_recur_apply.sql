@@ -4,7 +4,7 @@
 create function postdate.recur_paused(o json) returns boolean language plpgsql as $$
 begin
     if coalesce(json_typeof(o -> 'paused'), 'null') not in ('boolean', 'null') then
-        perform postdate.refuse('recur: paused is neither true nor false', 'It is ' || postdate.shown(o ->> 'paused') || '.', 'Leave it out to let it be as it is.');
+        perform postdate.refuse('recur: paused is neither true nor false', 'It is ' || postdate.shown(o ->> 'paused') || '.', 'Leave it out to keep the current state.');
     end if;
     return (o ->> 'paused')::boolean;
 end $$;
@@ -59,7 +59,7 @@ begin
     if not dry_run then perform from postdate.gate g where g.name = 'recurring schedules' for update; end if;
     for one in select k.key, k.value from json_each(schedules) k order by k.key loop
         if not starts_with(one.key, prefix) then
-            perform postdate.refuse('recur: ' || postdate.shown(one.key) || ' does not begin with the prefix', 'The prefix is ' || postdate.shown(prefix) || '.', 'Put it into another file.');
+            perform postdate.refuse('recur: ' || postdate.shown(one.key) || ' does not begin with the prefix', 'The prefix is ' || postdate.shown(prefix) || '.', 'Move it to another file.');
         end if;
         begin
             changed := postdate.recur_apply_one(one.key, one.value, dry_run);

@@ -28,7 +28,7 @@ begin
        and m.rate is null;
     get diagnostics n = row_count;
     if n + schedules > 0 then
-        said := 'the clock of the database was set back: ' || n || ' messages are tried again now, and ' || schedules || ' recurring schedules go on from where they were';
+        said := 'the clock of the database was set back: ' || n || ' messages are tried again now, and ' || schedules || ' recurring schedules continue where they were';
     end if;
     -- Claims that were put back wait a minute at most.
     update postdate.batch b set again_at = least(b.again_at, now_at), back_since = least(b.back_since, now_at)

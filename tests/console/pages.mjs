@@ -111,7 +111,7 @@ await run({
     'too few deliveries to judge are neither good nor bad': async () => {
         await visit(page, '');
         const punctuality = page.locator('section', { has: page.getByRole('heading', { name: 'Punctuality', exact: true }) });
-        await punctuality.getByText('judged from').waitFor();
+        await punctuality.getByText('evaluated from').waitFor();
         same(await punctuality.locator('.good-text, .bad-text').count(), 0, 'judged figures');
     },
     'a schedule shows all that it sends': async () => {

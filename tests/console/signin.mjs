@@ -68,7 +68,7 @@ await run({
         const tile = await page.locator('.tile', { hasText: 'Next due' }).innerText();
         check(/in (3 h|2 h 5\d min)/.test(tile), `the next one: ${tile}`);
         const stats = await page.evaluate(() => document.querySelector('main').innerText);
-        check(!/refused and tried again/.test(stats), 'the refusals of others');
+        check(!/rejected and tried again/.test(stats), 'the refusals of others');
         await page.reload();
         await signIn(settings.reader || settings.token);
         await settled(page);
@@ -77,7 +77,7 @@ await run({
         await page.evaluate(() => { location.hash = '#/'; });
         await settled(page);
         await page.route('**/v1/**', r => r.abort());
-        await page.getByText('The gateway cannot be reached. What follows is of').waitFor();
+        await page.getByText('The gateway cannot be reached. The data below is from').waitFor();
         check(await page.getByRole('heading', { name: 'Messages by state' }).isVisible(), 'what was known is gone');
         await page.unroute('**/v1/**');
         await until('it to be live again', async () => /^Live/.test(await page.locator('#pulse').innerText()));

@@ -42,5 +42,5 @@ class Away(LiveTest):
             self.assertLess(abs(self.began() - began), datetime.timedelta(seconds=1))
             client.publish('k', b'x', {'x-delay': 1})
             inbox.wait(count, 20)
-        self.assertEqual(gateway.lines_with('lost the connection to Postgres'), [])
+        self.assertEqual(gateway.lines_with('lost the connection to PostgreSQL'), [])
         door.close()

@@ -61,7 +61,7 @@ class Copies(LiveTest):
 
         rename(name, original)
         p.stack.psql(f'create database {name} owner postdate template {original}')
-        g.wait_log('leads to another database now')
+        g.wait_log('now connects to another database')
         p.stack.psql(f'alter database {original} allow_connections true')
         self.assertEqual(p.cli('cancel', cancelled, env={'POSTDATE_POSTGRES_URL': p.postgres.replace(name, original)})[0], 0)
         wait_until(lambda: p.value("select bool_and(due < clock_timestamp() - interval '1 s') from postdate.message_now"), 15, 'both to be due')

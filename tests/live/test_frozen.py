@@ -79,11 +79,11 @@ class FrozenPostgres(LiveTest):
         self.freeze()
         wait_until(lambda: self.ready() == 503, 60, '/readyz to say that it is away')
         self.assertRegex(self.metrics(), r'(?m)^postdate_database_up 0$')
-        self.g.wait_log(rf'no answer from Postgres at {self.node.run}:5432 within 5 s; trying again until it works', 60)
+        self.g.wait_log(rf'no answer from PostgreSQL at {self.node.run}:5432 within 5 s; trying again until it works', 60)
         publisher.result()
         self.node.go_on()
         wait_until(lambda: self.ready() == 200, 60, '/readyz to say that it is back')
-        self.g.wait_log('Postgres is back after')
+        self.g.wait_log('PostgreSQL is back after')
         wait_until(lambda: self.p.counts() == {'delivered': COUNT}, 90, 'all to be delivered')
         doubled = self.c.depth('q') - COUNT
         print(f'note frozen: {doubled} of {COUNT} came twice', flush=True)
@@ -117,7 +117,7 @@ class FrozenPostgres(LiveTest):
         self.schedule(new, COUNT, 'new')
         came = self.bodies(2 * COUNT, 120)
         self.assertEqual(len(came), 2 * COUNT)
-        self.g.wait_log(rf'no answer from Postgres at {self.node.run}:5432')
+        self.g.wait_log(rf'no answer from PostgreSQL at {self.node.run}:5432')
         self.assertEqual(self.ready(), 200)
         self.assertRegex(self.metrics(), r'(?m)^postdate_database_up 1$')
         # It is a primary of its own when it wakes up, until somebody ends it. Nobody listens to it any more.

@@ -89,7 +89,7 @@ class RateCommands(LiveTest):
             self.assertEqual(json.loads(self.run_cli('show', *words, '--json'))['rate'], rate, words)
         self.assertRegex(self.run_cli('show', 'orders.de'), r'(?s)^exchange     orders\.\*\nrouting key  \*\nrate         100/s\nburst        2\nwaiting      0\nchanged      20.* ago\) by \S+\n$')
         self.run_cli('remove', '*')
-        self.run_cli('show', 'mails', code=66, says='no rate counts for messages with the exchange "mails" and the routing key "*"')
+        self.run_cli('show', 'mails', code=66, says='no rate applies to messages with the exchange "mails" and the routing key "*"')
 
     def test_what_is_wrong_is_named(self):
         for args, word in ((('set', 'orders'), 'and a rate'), (('set', 'orders', '200'), 'has no unit'), (('set', 'orders', '2/w'), 'allowed: such as 200/s'),

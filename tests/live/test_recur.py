@@ -188,7 +188,7 @@ class Recur(LiveTest):
         p.psql("delete from postdate.message; update postdate.recur set look_at = now()")
         g = p.gateway()
         wait_until(lambda: p.value("select count(*) from postdate.message_now m join postdate.recur r on r.message = m.id and m.recur = r.id") == '1', 15, 'its next one')
-        self.assertTrue(g.lines_with('recur a: nothing carried it on'))
+        self.assertTrue(g.lines_with('recur a: its next occurrence was missing'))
 
     def test_the_rules_of_a_zone_change(self):
         p = self.place()

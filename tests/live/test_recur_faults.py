@@ -426,7 +426,7 @@ class RecurOutages(Faults):
         wait_until(lambda: p.value("select count(*) from postdate.recur where nominal < now() - interval '1 minute'") == '0', 30, 'the janitor')
         def said(name):
             """It is said after it is committed."""
-            return wait_until(lambda: g.lines_with(f'recur {name}: .* of them made up for'), 10, 'how many are made up for')[0]
+            return wait_until(lambda: g.lines_with(f'recur {name}: .* of them delivered late'), 10, 'how many are made up for')[0]
         made_up = {name: int(said(name).split()[-6]) for name in ('all-hour', 'all-week')}
         def is_whole(name):
             came = sorted(self.occurrences(inbox).get(name, {}))

@@ -179,7 +179,7 @@ class RecurZoneGone(LiveTest):
         p.psql("update postdate.recur set zone = 'America/New_York' where name = 'gone'; "
                "delete from postdate.recur_zone where zone = 'America/New_York'; update postdate.recur_zone set zone = 'America/New_York' where zone = 'America/Gone'")
         self.assertEqual([line for line, in p.psql('select postdate.recur_zones()')],
-                         ['recur: the rules of America/New_York have changed: 1 next occurrences computed anew'])
+                         ['recur: the rules of America/New_York have changed: 1 next occurrences recomputed'])
 
     def test_a_schedule_that_fails_stops_no_other_of_its_zone(self):
         p = self.place()
@@ -200,7 +200,7 @@ class RecurZoneGone(LiveTest):
         rc, out, err = p.cli('cancel', carrier, plain)
         self.assertEqual((rc, p.counts()), (0, {'cancelled': 2}), out + err)
         self.assertEqual(p.value("select look_at <= now() from postdate.recur"), 't', 'the janitor is asked')
-        self.assertRegex(p.value('select postdate.recur_look(10)'), 'recur gone: cannot make its next occurrence: time zone "America/Gone"')
+        self.assertRegex(p.value('select postdate.recur_look(10)'), 'recur gone: cannot create its next occurrence: time zone "America/Gone"')
 
     def test_its_error_is_said_once_and_other_schedules_go_on(self):
         p = self.place(transport='timer')
@@ -210,7 +210,7 @@ class RecurZoneGone(LiveTest):
             p.psql(self.SET.format(name, '*/2 * * * * *', name, zone))
         inbox.wait_body(b'gone', 15)
         p.psql(self.GONE)
-        g.wait_log('recur gone: cannot make its next occurrence: time zone "America/Gone" not recognized', 40)
+        g.wait_log('recur gone: cannot create its next occurrence: time zone "America/Gone" not recognized', 40)
         self.assertIn('America/Gone', p.value("select error from postdate.recurring where name = 'gone'"))
         p.psql("update postdate.recur set look_at = now() where name = 'gone'")  # a minute later
         wait_until(lambda: p.value("select look_at > now() from postdate.recur where name = 'gone'") == 't', 30, 'the next look')

@@ -298,7 +298,7 @@ class TokenCommand(SharedTest):
         make_token(self.p, 'a', name='once')
         code, out, err = self.p.cli('token', 'create', '--exchange', 'a', '--name', 'once')
         self.assertEqual((code, out), (65, ''))
-        self.assertIn('a token with the name "once" is there already', err)
+        self.assertIn('a token with the name "once" exists already', err)
 
     def test_a_table_of_80_columns(self):
         make_token(self.p, *(f'exchange-number-{i}' for i in range(9)), name='a name that is much too long for a table')

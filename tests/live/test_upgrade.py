@@ -95,7 +95,7 @@ class Upgrade(LiveTest):
         p.psql('update postdate.meta set version = 3, oldest_gateway = 2')
         p.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'postdate %' and datname = '{p.database}'")
         self.assertEqual(g.wait(30), 78, g.log())
-        self.assertEqual(len(g.lines_with('at version 3, for programs that know version 2 or newer, and this one knows 1')), 1, g.log())
+        self.assertEqual(len(g.lines_with('at version 3, for programs of version 2 or newer, and this one has version 1')), 1, g.log())
         refused = p.gateway(wait=False)
         self.assertEqual((refused.wait(), p.cli('migrate')[0], p.cli('list')[0]), (78, 78, 78))
         p.gateway(release=NEXT)

@@ -244,7 +244,7 @@ static void look_after(struct doctor *d)
     if (d->pg != NULL && pg_is_broken(d->pg)) {
         pg_close(d->pg);
         d->pg = NULL;
-        snprintf(d->pg_why, sizeof d->pg_why, "the connection to Postgres was lost");
+        snprintf(d->pg_why, sizeof d->pg_why, "the connection to PostgreSQL was lost");
     }
     if (d->broker != NULL && broker_reopen(d->broker, &e) != 0) {
         /* Nor is one that does not answer for one thing silent about all others. */
