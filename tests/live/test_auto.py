@@ -110,7 +110,7 @@ class Native(LiveTest):
         p, url = self.newer_by_name()
         g = p.gateway(wait=False, **{**handover('native'), 'POSTDATE_AMQP_URL': url})
         self.assertEqual(g.wait(), 78, g.log())
-        self.assertEqual(len(g.lines_with('handover.transport: native .*RabbitMQ 4.4.9* delivered at once')), 1, g.log())
+        self.assertEqual(len(g.lines_with('handover.transport: native .*RabbitMQ 4.4.9* delivered a test message at once')), 1, g.log())
         g = p.gateway(**{**handover('auto'), 'POSTDATE_AMQP_URL': url})
         self.assertTrue(g.lines_with(r'ready\b.*transport (ttl|plugin)'), g.log())
         self.assertEqual(g.lines_with('warn.*native'), [], g.log())

@@ -227,7 +227,7 @@ class Feeds(Once):
         self.assertRegex(error, r'^[^\n]*--once: RabbitMQ could not be reached for 60 s[^\n]*\n$')
         code, error = self.end(once, 30)
         self.assertEqual(code, 69, error)
-        self.assertRegex(error, r'--once: Postgres could not be reached for 60 s')
+        self.assertRegex(error, r'--once: PostgreSQL could not be reached for 60 s')
         self.assertGreater(time.monotonic() - began, 55)
 
 

@@ -1,8 +1,11 @@
 """The objective for lateness: every delivery is counted once, whoever makes it, and stays counted."""
+import datetime
 import json
+import os
 import re
 import time
 
+import harness
 from harness import LiveTest, wait_until
 from test_tokens import Caller, make_token
 from web import Web
@@ -20,6 +23,26 @@ class Slo(LiveTest):
     def wait_counted(self, gw, delivered):
         wait_until(lambda: self.slo(gw)['window']['delivered'] == delivered, 15, f'{delivered} deliveries to be counted')
         return self.slo(gw)
+
+    def test_the_page_says_how_to_list_late_ones(self):
+        p = self.place(transport='timer')
+        gw = p.gateway()
+        p.client().queue('q', bind=['k'])
+        self.assertEqual(gw.term(), 0)
+        p.cli('schedule', '-k', 'k', '--delay', '0s', '--body', 'late')
+        time.sleep(1.2)
+        p.gateway()
+        p.cli('schedule', '-k', 'k', '--delay', '1s', '--body', 'in time')
+        wait_until(lambda: p.counts() == {'delivered': 2}, 15, 'both to be delivered')
+        with open(os.path.join(harness.ROOT, 'docs', 'metrics.md'), encoding='utf-8') as f:
+            sql, = re.findall(r'```sql\n(.*?)```', f.read(), re.S)
+        hour, now = datetime.timedelta(hours=1), datetime.datetime.now(datetime.timezone.utc)
+        for written, at in (('2026-12-24 08:00+01', now - hour), ('2026-12-24 09:00+01', now + hour)):
+            self.assertIn(written, sql)
+            sql = sql.replace(written, at.isoformat())
+        self.assertIn("'5 s'", sql)
+        for more_than, rows in (('-1 day', 2), ('1 s', 1), ('5 s', 0)):
+            self.assertEqual(len(p.psql(sql.replace('5 s', more_than).strip().rstrip(';'))), rows, more_than)
 
     def test_early_late_and_over_a_restart(self):
         p = self.place(transport='timer')
