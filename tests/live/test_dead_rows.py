@@ -94,9 +94,10 @@ class DeadRows(LiveTest):
         return {what: self.buffers(statement) for what, statement in self.asked().items()}
 
     def assert_no_more(self, before, now):
-        """The planner may look at some more pages, to find how large the largest id is."""
+        """The planner may look at some more pages, to find how large the largest id is, and a look at all claims has some more of them: a tenth
+        of a buffer each. A dozen dead rows each were thousands."""
         for what, buffers in now.items():
-            room = 20 if what in ('settled_to', 'a look-up', 'a cancel', 'a key') else 60
+            room = 20 if what in ('settled_to', 'a look-up', 'a cancel', 'a key') else 150
             self.assertLessEqual(buffers, before[what] + room, f'{what}: {before} before, {now} now')
 
     def test_a_held_snapshot_makes_nothing_dearer(self):

@@ -427,7 +427,7 @@ class RecurOutages(Faults):
         def said(name):
             """It is said after it is committed."""
             return wait_until(lambda: g.lines_with(f'recur {name}: .* of them delivered late'), 10, 'how many are made up for')[0]
-        made_up = {name: int(said(name).split()[-6]) for name in ('all-hour', 'all-week')}
+        made_up = {name: int(said(name).split()[-5]) for name in ('all-hour', 'all-week')}
         def is_whole(name):
             came = sorted(self.occurrences(inbox).get(name, {}))
             return len(came) >= made_up[name] and came[-1] - came[0] == (len(came) - 1) * 60_000
