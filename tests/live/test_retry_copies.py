@@ -160,10 +160,11 @@ class Burials(RetryKit):
         p, c = self.start()
         trap = '\x12x-postdate-attemptI\0\0\0\x07'
         c.queue('gone', arguments=RETRY)
-        self.policy(p, '*', first='1500 ms')
+        self.policy(p, '*', first='3 s')
         r = self.refuser(p, 'gone')
         c.publish('gone', b'x', {'a': trap, 'retry-count': 0}, exchange='')
         r.wait(1)
+        wait_until(lambda: p.value('select count(*) from postdate.lineage') == '1', 20, 'the rejected message to be stored')
         c.channel.queue_delete('gone')
         wait_until(lambda: p.value(DEAD) == '1', 40, 'the dead letter')
         # The return has a row of its own; what consumers know it by is what a trace is joined with.

@@ -128,7 +128,7 @@ class Audit(LiveTest):
         web.ask('PUT', '/v1/retry-policies/orders.*', {'attempts': 3})
         web.ask('PUT', '/v1/rates/orders?routing_key=slow.*', {'rate': '5/s'})
         web.ask('DELETE', '/v1/messages/' + ids[0][:-6] + '000000')
-        who = r'audit: by anybody \(http\.tokens is off\) from 127\.0\.0\.1:\d+: '
+        who = r'audit: by any client \(http\.tokens is off\) from 127\.0\.0\.1:\d+: '
         gw.wait_log(who + 'cancel ' + ids[0] + ': 200')
         gw.wait_log(who + r'reschedule filter=\{"routing_key":"audited"\} shift_ms=5000: 2 matched, 2 changed, the first ' + min(ids[1:]))
         gw.wait_log(who + r'retry_policy_set orders\.\*: 200')

@@ -193,9 +193,14 @@ def command_table():
     table = {}
     for path in glob.glob(os.path.join(ROOT, 'gateway', 'cli', '**', 'cmd_*.c'), recursive=True):
         text = read(os.path.relpath(path, os.path.join(ROOT, 'gateway', 'cli')))
-        for name in re.findall(r'\.name = "([a-z-]+)"', text):
-            table[name] = options(text).union(common, *(shared[more] for more in re.findall(r'\.more = (\w+)', text)))
-            if 'CLI_CELLS_' not in text:
+        blocks = re.findall(r'^const struct command \w+ = (.*?)^};', text, re.M | re.S)
+        for block in blocks:
+            name, = re.findall(r'\.name = "([a-z-]+)"', block)
+            # Some have theirs by a macro for all of the file.
+            rows = re.findall(r'\.options = (\w+)', block) or re.findall(r'\.options = (\w+), +\\\n', text)
+            rows = re.search(rf' {rows[0]}\[\] = (.*?)^}};', text, re.M | re.S).group(1) if rows else ''
+            table[name] = options(rows).union(common, *(shared[more] for more in re.findall(r'\.more = (\w+)', rows)))
+            if 'CLI_CELLS_' not in (block if len(blocks) > 1 else text):  # verbs of one have theirs
                 table[name].discard('cells')
     return table
 
