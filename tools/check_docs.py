@@ -48,7 +48,7 @@ WORDS = {
     'docs/metrics.md': 1770,
     'docs/migrate.md': 2625,
     'docs/operations.md': 2915,
-    'docs/performance.md': 845,
+    'docs/performance.md': 732,
     'docs/publish.md': 1443,
     'docs/rates.md': 661,
     'docs/recurring.md': 1684,
