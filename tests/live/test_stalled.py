@@ -136,8 +136,9 @@ class Stalled(LiveTest):
         def hold(at_ms):
             time.sleep(max(0, at_ms - now_ms()) / 1000)
             door.hold_publishes()
+            wait_until(lambda: door.held, 20, 'the first to be held up')  # from then on
             time.sleep(9.5)
-            self.assertGreaterEqual(len(door.held), 3)
+            wait_until(lambda: len(door.held) >= 3, 10, 'three connections to be held up')
             door.release_publishes(1.5)
         r = self.held_up(p, 'publishes held up on each connection for 9.5 s', hold, begin_ms=2000, POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address))
         self.assertEqual(r['duplicates'], 0)
