@@ -61,5 +61,7 @@ int ask_noun(struct pg *c, const struct ask_request *q, struct arena *a, struct 
         snprintf(out->tag, sizeof out->tag, "%s", database_byte() % 2 ? "a" : "");
     if (!is(q, "set") && out->outcome == ASK_MADE)
         out->outcome = ASK_DONE;
+    if (out->outcome != ASK_DONE && out->outcome != ASK_MADE) /* SQL says why */
+        snprintf(out->said, sizeof out->said, "it is not to be done");
     return database_outcome(true, e);
 }
