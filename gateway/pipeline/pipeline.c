@@ -9,6 +9,7 @@
 #define WAITED_TIMES 3      /* where it is slow: so many times as long as the last one took … */
 #define WAITED_MOST_MS 2000 /* … but for no longer */
 #define FORGOTTEN_MS 1000
+#define ASKED_MS 100 /* an answer takes that long, or less */
 #define STILL_MS 100 /* a database that is there settles within that */
 #define LARGE_BYTES (64u * 1024)
 
@@ -232,18 +233,21 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
 {
     bool doubtful = pipeline_is_doubtful(p, h->message.due_ms);
     int64_t now_ms = pipeline_is_in_touch(p) && !doubtful ? runtime_latest_ms(p->runtime) : INT64_MAX;
-    enum relay_verdict v = relay_book_ask(&p->book, h->message.id, now_ms);
+    struct inflight *unkept = h;
+    enum relay_verdict v = relay_book_ask(&p->book, h->message.id, now_ms, doubtful ? &unkept : NULL);
     if (v == RELAY_PUBLISH)
         return true;
-    if (doubtful && relay_book_keep(&p->book, h)) {
-        notifier_notify(&p->lookup_notifier);
-        return false;
+    if (unkept && doubtful && v == RELAY_RETURN) { /* the database is being asked whether it knows it */
+        int64_t latest_ms = runtime_latest_ms(p->runtime);
+        h->at_ms = latest_ms == INT64_MAX ? h->at_ms : latest_ms + ASKED_MS;
+        if (due_queue_push(&p->fast, h) == 0)
+            return false;
     }
-    if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
+    if (unkept && (v == RELAY_RETURN || h->in_doubt)) { /* its row may have been claimed while it was published */
         settle_now(p, h, SETTLE_RELEASE);
         return false;
     }
-    inflight_free(h);
+    inflight_free(unkept);
     notifier_notify(&p->lookup_notifier);
     return false;
 }

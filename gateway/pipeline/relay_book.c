@@ -32,6 +32,7 @@ struct relay_entry {
     bool deferred;
     bool at_risk; /* counted as such */
     bool asked;
+    bool whole; /* it came with its content */
 };
 
 #define NOWHERE UINT32_MAX
@@ -221,41 +222,65 @@ static bool must_look_up(const struct relay_book *book, const struct relay_entry
     return entry->state == SENT ? is_late(book, due_ms, now_ms) : is_doubtful(book, due_ms, now_ms);
 }
 
-enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag,
-                                 int64_t look_up_ms, int64_t now_ms)
+/* For the look-up, also while the database is asked about it: an answer is then "not known", and it is asked
+ * again. What is sent and asked about cannot be: its row may be claimed. */
+static void keep(struct relay_book *book, struct relay_entry *entry, struct inflight **content)
+{
+    if (!content || !*content || entry->kept || entry->state == SETTLING ||
+        (entry->state == SENT && entry->asked))
+        return;
+    set_state(book, entry, LOOK_UP);
+    entry->kept = *content;
+    *content = NULL;
+}
+
+enum relay_taken relay_book_take(struct relay_book *book, const struct relay_delivery *d, int64_t now_ms,
+                                 struct inflight **content)
 {
     GUARD(&book->lock);
-    struct relay_entry *known = relay_table_find(book, id),
-                       *entry = known ? known : relay_table_add(book, id);
+    struct relay_entry *known = relay_table_find(book, d->id),
+                       *entry = known ? known : relay_table_add(book, d->id);
     if (!entry)
         return RELAY_NO_ROOM;
     if (known && (known->session == book->session || has_proof_here(book, known)))
         return RELAY_COPY;
-    bool look_up = look_up_ms || is_doubtful(book, message_id_due_ms(id), now_ms);
+    bool look_up = d->look_up_ms || is_doubtful(book, message_id_due_ms(d->id), now_ms);
     entry->session = book->session;
-    entry->tag = tag;
+    entry->tag = d->tag;
+    entry->whole = d->whole;
     if (!known)
-        entry->again_ms = look_up_ms;
+        entry->again_ms = d->look_up_ms;
     if (entry->state == WAITS && (known || look_up))
         set_state(book, entry, LOOK_UP);
+    if (entry->state == LOOK_UP)
+        keep(book, entry, content);
     return known ? RELAY_KNOWN : look_up ? RELAY_LOOKS_UP : RELAY_FRESH;
 }
 
-enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms)
+static enum relay_verdict judge(struct relay_book *book, struct relay_entry *entry, int64_t now_ms)
 {
-    GUARD(&book->lock);
-    struct relay_entry *entry = relay_table_find(book, id);
     if (!entry || (entry->state != WAITS && entry->state != SENT))
         return RELAY_FORGET;
     bool late = entry->session != book->session || must_look_up(book, entry, now_ms);
     if (entry->state == SENT)
         return entry->asked || late ? RELAY_RETURN : RELAY_PUBLISH;
-    if (!late && is_late(book, message_id_due_ms(id), now_ms)) /* so long its confirm is waited for */
+    if (!late && is_late(book, message_id_due_ms(entry->id), now_ms)) /* so long its confirm is waited for */
         entry->again_ms = clock_monotonic_ms() + book->grace_ms / 2;
     if (!late)
         return RELAY_PUBLISH;
     set_state(book, entry, LOOK_UP);
     return RELAY_FORGET;
+}
+
+enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms,
+                                  struct inflight **content)
+{
+    GUARD(&book->lock);
+    struct relay_entry *entry = relay_table_find(book, id);
+    enum relay_verdict v = judge(book, entry, now_ms);
+    if (entry && v != RELAY_PUBLISH)
+        keep(book, entry, content);
+    return v;
 }
 
 static void move_entry(struct relay_book *book, struct message_id id, enum state state, int64_t delivered_ms)
@@ -395,17 +420,6 @@ void relay_book_answer(struct relay_book *book, struct message_id id)
     end_message(book, id, true);
 }
 
-bool relay_book_keep(struct relay_book *book, struct inflight *h)
-{
-    GUARD(&book->lock);
-    struct relay_entry *entry = relay_table_find(book, h->message.id);
-    if (!entry || entry->asked || entry->kept || entry->state == SETTLING)
-        return false;
-    set_state(book, entry, LOOK_UP);
-    entry->kept = h;
-    return true;
-}
-
 size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clock_ms,
                             struct relay_question *out, size_t max)
 {
@@ -423,8 +437,10 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
         if (entry->state == WAITS)
             set_state(book, entry, LOOK_UP);
         entry->asked = true;
-        out[n++] =
-            (struct relay_question){.id = entry->id, .kept = entry->kept, .sent = entry->state == SENT};
+        out[n++] = (struct relay_question){.id = entry->id,
+                                           .kept = entry->kept,
+                                           .sent = entry->state == SENT,
+                                           .comes_whole = entry->whole && entry->session == book->session};
         entry->kept = NULL;
     }
     return n;

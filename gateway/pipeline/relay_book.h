@@ -59,11 +59,18 @@ enum relay_taken {
     RELAY_COPY,     /* another copy of one that is here: acknowledge this one */
     RELAY_NO_ROOM,  /* no memory */
 };
-/* look_up_ms: its row is to be claimed first, at this time (monotonic) or later; 0: it need not, unless it is
- * so late that somebody may have taken it for lost. now_ms: database time, as late as it may be; INT64_MAX:
- * unknown. */
-enum relay_taken relay_book_take(struct relay_book *book, struct message_id id, uint64_t tag,
-                                 int64_t look_up_ms, int64_t now_ms);
+struct relay_delivery {
+    struct message_id id;
+    uint64_t tag;
+    int64_t look_up_ms; /* its row is to be claimed first, at this time (monotonic) or later; 0: it need not,
+                           unless it is so late that somebody may have taken it for lost */
+    bool whole;         /* with its content */
+};
+/* now_ms: database time, as late as it may be; INT64_MAX: unknown. content: where the database may not know
+ * it, in *content; NULL: it does. If it is looked up, the book keeps that, and *content is NULL; else it is
+ * the caller's still. */
+enum relay_taken relay_book_take(struct relay_book *book, const struct relay_delivery *d, int64_t now_ms,
+                                 struct inflight **content);
 
 enum relay_verdict {
     RELAY_PUBLISH,
@@ -71,8 +78,9 @@ enum relay_verdict {
     RELAY_RETURN, /* it was sent before, and its row is this gateway's or settled, or another gateway may have
                      it: back to the database */
 };
-/* May it be published now? now_ms: database time, as late as it may be. */
-enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms);
+/* May it be published now? now_ms: database time, as late as it may be. content: as relay_book_take has it. */
+enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms,
+                                  struct inflight **content);
 void relay_book_sent(struct relay_book *book, struct message_id id);
 /* What became of it is known and on its way to the database. delivered_ms: monotonic, when it was delivered;
  * 0: it was not. */
@@ -82,15 +90,12 @@ void relay_book_deferred(struct relay_book *book, struct message_id id);
 /* It is written down, or no business of this gateway: it will be acknowledged. One that is not here: fine. */
 void relay_book_done(struct relay_book *book, struct message_id id);
 
-/* It is looked up, and the database may not know it: keeps h, its content, for that. False: it is asked about
- * already, or is not here, and h is the caller's still. */
-bool relay_book_keep(struct relay_book *book, struct inflight *h);
-
 /* A question to the database: may this gateway have that row? */
 struct relay_question {
     struct message_id id;
     struct inflight *kept; /* the asker's to free, or relay_book_again's to take back; NULL: none */
     bool sent;             /* it is published and waits for its confirm: its content is not needed */
+    bool comes_whole;      /* it comes again, with its content, when this connection ends */
 };
 /* What is to be looked up, at most max of it. clock_ms: monotonic. Each must be answered by
  * relay_book_answer, or by relay_book_again. */

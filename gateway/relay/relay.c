@@ -772,39 +772,38 @@ static int64_t look_up_from_ms(struct reader *r, const struct broker_event *ev, 
     return wait ? now_ms + until_due_ms + SETTLED_MS : now_ms;
 }
 
-/* The database may have forgotten it. */
-static void keep_content(struct reader *r, const struct message *m)
+/* NULL: the database knows it, or its content did not come. */
+static struct inflight *hold_if_doubtful(struct reader *r, const struct message *m, bool whole)
 {
+    if (!whole || !pipeline_is_doubtful(r->pipeline, m->due_ms))
+        return NULL;
     struct inflight *h = relay_hold(r, m);
     if (!h)
         relay_end_without_memory();
-    if (!relay_book_keep(&r->pipeline->book, h))
-        inflight_free(h);
+    return h;
 }
 
 static void take_message(struct reader *r, const struct broker_event *ev, struct message *m,
                          enum envelope_kind kind)
 {
     struct relay_book *book = &r->pipeline->book;
-    struct inflight *h;
     m->body = ev->body;
-    enum relay_taken taken =
-        relay_book_take(book, m->id, ev->tag, look_up_from_ms(r, ev, m, kind), runtime_latest_ms(r->runtime));
+    const struct relay_delivery d = {.id = m->id,
+                                     .tag = ev->tag,
+                                     .look_up_ms = look_up_from_ms(r, ev, m, kind),
+                                     .whole = kind == ENVELOPE_WHOLE && m->body.data};
+    struct inflight *h = hold_if_doubtful(r, m, d.whole);
+    enum relay_taken taken = relay_book_take(book, &d, runtime_latest_ms(r->runtime), &h);
     metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
     switch (taken) {
     case RELAY_FRESH:
-        h = relay_hold(r, m);
+        h = h ? h : relay_hold(r, m);
         if (h && due_queue_push(&r->pipeline->fast, h) == 0)
-            break;
-        inflight_free(h);
-        relay_book_ask(book, m->id, INT64_MAX); /* its content is in the database */
+            return;
+        relay_book_ask(book, m->id, INT64_MAX, NULL); /* its content is in the database */
         r->looks_up = true;
         break;
     case RELAY_LOOKS_UP:
-        if (kind == ENVELOPE_WHOLE && m->body.data && pipeline_is_doubtful(r->pipeline, m->due_ms))
-            keep_content(r, m);
-        r->looks_up = true;
-        break;
     case RELAY_KNOWN:
         r->looks_up = true;
         break;
@@ -814,6 +813,7 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
     case RELAY_NO_ROOM:
         relay_end_without_memory();
     }
+    inflight_free(h);
 }
 
 static void take_foreign(struct reader *r, const struct broker_event *ev)
@@ -957,6 +957,8 @@ static int run_connected(struct reader *r, struct err *e)
         }
         if (atomic_exchange(&r->relay->forgotten, false))
             return err_set(e, ERR_AWAY, "an exit queue delivers nothing");
+        if (atomic_exchange(&r->relay->content_wanted, false))
+            return err_set(e, ERR_AWAY, "the database went back, and messages are needed again");
         if (read_and_note(r, e) != 0 || relay_end_foreign(r, e) != 0 || relay_acknowledge(r, e) != 0 ||
             relay_adapt_consumers(r, e) != 0)
             return -1;

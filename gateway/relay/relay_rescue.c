@@ -682,7 +682,7 @@ static int store(struct relay_adopting *a, struct claim_loop *l, const struct me
 }
 
 /* Of those questions that are about messages of before the database went back. unknown[i]: the database does
- * not know it, and nobody here has its content: it is asked about again. 0 or -1. The look-up's thread. */
+ * not know it, and its content was not kept. 0 or -1. The look-up's thread. */
 static int relay_adopt(struct relay_adopting *a, struct claim_loop *l, const struct relay_question *questions,
                        size_t count, bool *unknown, struct err *e)
 {
@@ -724,7 +724,7 @@ struct lookup {
     struct claim_loop loop;
     struct relay_question questions[QUESTIONS];
     bool claimed[QUESTIONS];
-    bool unknown[QUESTIONS]; /* to the database, and it cannot be stored now */
+    bool unknown[QUESTIONS]; /* to the database, which may have forgotten it, and it cannot be stored now */
     size_t count;
     bool contentless; /* the rows of this claim */
     struct relay_rescue rescue;
@@ -827,9 +827,11 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
         const struct relay_question *q = &lookup->questions[i];
         enum relay_stands s = lookup->claimed[i] ? RELAY_SETTLED : stands[j++];
         bool overdue = now_ms >= message_id_due_ms(q->id) + l->runtime->config->handover.grace_ms;
-        if (lookup->unknown[i])
+        if (lookup->unknown[i] && (q->sent || q->comes_whole)) {
+            if (!q->sent)
+                atomic_store(&lookup->rescue.relay->content_wanted, true);
             relay_book_again(book, q, clock_ms + AGAIN_MS);
-        else if (s == RELAY_PENDING &&
+        } else if (s == RELAY_PENDING &&
                  (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
         else {

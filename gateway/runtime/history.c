@@ -37,8 +37,7 @@ static bool note_report(struct history *h, const struct history_point *known, co
         h->lost_number = r->lost_number;
     if (r->point.number > h->point.number || strcmp(h->point.lineage, r->point.lineage) != 0)
         h->point = r->point;
-    int64_t until_ms = r->look_until_ms > r->now_ms ? r->look_until_ms : 0;
-    atomic_store(&h->look_until_ms, until_ms);
+    atomic_store(&h->look_until_ms, r->look_until_ms);
     atomic_store(&h->known, true);
     return back;
 }

@@ -89,6 +89,7 @@ class Cell:
         self.directory = os.path.join(arena.evidence, name)
         os.makedirs(self.directory)
         self.workload, self.witnesses, self.dead_letters = None, [], {}
+        self.rate_lock, self.rate_asked, self.limit = threading.Lock(), False, None
         self.status, self.status_at = {}, 0
         self.refusals, self.refusals_at = None, 0  # those that are open, and since when just these
         self.rabbit.make_vhost(self.vhost, ['guest', self.user])
@@ -226,6 +227,30 @@ class Cell:
         self.workload.stdin.write(json.dumps(order) + '\n')
         self.workload.stdin.flush()
 
+    def set_rate(self, rate):
+        """Of all its messages, a second; None: there is none."""
+        with self.rate_lock:
+            self.rate_asked, self.limit = True, rate
+            self.ask_for_rate()
+
+    def ask_for_rate(self):
+        """Until PostgreSQL answers."""
+        query = "select postdate.rate_remove('*')" if self.limit is None else f"select postdate.rate_set('*', {self.limit})"
+
+        def once():
+            try:
+                self.arena.postgres.primary.psql(query, self.database)
+                return True
+            except RuntimeError:
+                return False
+        wait_until(once, 120, 'PostgreSQL to take a rate', 0.5)
+
+    def rate_again(self):
+        """A standby that was promoted may lack the last one."""
+        with self.rate_lock:
+            if self.rate_asked:
+                self.ask_for_rate()
+
     def owed(self):
         """Accepted, due for a while, and not delivered."""
         return self.arena.state(self.name)['owed']
@@ -338,6 +363,8 @@ class Arena:
                 for link in cell.links():
                     if link.endswith(os.path.basename(node.directory)):
                         self.proxy.listen(link, node is self.postgres.primary)
+        for cell in self.cells.values():
+            cell.rate_again()
 
     def start_load(self):
         for cell in self.cells.values():

@@ -63,8 +63,13 @@ class Cluster(Rabbit):
         rights on the machine's network, and is noticed at once, as a cable that is pulled out at a switch's other side is
         not: that is what hang() is for."""
         others = self._others(node)
-        # At the same moment: one that loses it while another still sees it takes that for a partial partition, and stops itself.
-        self.erlang(f'[erlang:set_cookie(N, cut) || N <- {others}], [spawn(erlang, disconnect_node, [N]) || N <- {others}], ok.', node)
+        # At the same moment: one that loses it while another can still ask it whether it runs takes that for a partial partition, and
+        # stops itself. So nothing else runs there meanwhile, and by itself it answers nobody between the two.
+        self.erlang('process_flag(priority, max), erlang:system_flag(multi_scheduling, block), '
+                    f'[erlang:set_cookie(N, cut) || N <- {others}], '
+                    f'Cut = [spawn_opt(erlang, disconnect_node, [N], [monitor, {{priority, max}}]) || N <- {others}], '
+                    "[receive {'DOWN', Ref, process, _, _} -> ok after 5000 -> ok end || {_, Ref} <- Cut], "
+                    'erlang:system_flag(multi_scheduling, unblock), ok.', node)
 
     def join(self, node):
         self.erlang(f'[erlang:set_cookie(N, erlang:get_cookie()) || N <- {self._others(node)}], '

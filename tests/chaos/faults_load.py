@@ -2,7 +2,6 @@
 import time
 
 from faults import fault
-from servers import wait_until
 
 
 @fault('load.tenfold', weight=1)
@@ -25,26 +24,15 @@ def load_crowd(x):
     time.sleep(7.5)
 
 
-def ask(x, query):
-    """Until PostgreSQL answers."""
-    def once():
-        try:
-            x.arena.postgres.primary.psql(query, x.cell.database)
-            return True
-        except RuntimeError:
-            return False
-    wait_until(once, 120, 'PostgreSQL to take a rate', 0.5)
-
-
 @fault('rate.set', weight=3)
 def rate_set(x):
     """All that is due waits for slots, or for the end of a pause; then the rate is another one, and then there is none."""
     first, then = x.rng.choice([0, 3, 40]), x.rng.choice([20, 300, 2000])
     x.begin(f'{first}/s, then {then}/s')
     try:
-        ask(x, f"select postdate.rate_set('*', {first})")
+        x.cell.set_rate(first)
         x.wait(0.5, 3)
-        ask(x, f"select postdate.rate_set('*', {then})")
+        x.cell.set_rate(then)
         x.wait(1, 4)
     finally:
-        ask(x, "select postdate.rate_remove('*')")
+        x.cell.set_rate(None)

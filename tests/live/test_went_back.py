@@ -80,6 +80,32 @@ class Restored:
         wait_until(lambda: metric(g, 'postdate_database_went_back_timestamp_seconds') > 1e9, 60, 'the figures to be read again')
         self.assertEqual(g.term(), 0)
 
+    def test_what_rabbitmq_held_is_stored_again_however_late_it_is_released(self):
+        """No gateway runs until all of that is overdue."""
+        env = handover(self.transport, grace='2s', window=WINDOW)
+        p = self.place(transport=self.transport)
+        g = p.gateway(**env)
+        inbox = p.consumer('q', bind='k')
+        c = p.client()
+        wait_until(lambda: int(p.value('select number from postdate.history')) > 0, 15, 'a point to be noted')
+        backup = Backup(p)
+        for i in range(60):
+            c.publish('k', f'later {i}', {'x-delay': 7000})
+        wait_until(lambda: p.counts() == {'handed': 60}, 15, 'all to be handed over')
+        time.sleep(1.5)
+        g.kill9()
+        backup.restore()
+        g = p.gateway(**env)
+        wait_until(lambda: g.lines_with('the database went back'), 15, 'it to be found')
+        g.kill9()
+        until = p.value('select look_until from postdate.history')
+        wait_until(lambda: p.value(f"select now() > timestamptz '{until}' + interval '2 s'") == 't', 40, 'all to be overdue')
+        g = p.gateway(**env)
+        inbox.wait(60, 60)
+        time.sleep(3)
+        self.assertEqual(len(inbox.all()), 60)
+        self.assertEqual(metric(g, 'postdate_messages_without_row_total'), 0)
+
     def test_what_is_cancelled_after_a_restore_never_comes(self):
         self.run_procedure('plain', False)
 

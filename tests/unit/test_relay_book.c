@@ -1,4 +1,5 @@
 #include "core/base/clock.h"
+#include "gateway/pipeline/inflight.h"
 #include "gateway/pipeline/relay_book.h"
 #include "tests/unit/unit.h"
 
@@ -31,6 +32,12 @@ static struct message_id id_of(int n, int64_t due_ms)
     return message_id_make(due_ms, random);
 }
 
+static enum relay_taken take(struct message_id id, uint64_t tag, int64_t look_up_ms, int64_t now_ms)
+{
+    return relay_book_take(
+        &book, &(struct relay_delivery){.id = id, .tag = tag, .look_up_ms = look_up_ms}, now_ms, NULL);
+}
+
 static size_t done_tags(uint64_t *tag)
 {
     uint64_t tags[10];
@@ -46,9 +53,9 @@ static void test_the_ordinary_way(void **state)
     struct relay_question q;
     uint64_t tag;
     size_t waiting;
-    assert_int_equal(relay_book_take(&book, id, 7, 0, NOW), RELAY_FRESH);
+    assert_int_equal(take(id, 7, 0, NOW), RELAY_FRESH);
     assert_int_equal(relay_book_low_ms(&book), NOW);
-    assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
+    assert_int_equal(relay_book_ask(&book, id, NOW, NULL), RELAY_PUBLISH);
     relay_book_sent(&book, id);
     assert_int_equal(relay_book_questions(&book, NOW + GRACE / 2, 1, &q, 1), 0);
     relay_book_settling(&book, id, 0);
@@ -62,7 +69,7 @@ static void test_the_ordinary_way(void **state)
     assert_int_equal(tag, 7);
     assert_int_equal(relay_book_count(&book, true, &waiting), 0);
     assert_int_equal(relay_book_low_ms(&book), INT64_MAX);
-    assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_FORGET);
+    assert_int_equal(relay_book_ask(&book, id, NOW, NULL), RELAY_FORGET);
 }
 
 static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
@@ -70,9 +77,9 @@ static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
     (void)state;
     struct message_id id = id_of(1, NOW), refused = id_of(2, NOW), fresh = id_of(3, NOW), out[4];
     uint64_t tag;
-    relay_book_take(&book, id, 7, 0, NOW);
-    relay_book_take(&book, refused, 8, 0, NOW);
-    relay_book_take(&book, fresh, 9, 0, NOW);
+    take(id, 7, 0, NOW);
+    take(refused, 8, 0, NOW);
+    take(fresh, 9, 0, NOW);
     relay_book_settling(&book, id, 100);
     relay_book_settling(&book, refused, 0);
     relay_book_settling(&book, fresh, 200);
@@ -115,7 +122,7 @@ static void test_what_has_a_proof_waits_for_nothing(void **state)
     size_t waiting;
     for (uint64_t i = 0; i < 3; i++) {
         ids[i] = id_of((int)i + 1, NOW);
-        relay_book_take(&book, ids[i], i + 1, 0, NOW);
+        take(ids[i], i + 1, 0, NOW);
         relay_book_settling(&book, ids[i], 100);
     }
     assert_int_equal(relay_book_unproven(&book, 100, out, 2), 2);
@@ -134,7 +141,7 @@ static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void
     struct message_id out[2];
     uint64_t tags[4];
     for (uint64_t i = 0; i < 2; i++) {
-        relay_book_take(&book, ids[i], 7 + i, 0, NOW);
+        take(ids[i], 7 + i, 0, NOW);
         relay_book_settling(&book, ids[i], 100);
     }
     relay_book_unproven(&book, 100, out, 2);
@@ -147,7 +154,7 @@ static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void
     take_proof(ids, 2, 10, (bool[]){false, false});
     assert_int_equal(relay_book_take_done(&book, tags, 4), 1); /* a copy */
     assert_int_equal(tags[0], 10);
-    assert_int_equal(relay_book_take(&book, ids[0], 11, 0, NOW), RELAY_COPY);
+    assert_int_equal(take(ids[0], 11, 0, NOW), RELAY_COPY);
     relay_book_done(&book, ids[0]);
     assert_int_equal(relay_book_take_done(&book, tags, 4), 0);
     relay_book_done(&book, ids[1]);
@@ -163,8 +170,8 @@ static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
     struct message_id out[4];
     struct relay_question q;
     uint64_t tag;
-    relay_book_take(&book, looked_up, 1, 1, NOW);
-    relay_book_take(&book, sent, 2, 0, NOW);
+    take(looked_up, 1, 1, NOW);
+    take(sent, 2, 0, NOW);
     relay_book_sent(&book, sent);
     assert_false(relay_book_has_proof(&book, ids[0]));
     take_proof(ids, 3, 3, (bool[]){true, true, false}); /* who sends it settles it */
@@ -191,8 +198,8 @@ static void test_a_proof_that_comes_during_the_look_up_outlives_the_answer(void 
     const struct message_id proven = id_of(1, NOW), other = id_of(2, NOW);
     struct relay_question q[2];
     uint64_t tag;
-    relay_book_take(&book, proven, 1, 1, NOW);
-    relay_book_take(&book, other, 2, 1, NOW);
+    take(proven, 1, 1, NOW);
+    take(other, 2, 1, NOW);
     assert_int_equal(relay_book_questions(&book, NOW, 1, q, 2), 2);
     take_proof(&proven, 1, 3, (bool[]){true});
     relay_book_take_done(&book, &tag, 1);
@@ -210,18 +217,91 @@ static void test_what_came_back_is_not_asked_about_before_its_time(void **state)
 {
     (void)state;
     struct relay_question q;
-    assert_int_equal(relay_book_take(&book, id_of(1, NOW), 1, 5000, NOW), RELAY_LOOKS_UP);
+    assert_int_equal(take(id_of(1, NOW), 1, 5000, NOW), RELAY_LOOKS_UP);
     assert_int_equal(relay_book_questions(&book, NOW, 4999, &q, 1), 0);
     assert_int_equal(relay_book_questions(&book, NOW, 5000, &q, 1), 1);
     assert_int_equal(relay_book_questions(&book, NOW, 9000, &q, 1), 0); /* it is being asked */
+}
+
+static struct inflight *content_of(struct message_id id)
+{
+    static struct inflight_budget budget;
+    const struct claimed_row row = {.message = {.id = id, .due_ms = message_id_due_ms(id)}};
+    struct inflight *h = inflight_new(&row, 0, &budget);
+    assert_non_null(h);
+    return h;
+}
+
+/* Who is quick enough may ask about it as soon as it is taken: by then its content is there. */
+static void test_the_content_of_what_the_database_may_have_forgotten_is_kept_from_the_first_moment_on(void **state)
+{
+    (void)state;
+    const struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
+    struct inflight *first = content_of(d.id), *h = first, *second;
+    struct relay_question q;
+    assert_int_equal(relay_book_take(&book, &d, NOW, &h), RELAY_LOOKS_UP);
+    assert_null(h);
+    assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 1);
+    assert_ptr_equal(q.kept, first);
+    assert_true(q.comes_whole);
+    second = h = content_of(d.id); /* while it is asked about */
+    assert_int_equal(relay_book_ask(&book, d.id, NOW, &h), RELAY_FORGET);
+    assert_null(h);
+    relay_book_again(&book, &q, 2); /* takes the first one, of which there is one too many now */
+    assert_int_equal(relay_book_questions(&book, NOW, 2, &q, 1), 1);
+    assert_ptr_equal(q.kept, second);
+    relay_book_again(&book, &q, 3);
+    relay_book_disconnected(&book);
+    assert_int_equal(relay_book_questions(&book, NOW, 3, &q, 1), 1);
+    assert_false(q.comes_whole); /* perhaps to another gateway */
+    inflight_free(q.kept);
+    relay_book_answer(&book, d.id);
+}
+
+/* What was taken before the database went back, and is asked about, has none: it comes again. */
+static void test_content_that_comes_again_is_kept(void **state)
+{
+    (void)state;
+    struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
+    struct inflight *h = content_of(d.id), *again = h;
+    struct relay_question q;
+    assert_int_equal(relay_book_take(&book, &d, NOW, NULL), RELAY_LOOKS_UP);
+    assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 1);
+    assert_null(q.kept);
+    relay_book_again(&book, &q, 2);
+    relay_book_disconnected(&book);
+    assert_int_equal(relay_book_take(&book, &d, NOW, &h), RELAY_KNOWN);
+    assert_null(h);
+    assert_int_equal(relay_book_questions(&book, NOW, 2, &q, 1), 1);
+    assert_ptr_equal(q.kept, again);
+    inflight_free(q.kept);
+    relay_book_answer(&book, d.id);
+}
+
+/* Its row may be claimed at this moment, for whom it is not sent again: its content is not the book's. */
+static void test_content_of_what_is_sent_is_kept_unless_it_is_asked_about(void **state)
+{
+    (void)state;
+    const struct message_id id = id_of(1, NOW);
+    struct inflight *h = content_of(id);
+    struct relay_question q;
+    take(id, 1, 0, NOW);
+    relay_book_sent(&book, id);
+    assert_int_equal(relay_book_questions(&book, NOW + GRACE, 1000, &q, 1), 1);
+    assert_true(q.sent);
+    assert_int_equal(relay_book_ask(&book, id, INT64_MAX, &h), RELAY_RETURN);
+    assert_non_null(h);
+    relay_book_again(&book, &q, 1001);
+    assert_int_equal(relay_book_ask(&book, id, INT64_MAX, &h), RELAY_RETURN);
+    assert_null(h);
 }
 
 static void test_what_is_to_be_looked_up_takes_room_of_the_prefetch(void **state)
 {
     (void)state;
     size_t waiting;
-    relay_book_take(&book, id_of(1, NOW), 1, 1, NOW);
-    relay_book_take(&book, id_of(2, NOW), 2, 0, NOW);
+    take(id_of(1, NOW), 1, 1, NOW);
+    take(id_of(2, NOW), 2, 0, NOW);
     assert_int_equal(relay_book_count(&book, true, &waiting), 2);
     assert_int_equal(waiting, 1);
     relay_book_count(&book, false, &waiting); /* they are looked up soon */
@@ -255,7 +335,7 @@ static void test_a_proof_of_what_is_being_sent_is_acknowledged(void **state)
     (void)state;
     const struct message_id sent = id_of(1, NOW);
     uint64_t tag;
-    relay_book_take(&book, sent, 1, 0, NOW);
+    take(sent, 1, 0, NOW);
     relay_book_sent(&book, sent);
     take_proof(&sent, 1, 2, (bool[]){false});
     assert_int_equal(done_tags(&tag), 1);
@@ -267,25 +347,25 @@ static void test_what_is_late_is_looked_up(void **state)
     (void)state;
     struct message_id asked = id_of(1, NOW), noticed = id_of(2, NOW), sent = id_of(3, NOW);
     struct relay_question q[4];
-    relay_book_take(&book, asked, 1, 0, NOW);
-    relay_book_take(&book, noticed, 2, 0, NOW);
-    relay_book_take(&book, sent, 3, 0, NOW);
+    take(asked, 1, 0, NOW);
+    take(noticed, 2, 0, NOW);
+    take(sent, 3, 0, NOW);
     relay_book_sent(&book, sent);
-    assert_int_equal(relay_book_ask(&book, asked, NOW + GRACE / 2 + 1), RELAY_FORGET);
+    assert_int_equal(relay_book_ask(&book, asked, NOW + GRACE / 2 + 1, NULL), RELAY_FORGET);
     size_t n = relay_book_questions(&book, NOW + GRACE / 2 + 1, 1, q, 4);
     assert_int_equal(n, 3);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(q[i].sent, message_id_equal(q[i].id, sent));
     assert_int_equal(relay_book_questions(&book, NOW + GRACE, 1, q, 4), 0); /* they are being asked about */
-    assert_int_equal(relay_book_ask(&book, noticed, NOW), RELAY_FORGET);
-    assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_RETURN);
+    assert_int_equal(relay_book_ask(&book, noticed, NOW, NULL), RELAY_FORGET);
+    assert_int_equal(relay_book_ask(&book, sent, NOW, NULL), RELAY_RETURN);
 }
 
 static const int64_t late_ms = NOW + GRACE / 2 + 1;
 
 static enum relay_taken take_late(int n, int64_t due_ms)
 {
-    return relay_book_take(&book, id_of(n, due_ms), (uint64_t)n, 0, late_ms);
+    return take(id_of(n, due_ms), (uint64_t)n, 0, late_ms);
 }
 
 /* It is counted as instance 7, and everybody knows that what was due before NOW is settled. */
@@ -305,13 +385,13 @@ static void test_what_nobody_can_have_rescued_is_not_looked_up(void **state)
     assert_int_equal(take_late(1, NOW - 10), RELAY_FRESH);
     assert_int_equal(take_late(2, NOW - GRACE - 1),
                      RELAY_LOOKS_UP); /* others may go by that low-water mark */
-    assert_int_equal(relay_book_take(&book, id_of(3, NOW), 3, 0, INT64_MAX), RELAY_LOOKS_UP);
+    assert_int_equal(take(id_of(3, NOW), 3, 0, INT64_MAX), RELAY_LOOKS_UP);
     assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms(), &q, 1), 1);
     relay_book_answer(&book, q.id);
     assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms(), &q, 1), 1);
     relay_book_answer(&book, q.id);
     assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms(), &q, 1), 0);
-    assert_int_equal(relay_book_ask(&book, id, late_ms), RELAY_PUBLISH);
+    assert_int_equal(relay_book_ask(&book, id, late_ms, NULL), RELAY_PUBLISH);
     relay_book_sent(&book, id);
     /* Its confirm has the time that others have. */
     assert_int_equal(relay_book_questions(&book, late_ms, clock_monotonic_ms(), &q, 1), 0);
@@ -343,7 +423,7 @@ static void test_whom_others_do_not_count_looks_up_what_is_late(void **state)
     assert_int_equal(take_late(2, NOW), RELAY_FRESH);
     relay_book_set_instance(&book, 0); /* its lease is over */
     assert_int_equal(take_late(3, NOW), RELAY_LOOKS_UP);
-    assert_int_equal(relay_book_ask(&book, id_of(2, NOW), late_ms), RELAY_FORGET);
+    assert_int_equal(relay_book_ask(&book, id_of(2, NOW), late_ms, NULL), RELAY_FORGET);
     relay_book_set_instance(&book, 8);
     assert_int_equal(take_late(4, NOW), RELAY_LOOKS_UP);
     /* Until its first note others went by their own alone. */
@@ -359,7 +439,7 @@ static void test_without_an_answer_it_is_asked_again(void **state)
     (void)state;
     struct message_id id = id_of(1, NOW);
     struct relay_question q;
-    assert_int_equal(relay_book_take(&book, id, 1, 1, NOW), RELAY_LOOKS_UP);
+    assert_int_equal(take(id, 1, 1, NOW), RELAY_LOOKS_UP);
     assert_int_equal(relay_book_questions(&book, NOW - 1, 100, &q, 1), 1);
     relay_book_again(&book, &q, 200);
     assert_int_equal(relay_book_questions(&book, NOW - 1, 199, &q, 1), 0);
@@ -372,21 +452,21 @@ static void test_a_new_connection(void **state)
     struct message_id here = id_of(1, NOW), sent = id_of(2, NOW), elsewhere = id_of(3, NOW);
     struct relay_question q[3];
     uint64_t tag;
-    relay_book_take(&book, here, 5, 0, NOW);
-    relay_book_take(&book, sent, 6, 0, NOW);
-    relay_book_take(&book, elsewhere, 7, 0, NOW);
+    take(here, 5, 0, NOW);
+    take(sent, 6, 0, NOW);
+    take(elsewhere, 7, 0, NOW);
     relay_book_sent(&book, sent);
     relay_book_disconnected(&book);
     /* Another gateway may have it by now, and finds out from the database what became of it. */
-    assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_RETURN);
+    assert_int_equal(relay_book_ask(&book, sent, NOW, NULL), RELAY_RETURN);
     /* It comes back to this gateway: somebody may have had it meanwhile. */
-    assert_int_equal(relay_book_take(&book, here, 1, 1, NOW), RELAY_KNOWN);
-    assert_int_equal(relay_book_ask(&book, here, NOW), RELAY_FORGET);
+    assert_int_equal(take(here, 1, 1, NOW), RELAY_KNOWN);
+    assert_int_equal(relay_book_ask(&book, here, NOW, NULL), RELAY_FORGET);
     /* It was sent before: its outcome is awaited. */
-    assert_int_equal(relay_book_take(&book, sent, 2, 1, NOW), RELAY_KNOWN);
-    assert_int_equal(relay_book_ask(&book, sent, NOW), RELAY_PUBLISH);
+    assert_int_equal(take(sent, 2, 1, NOW), RELAY_KNOWN);
+    assert_int_equal(relay_book_ask(&book, sent, NOW, NULL), RELAY_PUBLISH);
     /* It did not come back, so another gateway has it. */
-    assert_int_equal(relay_book_ask(&book, elsewhere, NOW), RELAY_FORGET);
+    assert_int_equal(relay_book_ask(&book, elsewhere, NOW, NULL), RELAY_FORGET);
     assert_int_equal(relay_book_questions(&book, NOW, 1, q, 3), 2);
     relay_book_done(&book, elsewhere);
     assert_int_equal(done_tags(&tag), 0); /* 7 was a tag of the connection before */
@@ -399,9 +479,9 @@ static void test_a_second_copy(void **state)
 {
     (void)state;
     struct message_id id = id_of(1, NOW);
-    relay_book_take(&book, id, 1, 0, NOW);
-    assert_int_equal(relay_book_take(&book, id, 2, 0, NOW), RELAY_COPY);
-    assert_int_equal(relay_book_ask(&book, id, NOW), RELAY_PUBLISH);
+    take(id, 1, 0, NOW);
+    assert_int_equal(take(id, 2, 0, NOW), RELAY_COPY);
+    assert_int_equal(relay_book_ask(&book, id, NOW, NULL), RELAY_PUBLISH);
 }
 
 static void test_thousands(void **state)
@@ -412,7 +492,7 @@ static void test_thousands(void **state)
     size_t waiting, done = 0;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < COUNT; i++)
-            assert_int_equal(relay_book_take(&book, id_of(i, NOW + i), (uint64_t)i + 1, 0, NOW), RELAY_FRESH);
+            assert_int_equal(take(id_of(i, NOW + i), (uint64_t)i + 1, 0, NOW), RELAY_FRESH);
         assert_int_equal(relay_book_low_ms(&book), NOW);
         for (int i = COUNT - 1; i >= 0; i--)
             relay_book_done(&book, id_of(i, NOW + i));
@@ -447,7 +527,7 @@ static void test_many_cost_each_look_once(void **state)
     size_t n, all = 0, calls = 0;
     for (int i = 0; i < MANY; i++) {
         struct message_id id = id_of(i, NOW + i % 1000);
-        relay_book_take(&book, id, (uint64_t)i + 1, 0, NOW);
+        take(id, (uint64_t)i + 1, 0, NOW);
         relay_book_settling(&book, id, 100);
     }
     cpu_ms();
@@ -461,7 +541,7 @@ static void test_many_cost_each_look_once(void **state)
     for (int i = 0; i < MANY; i++)
         relay_book_done(&book, id_of(i, NOW + i % 1000));
     for (int i = 0; i < MANY; i++)
-        relay_book_take(&book, id_of(i, NOW), (uint64_t)i + 1, 1, NOW);
+        take(id_of(i, NOW), (uint64_t)i + 1, 1, NOW);
     cpu_ms();
     book.looked_at = 0;
     for (all = 0; (n = relay_book_questions(&book, NOW, 1, q, 500)) > 0; all += n)
@@ -470,7 +550,7 @@ static void test_many_cost_each_look_once(void **state)
     print_message("looking up %d: %.1f ms\n", MANY, cpu_ms());
     assert_int_equal(all, MANY);
     assert_in_range(book.looked_at, MANY, 2 * MANY);
-    relay_book_take(&book, id_of(1, NOW), 1, 0, NOW);
+    take(id_of(1, NOW), 1, 0, NOW);
     book.looked_at = 0;
     cpu_ms();
     assert_int_equal(relay_book_low_ms(&book), NOW);
@@ -492,6 +572,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_proof_that_comes_during_the_look_up_outlives_the_answer, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_came_back_is_not_asked_about_before_its_time, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            test_the_content_of_what_the_database_may_have_forgotten_is_kept_from_the_first_moment_on, setup,
+            teardown),
+        cmocka_unit_test_setup_teardown(test_content_that_comes_again_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_content_of_what_is_sent_is_kept_unless_it_is_asked_about, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_is_to_be_looked_up_takes_room_of_the_prefetch, setup,
                                         teardown),
