@@ -78,7 +78,8 @@ enum relay_verdict {
     RELAY_RETURN, /* it was sent before, and its row is this gateway's or settled, or another gateway may have
                      it: back to the database */
 };
-/* May it be published now? now_ms: database time, as late as it may be. content: as relay_book_take has it. */
+/* May it be published now? now_ms: database time, as late as it may be. content: as relay_book_take has it.
+ */
 enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms,
                                   struct inflight **content);
 void relay_book_sent(struct relay_book *book, struct message_id id);

@@ -37,9 +37,9 @@ struct relay {
     struct notifier proof_notifier;    /* wakes the thread of relay.c */
     struct notifier receipts_notifier; /* … of relay_receipts.c */
     /* Atomic. */
-    atomic_bool content_wanted; /* of messages that came, for the database does not know them: they are to come
-                                   again */
-    atomic_bool forgotten; /* nothing comes to this gateway's consumers, or to anybody's */
+    atomic_bool content_wanted; /* of messages that came, for the database does not know them: they are to
+                                   come again */
+    atomic_bool forgotten;      /* nothing comes to this gateway's consumers, or to anybody's */
     atomic_int lost_consumers[EXIT_QUEUES_MAX]; /* of its lost connections: RabbitMQ goes on counting those of
                                                    a dead node */
     atomic_uint left_out;                       /* exit queues that are not read, 1u << (number - 1) */

@@ -832,7 +832,7 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
                 atomic_store(&lookup->rescue.relay->content_wanted, true);
             relay_book_again(book, q, clock_ms + AGAIN_MS);
         } else if (s == RELAY_PENDING &&
-                 (progress || !overdue)) /* with progress: perhaps there was no room for its content */
+                   (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
         else {
             if (s == RELAY_ABSENT && !q->sent && absents++ == 0)

@@ -34,8 +34,8 @@ static struct message_id id_of(int n, int64_t due_ms)
 
 static enum relay_taken take(struct message_id id, uint64_t tag, int64_t look_up_ms, int64_t now_ms)
 {
-    return relay_book_take(
-        &book, &(struct relay_delivery){.id = id, .tag = tag, .look_up_ms = look_up_ms}, now_ms, NULL);
+    return relay_book_take(&book, &(struct relay_delivery){.id = id, .tag = tag, .look_up_ms = look_up_ms},
+                           now_ms, NULL);
 }
 
 static size_t done_tags(uint64_t *tag)
@@ -233,7 +233,7 @@ static struct inflight *content_of(struct message_id id)
 }
 
 /* Who is quick enough may ask about it as soon as it is taken: by then its content is there. */
-static void test_the_content_of_what_the_database_may_have_forgotten_is_kept_from_the_first_moment_on(void **state)
+static void test_content_that_the_database_may_lack_is_kept_from_the_first_moment_on(void **state)
 {
     (void)state;
     const struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
@@ -574,8 +574,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_came_back_is_not_asked_about_before_its_time, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(
-            test_the_content_of_what_the_database_may_have_forgotten_is_kept_from_the_first_moment_on, setup,
-            teardown),
+            test_content_that_the_database_may_lack_is_kept_from_the_first_moment_on, setup, teardown),
         cmocka_unit_test_setup_teardown(test_content_that_comes_again_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_content_of_what_is_sent_is_kept_unless_it_is_asked_about, setup,
                                         teardown),
