@@ -96,6 +96,10 @@ class Spending:
         return figures
 
 
+def of_rabbitmq(figures):
+    return {k: v for k, v in figures.items() if 'gateway' not in k and 'postgres' not in k}
+
+
 # --- RabbitMQ alone ------------------------------------------------------------------------------------------------------
 class Raw:
     """One publisher with confirms and one consumer, through an exchange."""
@@ -119,8 +123,26 @@ class Raw:
         figures = spending.end(count)
         if result['missing']:
             raise AssertionError(f"{result['missing']} of {count} are missing")
-        row.add(rate=result['rate'], **{k: v for k, v in figures.items() if 'gateway' not in k and 'postgres' not in k})
+        row.add(rate=result['rate'], **of_rabbitmq(figures))
         return result['rate']
+
+    def measure_steady(self, way):
+        """The same at a rate: each message is published, confirmed, delivered and acknowledged by itself."""
+        row = self.bench.report.row(STEADY, way.raw())
+        count, queue = RATE * self.bench.sizes.price_s, f'raw.steady.{way.direct}.{way.quorum}'
+        with row.trying(self.bench.say):
+            exchange = 'raw.direct' if way.direct else 'raw.topic'
+            consumer = self.place.load('consume', '--queue', queue, '--exchange', exchange, '--bind', queue, '--expect', count, '--timeout-s',
+                                       self.bench.sizes.price_s + 60, *['--quorum'] * way.quorum).wait_consuming()
+            spending = Spending(self.processes)
+            self.place.load('publish', '--exchange', exchange, '--routing-key', queue, '--count', count, '--rate', RATE, '--timeout-s',
+                            self.bench.sizes.price_s + 60).result(self.bench.sizes.price_s + 70)
+            result = consumer.result(self.bench.sizes.price_s + 70)
+            figures = spending.end(count)
+            if result['missing']:
+                raise AssertionError(f"{result['missing']} of {count} are missing")
+            row.add(**of_rabbitmq(figures), p50_ms=result['p50_ms'], p99_ms=result['p99_ms'])
+            self.bench.say(f"price: {way.raw()} at {RATE:,}/s: {figures['sum_us']:.0f} µs")
 
 
 # --- Postdate ------------------------------------------------------------------------------------------------------------
@@ -192,6 +214,8 @@ def one_round(bench, lanes, raw):
         with rows[0].trying(bench.say):
             if way.raw() not in rates:
                 rates[way.raw()] = raw.measure(way)
+                if way.steady:
+                    raw.measure_steady(way)
             lane.start(way.gateways)
             measure_burst(bench, way, lane, rows[0], rates[way.raw()])
             if way.steady:
