@@ -59,7 +59,7 @@ static void print_row(const struct option *o, bool new_section, bool first)
         printf("%s### [%s]\n\n| option | default | allowed | meaning |\n|---|---|---|---|\n",
                first ? "" : "\n", o->section);
     printf("| `%s.%s` | ", o->section, o->name);
-    printf(*o->initial != '\0' ? "`%s` | " : "none | ", o->initial);
+    printf(*o->initial != '\0' ? "`%s` | " : "not set | ", o->initial);
     print_allowed(o, "`");
     printf(" | %s |\n", o->help);
 }
@@ -72,7 +72,7 @@ static void print_item(const struct option *o, bool new_section, bool first)
     printf(".It Cm %s\n", o->name);
     for (const char *c = o->help; *c != '\0'; c++)
         putchar(*c == '`' ? '"' : *c);
-    printf(".\nDefault: %s.\nAllowed: ", *o->initial != '\0' ? o->initial : "none");
+    printf(".\nDefault: %s.\nAllowed: ", *o->initial != '\0' ? o->initial : "not set");
     print_allowed(o, "");
     printf(".\n");
 }

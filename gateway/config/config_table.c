@@ -124,7 +124,8 @@ const struct option option_table[] = {
     {"delivery", "allow", OPTION_LIST, "", .optional = true, AT(delivery.allow),
      .count_offset = offsetof(struct config, delivery.allow_count),
      .help = "exchanges to which messages may be delivered, comma-separated; * matches any name, \"\" is the "
-             "default exchange, which reaches every queue; default: delivery.exchange and those of [route]"},
+             "default exchange, which reaches every queue; not set: delivery.exchange and the exchanges in "
+             "[route]"},
     {"delivery", "lead", OPTION_DURATION, "500ms", 50, MINUTE, AT(delivery.lead_ms),
      .help = "how long before its due time a gateway claims a message in the database"},
     {"delivery", "max_delay", OPTION_DURATION, "730d", SECOND, 3650 * DAY, AT(delivery.max_delay_ms),
