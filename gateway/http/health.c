@@ -48,7 +48,7 @@ static void print_figures(struct http *h, struct buf *out)
     print_gauge(out, "postdate_overdue_messages",
                 "Messages whose next attempt is more than a second overdue.", (double)s->overdue);
     print_gauge(out, "postdate_messages_retrying",
-                "Messages that were rejected, or may have been delivered, and wait for another attempt.",
+                "Messages that were unroutable or may have been delivered, and wait for another attempt.",
                 (double)s->retrying);
     print_gauge(out, "postdate_oldest_overdue_seconds", "How late the oldest overdue message is.", oldest_s);
     print_gauge(out, "postdate_backlog_age_seconds", "How long ago the backlog was counted.",

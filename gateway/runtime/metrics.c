@@ -183,8 +183,9 @@ void metrics_print(struct metrics *m, const char *(*route_name)(int route), stru
     print_gauge(out, "postdate_broker_blocked", "1 while RabbitMQ blocks publishers.", &m->broker_blocked);
     print_gauge(out, "postdate_addresses_stalled",
                 "Pairs of exchange and routing key for which RabbitMQ confirms nothing.", &m->stalled);
-    print_gauge(out, "postdate_addresses_refusing",
-                "Exchanges, or pairs of exchange and routing key, whose messages are rejected: no queue, a "
-                "full queue, no exchange, no write permission.",
-                &m->refusing);
+    print_gauge(
+        out, "postdate_addresses_refusing",
+        "Exchanges, or pairs of exchange and routing key, to which RabbitMQ cannot deliver: no queue, a "
+        "full queue, no exchange, no write permission.",
+        &m->refusing);
 }
