@@ -8,6 +8,7 @@ from cost_kit import TOLD_S, spent
 from harness import LiveTest, Stack, now_ms, wait_until
 
 COUNT, SPREAD_MS, BEGIN_MS = 20000, 2500, 8000
+WAL_MOST = 500  # bytes a message: row by row it would be 1,400 and more; what gateways write each second counts, too, on a slow machine for long
 BATCHES = "select n_tup_ins, n_tup_upd from pg_stat_user_tables where schemaname = 'postdate' and relname = 'batch'"
 
 
@@ -86,7 +87,7 @@ class LateConfirms(LiveTest):
         p, wal, rewrites, twice = self.cost('the target stands still for 0.9 s, three times',
                                             lambda p, g, at_ms: self.suspend(p, 'q', at_ms + 300, 900, 3))
         self.assertLess(rewrites, 0.02)
-        self.assertLess(wal, 1.5 * calm + 30)
+        self.assertLess(wal, calm + WAL_MOST)
         self.assertEqual(twice, 0)
         log = p.gateways[0]
         self.assertEqual(len(log.lines_with('confirms nothing')), 1, log.log())
@@ -101,7 +102,7 @@ class LateConfirms(LiveTest):
             p.eval_queue('q', 'sys:resume(amqqueue:get_pid(Q), infinity).')
         _, wal, rewrites, twice = self.cost('one of two targets stands still until ranges are put back', hold, ('q', 'other'))
         self.assertLess(rewrites, 0.25)  # row by row it would be 1; RabbitMQ 4.0 with PostgreSQL 17: 0.12, 3.10 with 15: 0.00
-        self.assertLess(wal, 200)
+        self.assertLess(wal, WAL_MOST)
         self.assertLess(twice, 600)  # what was in flight when it had been silent for five seconds
 
     def test_what_a_lost_connection_leaves_goes_back_as_ranges(self):
@@ -112,7 +113,7 @@ class LateConfirms(LiveTest):
                                          f'rabbit_networking:connection_info(C, [vhost]) == [{{vhost, <<"{p.vhost}">>}}]].')
         _, wal, rewrites, twice = self.cost('the connections are closed three times', hold)
         self.assertLess(rewrites, 0.15)  # what was in flight: 512 at most, each time
-        self.assertLess(wal, 200)
+        self.assertLess(wal, WAL_MOST)
         self.assertLess(twice, 3 * 512)
 
     def test_what_an_alarm_leaves_goes_back_as_ranges(self):
@@ -124,7 +125,7 @@ class LateConfirms(LiveTest):
                 self.servers.rabbitmqctl('set_vm_memory_high_watermark', '0.4')
         _, wal, rewrites, twice = self.cost('an alarm, twice', hold)
         self.assertLess(rewrites, 0.05)
-        self.assertLess(wal, 200)
+        self.assertLess(wal, WAL_MOST)
         self.assertEqual(twice, 0)
 
     def test_what_a_stop_leaves_goes_back_as_ranges(self):
@@ -136,7 +137,7 @@ class LateConfirms(LiveTest):
                 g = p.gateway()
         _, wal, rewrites, twice = self.cost('the gateway is stopped twice', hold)
         self.assertLess(rewrites, 0.02)
-        self.assertLess(wal, 200)
+        self.assertLess(wal, WAL_MOST)
         self.assertEqual(twice, 0)
 
     def test_what_a_lost_lease_leaves_goes_back_as_ranges(self):
@@ -147,7 +148,7 @@ class LateConfirms(LiveTest):
                 p.psql("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'postdate lease keeper'")
         _, wal, rewrites, twice = self.cost('the lease is lost twice', hold)
         self.assertLess(rewrites, 0.1)
-        self.assertLess(wal, 200)
+        self.assertLess(wal, WAL_MOST)
         self.assertLess(twice, 2 * 512)
 
     def test_what_waits_for_a_dead_target_can_be_cancelled(self):
