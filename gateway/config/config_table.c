@@ -144,8 +144,8 @@ const struct option option_table[] = {
     {"handover", "max_messages", OPTION_INTEGER, "200000", 1, 100000000, AT(handover.max_messages),
      .help = "RabbitMQ holds at most about this many messages"},
     {"handover", "feeder", OPTION_CHOICE, "internal", .choices = feeders, AT(handover.feeder),
-     .help = "which program hands over stored messages that enter the window: internal, the gateway; cron, "
-             "`postdate feed`"},
+     .help = "which program moves the window on, so that gateways hand over more messages: internal, the "
+             "gateway; cron, `postdate feed`"},
     {"handover", "last_hop", OPTION_CHOICE, "gateway", .choices = last_hops, AT(handover.last_hop),
      .help = "how messages that RabbitMQ held are delivered: gateway, by a gateway with a confirm; broker, "
              "by RabbitMQ itself (limits: docs/last-hop.md)"},

@@ -173,7 +173,7 @@ void metrics_print(struct metrics *m, const char *(*route_name)(int route), stru
     print_histogram(&m->lateness, "postdate_lateness_seconds",
                     "Publisher confirm minus due time of delivered messages.", out);
     print_histogram(&m->rate_waited, "postdate_rate_waited_seconds",
-                    "Slot given by the rate of the exchange minus due time, of delivered messages.", out);
+                    "Time from the due time to the slot that a rate gave, of delivered messages.", out);
     print_histogram(
         &m->since_attempt, "postdate_lateness_since_attempt_seconds",
         "Publisher confirm minus time of the last attempt, of messages delivered after a retry or "
