@@ -79,8 +79,8 @@ SHORT = {
     'sql/operate/slo.c',
     # a security boundary: what a token may name, what must not leak, who did it
     'gateway/config/secrets.c', 'sql/admin/audit.c',
-    # a format: a progress line; a point in a database's history
-    'gateway/cli/progress.c', 'core/message/history_point.c',
+    # a format: a progress line; a point in a database's history; a line of systemd's journal
+    'gateway/cli/progress.c', 'core/message/history_point.c', 'gateway/config/journal.c',
     # a structure that several threads or stages share
     'gateway/runtime/notifier.c',
 }

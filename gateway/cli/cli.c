@@ -7,6 +7,7 @@
 #include "core/base/when.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/text.h"
+#include "gateway/config/journal.h"
 #include "gateway/config/secrets.h"
 #include "sql/admin/health.h"
 #include "sql/admin/migrate.h"
@@ -37,11 +38,11 @@ static void say_text(const char *fmt, va_list args)
     fputs(text_words(bytes_of_str(text), shown, sizeof shown), stderr);
 }
 
-void cli_say(const char *fmt, ...)
+void cli_say_at(enum config_log_level level, const char *fmt, ...)
 {
     va_list args;
     flush_output();
-    fputs("postdate: ", stderr);
+    fprintf(stderr, "%spostdate: ", journal_priority(level));
     va_start(args, fmt);
     say_text(fmt, args);
     va_end(args);
@@ -61,9 +62,9 @@ int cli_fail(const struct err *e)
     if (asking->others_follow && e->kind == ERR_NOT_FOUND)
         return err_exit_code(e);
     if (asking->cell != NULL)
-        cli_say("cell %s: %s", asking->cell, e->text);
+        cli_say_at(LOG_LEVEL_ERROR, "cell %s: %s", asking->cell, e->text);
     else
-        cli_say("%s", e->text);
+        cli_say_at(LOG_LEVEL_ERROR, "%s", e->text);
     return err_exit_code(e);
 }
 
@@ -105,7 +106,8 @@ int cli_usage(const struct cli *cli, const char *fmt, ...)
     const char *name = cli->command != NULL ? cli->command->name : NULL;
     va_list args;
     flush_output();
-    fprintf(stderr, "postdate%s%s: ", name != NULL ? " " : "", name != NULL ? name : "");
+    fprintf(stderr, "%spostdate%s%s: ", journal_priority(LOG_LEVEL_ERROR), name != NULL ? " " : "",
+            name != NULL ? name : "");
     va_start(args, fmt);
     say_text(fmt, args);
     va_end(args);
@@ -124,13 +126,13 @@ int cli_unknown(const struct cli *cli, const char *word, const char *words, cons
 void cli_report_mistake(void *ctx, enum err_kind kind, const char *text)
 {
     (void)ctx, (void)kind;
-    cli_say("%s", text);
+    cli_say_at(LOG_LEVEL_ERROR, "%s", text);
 }
 
 void cli_report_warning(void *ctx, const char *text)
 {
     (void)ctx;
-    cli_say("%s", text);
+    cli_warn("%s", text);
 }
 
 int cli_load_config(struct cli *cli)

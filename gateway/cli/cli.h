@@ -74,9 +74,12 @@ struct broker *cli_broker_open(const struct config *c, const char *name, int wai
  * (no-color.org) or TERM=dumb. */
 enum cli_color { CLI_PLAIN, CLI_RED, CLI_YELLOW, CLI_GREEN };
 const char *cli_color(enum cli_color color);
-/* "postdate: text" and a line end on stderr; what acts on a terminal is escaped. */
-void cli_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same; returns the exit code of the error. */
+/* "postdate: text" and a line end on stderr; what acts on a terminal is escaped. The level is for systemd's
+ * journal. */
+void cli_say_at(enum config_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define cli_say(...) cli_say_at(LOG_LEVEL_INFO, __VA_ARGS__)
+#define cli_warn(...) cli_say_at(LOG_LEVEL_WARNING, __VA_ARGS__)
+/* The same at level error; returns the exit code of the error. */
 int cli_fail(const struct err *e);
 int cli_no_memory(void);
 

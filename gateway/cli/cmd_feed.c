@@ -127,7 +127,7 @@ static bool gateway_ended(int *code)
         raise(stopped_by);
     *code = 1;
     if (WIFSIGNALED(status))
-        cli_say(PROGRAM " --once was terminated by signal %d", WTERMSIG(status));
+        cli_say_at(LOG_LEVEL_ERROR, PROGRAM " --once was terminated by signal %d", WTERMSIG(status));
     else if (WEXITSTATUS(status) == NOT_FOUND)
         *code = GATEWAY_RUN_MISSING;
     else
@@ -319,7 +319,8 @@ static int feed_window(struct feed *f)
         return code;
     if ((code = run_gateway(f)) != GATEWAY_RUN_MISSING)
         return code;
-    cli_say(
+    cli_say_at(
+        LOG_LEVEL_ERROR,
         "fed until %s, but no gateway runs, and postdated is neither beside postdate nor in PATH: messages "
         "are handed over when one starts",
         timestamp_format(f->horizon_ms, time, sizeof time));

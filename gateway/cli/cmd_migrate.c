@@ -85,7 +85,7 @@ static int take_vhost(struct broker *b, const char *identity, struct err *e)
     if (owner.verdict == OWNER_OTHER)
         return err_set(e, ERR_BUSY, "the vhost was given to another database at the same time");
     if (owner.verdict == OWNER_UNKNOWN)
-        cli_say("cannot record the database in the vhost: %s", owner.why);
+        cli_warn("cannot record the database in the vhost: %s", owner.why);
     return 0;
 }
 
@@ -139,7 +139,7 @@ static int migrate_schema(struct cli *cli, bool rebind, const struct identity *i
 
 static void say_blocked(const char *who)
 {
-    cli_say("waiting for a lock, for at most 120 s: it is held by %s", who);
+    cli_warn("waiting for a lock, for at most 120 s: it is held by %s", who);
 }
 
 static void print_done(const struct migrate_report *r, const char *vhost)
@@ -168,9 +168,9 @@ static int open_database(struct cli *cli)
 {
     int code = cli_open(cli, CLI_SCHEMA_ANY);
     if (code != 0 && cli->has_config && config_names_no_server(&cli->config))
-        cli_say("no server is configured: set postgres.url and amqp.url in %s. docs/install.md lists what "
-                "must be created first (in the package: /usr/share/doc/postdate/install.md.gz)",
-                cli->config.source != NULL ? cli->config.source : "/etc/postdate/postdate.conf");
+        cli_warn("no server is configured: set postgres.url and amqp.url in %s. docs/install.md lists what "
+                 "must be created first (in the package: /usr/share/doc/postdate/install.md.gz)",
+                 cli->config.source != NULL ? cli->config.source : "/etc/postdate/postdate.conf");
     return code;
 }
 
@@ -191,9 +191,9 @@ static int migrate_database(struct cli *cli, void *order)
     if (identity.vhost[0] != '\0' && (code = settle_vhost(cli, o->rebind)) != 0)
         return code;
     if (report.partitions_error.kind != ERR_NONE)
-        cli_say("%d partitions far ahead are missing and cannot be created: %s; messages due then are "
-                "rejected until they exist",
-                report.partitions_missing, report.partitions_error.text);
+        cli_warn("%d partitions far ahead are missing and cannot be created: %s; messages due then are "
+                 "rejected until they exist",
+                 report.partitions_missing, report.partitions_error.text);
     if (!o->quiet)
         print_done(&report, identity.vhost);
     return 0;

@@ -19,10 +19,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define STATUS_PROBLEMS_MAX 8
+#define STATUS_PROBLEMS_MAX 9
 
 /* What the broker holds, and up to when. */
 struct window {
@@ -41,12 +42,15 @@ struct status {
 static int status_problems(const struct status_report *s, const char *out[STATUS_PROBLEMS_MAX])
 {
     int n = 0, away = 0;
+    char versions[STATUS_VERSIONS_SIZE];
     for (int i = 0; i < s->instance_count; i++)
         away += s->instances[i].alive && s->instances[i].broker_away;
     if (status_alive(s) == 0)
         out[n++] = "no gateway runs";
     if (away > 0)
         out[n++] = "RabbitMQ is unavailable";
+    if (status_versions(s, versions) > 1)
+        out[n++] = "gateways run different versions";
     if (s->overdue > 0)
         out[n++] = "messages are overdue";
     if (s->disk_full)
@@ -67,10 +71,11 @@ static json_t *instances_value(const struct status_report *s)
     json_t *out = json_array();
     for (int i = 0; i < s->instance_count; i++) {
         const struct status_instance *n = &s->instances[i];
-        json_array_append_new(out, json_pack("{s:s, s:s?, s:b, s:s, s:o, s:o}", "name", n->name, "transport",
-                                             n->transport[0] != '\0' ? n->transport : NULL, "alive", n->alive,
-                                             "broker", n->broker_away ? "away" : "up", "started_at",
-                                             json_time_value(n->started_ms), "heartbeat_at",
+        json_array_append_new(out, json_pack("{s:s, s:s?, s:s?, s:b, s:s, s:o, s:o}", "name", n->name,
+                                             "version", n->version[0] != '\0' ? n->version : NULL,
+                                             "transport", n->transport[0] != '\0' ? n->transport : NULL,
+                                             "alive", n->alive, "broker", n->broker_away ? "away" : "up",
+                                             "started_at", json_time_value(n->started_ms), "heartbeat_at",
                                              json_time_value(n->heartbeat_ms)));
     }
     return out;
@@ -189,6 +194,7 @@ static void print_window(const struct window *w, int64_t now_ms)
     putchar('\n');
 }
 
+/* The version stands once below those in a row that have it. */
 static void print_instances(const struct status_report *s)
 {
     char when[CLI_WHEN_SIZE], name[160];
@@ -204,6 +210,9 @@ static void print_instances(const struct status_report *s)
                    cli_format_when(n->started_ms, s->now_ms, when));
         else
             printf("dead, last seen %s\n", cli_format_when(n->heartbeat_ms, s->now_ms, when));
+        bool last = i == s->instance_count - 1 || strcmp(n[1].version, n->version) != 0;
+        if (last && n->version[0] != '\0')
+            printf("%-12s version %s\n", "", n->version);
     }
 }
 

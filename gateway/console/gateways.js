@@ -15,7 +15,7 @@ export const gateways = {
         return { stats, more };
     },
     view: ({ stats, more }) => [card('Problems', findingList(findings(stats, more), stats, more), commandLine('postdate', 'doctor')),
-        card('Gateways', more?.gateways ? table('Gateways', [['Name', g => name(g.name)], ['State', g => chip(g.alive ? 'alive' : 'gone')], ['Transport', g => g.transport ?? '–'],
+        card('Gateways', more?.gateways ? table('Gateways', [['Name', g => name(g.name)], ['State', g => chip(g.alive ? 'alive' : 'gone')], ['Version', g => g.version ? name(g.version) : '–'], ['Transport', g => g.transport ?? '–'],
             ['Since', g => time(g.started_at)], ['Seen', g => time(g.heartbeat_at)]], more.gateways, g => g.id)
             : [facts([stats.gateways !== undefined && ['Alive', number(stats.gateways)]]), notOffered('A list of the gateways is not part of this version.'), commandLine('postdate', 'status')]),
         h('div', { class: 'columns' }, card('RabbitMQ', facts([['State', chip(stats.broker)], ['Transport', stats.transport], ['Window', span(stats.window.length_ms)],

@@ -1,5 +1,6 @@
 /* This gateway's place among the others, in two threads. */
 #include "gateway/instance/instance.h"
+#include "core/base/version.h"
 #include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
 #include "gateway/runtime/sessions.h"
@@ -110,7 +111,8 @@ static int book_instance(struct lease_keeper *k, struct err *e)
     const struct instance self = {.name = k->runtime->name,
                                   .transport = runtime_transport_name(k->runtime),
                                   .running_ms = clock_boottime_ms() - k->began_ms,
-                                  .version = migrate_version()};
+                                  .version = migrate_version(),
+                                  .program = version_string};
     if (instance_register(k->pg, &self, &k->instance, e) != 0 || send_heartbeat(k, e) != 0)
         return -1;
     log_debug("registered as instance %d", k->instance);

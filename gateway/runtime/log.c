@@ -2,13 +2,11 @@
 
 #include "core/base/clock.h"
 #include "core/base/timestamp.h"
+#include "gateway/config/journal.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,27 +16,13 @@
 
 /* Set once before threads start, and again on a reload. */
 static atomic_int threshold = LOG_LEVEL_INFO;
-static atomic_bool as_json, to_journal;
+static atomic_bool as_json;
 static atomic_int audited = LOG_AUDIT_CHANGES;
 static atomic_ulong lost, unsaid; /* lines that could not be written: all, and since that was said */
 static atomic_bool torn;          /* the last one is there in part */
 
-/* systemd.exec(5): $JOURNAL_STREAM is the device and the inode of what it connected with the journal; another
- * program between may have put something else there since. */
-static bool is_journal(void)
-{
-    const char *stream = getenv("JOURNAL_STREAM");
-    struct stat st;
-    char own[48];
-    if (!stream || fstat(STDERR_FILENO, &st) != 0)
-        return false;
-    snprintf(own, sizeof own, "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
-    return strcmp(stream, own) == 0;
-}
-
 void log_setup(enum config_log_level level, bool json, enum config_log_audit audit)
 {
-    atomic_store(&to_journal, is_journal());
     atomic_store(&threshold, (int)level);
     atomic_store(&as_json, json);
     atomic_store(&audited, (int)audit);
@@ -66,15 +50,16 @@ static bool write_line(int level, const char *message)
     static const char *const names[] = {"error", "warning", "info", "debug"};
     /* "warn " keeps the columns of text logs straight */
     static const char *const columns[] = {"error", "warn ", "info ", "debug"};
-    static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"}; /* sd-daemon(3) */
     char line[2600], when[40];
-    bool json = atomic_load(&as_json), journal = atomic_load(&to_journal);
+    bool json = atomic_load(&as_json);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     timestamp_format((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, when, sizeof when);
     int at = level == LOG_ALWAYS ? LOG_LEVEL_INFO : level;
-    size_t n = (size_t)snprintf(line, sizeof line, "%s%s", atomic_exchange(&torn, false) ? "\n" : "",
-                                journal ? priorities[at] : "");
+    const char *priority = journal_priority((enum config_log_level)at);
+    bool journal = priority[0] != '\0';
+    size_t n =
+        (size_t)snprintf(line, sizeof line, "%s%s", atomic_exchange(&torn, false) ? "\n" : "", priority);
     if (json)
         n += (size_t)snprintf(line + n, sizeof line - n, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"",
                               when, names[at]);

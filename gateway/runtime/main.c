@@ -1,6 +1,7 @@
 /* postdated: the gateway daemon. Reads its options and the configuration; the supervisor does the rest. */
 #include "core/base/names.h"
 #include "core/base/version.h"
+#include "gateway/config/journal.h"
 #include "gateway/config/secrets.h"
 #include "gateway/json/json_memory.h"
 #include "gateway/runtime/daemon.h"
@@ -39,16 +40,16 @@ static const char usage[] =
     "address in use\n"
     "or schema; with --once also 69 a server was unavailable for 60 s, 75 no progress for 60 s.\n";
 
-static void say(void *ctx, const char *text)
+static void say_warning(void *ctx, const char *text)
 {
     (void)ctx;
-    fprintf(stderr, "postdated: %s\n", text);
+    fprintf(stderr, "%spostdated: %s\n", journal_priority(LOG_LEVEL_WARNING), text);
 }
 
 static void say_mistake(void *ctx, enum err_kind kind, const char *text)
 {
-    (void)kind;
-    say(ctx, text);
+    (void)ctx, (void)kind;
+    fprintf(stderr, "%spostdated: %s\n", journal_priority(LOG_LEVEL_ERROR), text);
 }
 
 /* Root becomes the service's user, as peer authentication wants it; once it has read the configuration, which
@@ -65,7 +66,9 @@ static int leave_root(const struct config *config)
         prctl(PR_SET_PDEATHSIG, (long)parent_died); /* another user has none */
         return 0;
     }
-    fprintf(stderr, "postdated: root cannot become the user %s: %s\n", user->pw_name, strerror(errno));
+    const int why = errno;
+    fprintf(stderr, "%spostdated: root cannot become the user %s: %s\n", journal_priority(LOG_LEVEL_ERROR),
+            user->pw_name, strerror(why));
     return 77;
 }
 
@@ -106,14 +109,15 @@ static int read_options(struct supervisor_options *o, int argc, char **argv, boo
     }
     if (optind == argc)
         return -1;
-    fprintf(stderr, "postdated: unexpected argument '%s'; try: postdated --help\n", argv[optind]);
+    fprintf(stderr, "%spostdated: unexpected argument '%s'; try: postdated --help\n",
+            journal_priority(LOG_LEVEL_ERROR), argv[optind]);
     return 64;
 }
 
 /* 0, or the exit code. */
 static int load(struct config *config, struct cells *cells, const char *path)
 {
-    struct config_report report = {.mistake = say_mistake, .warning = say};
+    struct config_report report = {.mistake = say_mistake, .warning = say_warning};
     struct err e = {0};
     if (config_load(config, path, &report, &e) != 0)
         return err_exit_code(&e);

@@ -78,13 +78,16 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e);
 
 /* Bounded counts: none reads more than STATUS_COUNT_MAX rows per state. */
+#define STATUS_INSTANCES_MAX 16
+#define STATUS_VERSION_SIZE 64
 struct status_instance {
     int64_t id;
-    char name[INSTANCE_NAME_SIZE];    /* host:pid */
-    char transport[16];               /* timer, native, plugin, ttl; "": not recorded */
-    int64_t started_ms, heartbeat_ms; /* started: the program */
-    bool broker_away;                 /* as its last heartbeat said */
-    bool alive;                       /* its session lock is held and its lease has not run out */
+    char name[INSTANCE_NAME_SIZE];     /* host:pid */
+    char transport[16];                /* timer, native, plugin, ttl; "": not recorded */
+    char version[STATUS_VERSION_SIZE]; /* the program's, cut; "": not recorded */
+    int64_t started_ms, heartbeat_ms;  /* started: the program */
+    bool broker_away;                  /* as its last heartbeat said */
+    bool alive;                        /* its session lock is held and its lease has not run out */
 };
 struct status_lateness {
     int64_t count;                  /* 0: nothing was delivered, and the rest is 0 */
@@ -120,7 +123,7 @@ struct status_report {
     int64_t retrying;          /* live, and an attempt failed (capped, too) */
     struct status_lateness lateness;
     struct locked_days locked; /* days that somebody has locked: nothing of them is counted */
-    struct status_instance instances[16];
+    struct status_instance instances[STATUS_INSTANCES_MAX];
     int instance_count;
     struct status_back back;
     struct status_held held;
@@ -131,6 +134,9 @@ int lookup_status(struct pg *c, struct status_report *out, struct err *e);
 bool status_is_back(const struct status_report *s);
 /* How many of those in it are alive. */
 int status_alive(const struct status_report *s);
+/* How many versions of the program those run that are alive; out: "1.0.0, 1.1.0", or "". */
+#define STATUS_VERSIONS_SIZE (STATUS_INSTANCES_MAX * (STATUS_VERSION_SIZE + 2))
+int status_versions(const struct status_report *s, char out[STATUS_VERSIONS_SIZE]);
 /* How many gateways are alive, on a host or (NULL) on any, without counting messages. -1: error. */
 int lookup_alive(struct pg *c, const char *host, struct err *e);
 

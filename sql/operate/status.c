@@ -7,6 +7,7 @@
 #include "sql/pipeline/instance.h"
 #include "sql_embedded.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,11 +132,11 @@ static int read_instances(struct pg *c, struct status_report *s, struct err *e)
     PGresult *r = pg_query(c, sql_query_status_instances, PG_WITH(as_int8(INSTANCE_LEASE_MS)), e);
     if (!r)
         return -1;
-    for (int i = 0; i < PQntuples(r) && i < 16; i++) {
+    for (int i = 0; i < PQntuples(r) && i < STATUS_INSTANCES_MAX; i++) {
         struct status_instance *in = &s->instances[s->instance_count++];
         pg_read(r, i,
                 PG_ROW(PG_TO(in->id), PG_TO(in->name), PG_TIME(in->started_ms), PG_TIME(in->heartbeat_ms),
-                       PG_TO(in->alive), PG_TO(in->transport), PG_TO(in->broker_away)),
+                       PG_TO(in->alive), PG_TO(in->transport), PG_TO(in->broker_away), PG_TO(in->version)),
                 NULL);
     }
     PQclear(r);
@@ -168,6 +169,26 @@ static int count_alive(const struct status_report *s, const char *host)
 int status_alive(const struct status_report *s)
 {
     return count_alive(s, NULL);
+}
+
+int status_versions(const struct status_report *s, char out[STATUS_VERSIONS_SIZE])
+{
+    const char *seen[STATUS_INSTANCES_MAX];
+    size_t len = 0;
+    int count = 0;
+    out[0] = '\0';
+    for (int i = 0; i < s->instance_count; i++) {
+        const char *version = s->instances[i].version;
+        bool is_new = s->instances[i].alive && version[0] != '\0';
+        for (int k = 0; k < count && is_new; k++)
+            is_new = strcmp(seen[k], version) != 0;
+        if (!is_new)
+            continue;
+        len +=
+            (size_t)snprintf(out + len, STATUS_VERSIONS_SIZE - len, "%s%s", count > 0 ? ", " : "", version);
+        seen[count++] = version;
+    }
+    return count;
 }
 
 bool status_is_back(const struct status_report *s)

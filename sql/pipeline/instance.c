@@ -23,11 +23,12 @@ int instance_register(struct pg *c, const struct instance *self, int32_t *out_id
 {
     if (pg_exec(c, "set lock_timeout = '1s'", e) != 0)
         return -1;
-    int found = pg_take(pg_query(c, sql_query_instance_register,
-                                 PG_WITH(as_str(self->name), as_str(self->transport),
-                                         as_int8(self->running_ms), as_int4(self->version)),
-                                 e),
-                        PG_ROW(PG_TO(*out_id)), NULL, e);
+    int found =
+        pg_take(pg_query(c, sql_query_instance_register,
+                         PG_WITH(as_str(self->name), as_str(self->transport), as_int8(self->running_ms),
+                                 as_int4(self->version), as_str(self->program)),
+                         e),
+                PG_ROW(PG_TO(*out_id)), NULL, e);
     return found == 0 ? err_set(e, ERR_CONFIG, "the schema is for other versions") : found > 0 ? 0 : -1;
 }
 

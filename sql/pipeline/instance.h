@@ -21,6 +21,7 @@ struct instance {
     const char *transport; /* timer, native, plugin, ttl */
     int64_t running_ms;    /* for how long the program has run */
     int version;           /* of the schema, as it knows it */
+    const char *program;   /* the program's version: version_string */
 };
 /* Books a new instance: losing c loses the instance. ERR_CONFIG: the schema is not for this version any more.
  */

@@ -16,7 +16,8 @@ create table postdate.instance (
     relay_consumers integer[] not null default '{}', -- … and how many consumers it has there
     broker_away     boolean not null default false,
     name            text not null,
-    transport       text                     -- how the broker waits for it: timer, native, plugin or ttl
+    transport       text,                    -- how the broker waits for it: timer, native, plugin or ttl
+    program         text                     -- the program's version, as --version says it
 );
 
 -- A gateway whose lease ran out stops publishing by itself. One whose session is gone does so at once; where its number belongs to somebody

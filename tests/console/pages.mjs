@@ -221,6 +221,11 @@ await run({
             await page.getByText(/^The objective: [\d.]+ % of all deliveries/).waitFor();
         }
     },
+    'gateways: each with its version': async () => {
+        await visit(page, 'gateways');
+        const { version } = await api('GET', '/v1/overview');
+        same(await page.locator('td[data-title=Version]').allInnerTexts(), [version], 'the versions');
+    },
     'settings: those of the gateway, and no secret': async () => {
         await visit(page, 'settings');
         const text = await page.locator('main').innerText();

@@ -315,7 +315,7 @@ class Walk:
 
     # --- gateways ---
     def born(self, session, step):
-        self.real[step.me] = int(session.run(f"execute instance_register ('g', 'timer', 0, {self.player.version})")[0][0])
+        self.real[step.me] = int(session.run(f"execute instance_register ('g', 'timer', 0, {self.player.version}, 'v')")[0][0])
 
     def dies(self, session, step):
         session.ends('rollback')

@@ -520,6 +520,22 @@ class ConfigFile(CliTest):
         self.assertEqual(rc, 0, err)
         self.assertIn('POSTDATE_PORT', err)
 
+    def test_the_journal_shows_why_a_start_failed_among_its_errors(self):
+        p = self.place(migrate=False)
+        name = self.config('[delivery]\nlead=soon\n')
+        for program in (('postdate', 'migrate'), ('postdated',)):
+            with tempfile.TemporaryFile() as f:
+                stat = os.fstat(f.fileno())
+                env = p.env(JOURNAL_STREAM=f'{stat.st_dev}:{stat.st_ino}', POSTDATE_PORT='tcp://1.2.3.4')
+                done = subprocess.run([os.path.join(harness.BIN_DIR, program[0]), *program[1:], '-c', name], env=env, check=False,
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=f, timeout=30)
+                f.seek(0)
+                lines = f.read().decode().splitlines()
+            self.assertEqual(done.returncode, 78, lines)
+            for priority, word in (('<3>', f'{name}:2'), ('<4>', 'POSTDATE_PORT')):
+                self.assertEqual([x[:len(priority + program[0])] for x in lines if word in x], [priority + program[0]], lines)
+            self.assertEqual([x for x in lines if x[:3] not in ('<3>', '<4>')], [])
+
     def test_daemon_usage(self):
         p = self.place(migrate=False)
         self.assertEqual(self.daemon(p, '--nonsense')[0], 64)

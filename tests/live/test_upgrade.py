@@ -1,9 +1,11 @@
 """From one release to the next while messages flow (docs/operations.md, "Upgrade Postdate"). The next one is made of the same sources, and
 its schema has a step more: tests/schema."""
+import json
 import re
 
 import harness
 from harness import LiveTest, wait_until
+from web import Web
 
 NEXT = 'tests/next'
 RATE = 100 if harness.SAN else 500
@@ -81,6 +83,46 @@ class Upgrade(LiveTest):
         self.assertEqual((r['missing'], r['early'], r['duplicates'], r['unexpected']), (0, 0, 0, 0), r)
         self.assertLess(r['max_ms'], LEASE_MS * harness.SLOWNESS)
         self.assertEqual([g.term() for g in gateways], [0, 0])
+
+    def assert_versions(self, web, release, *versions):
+        """Everything that shows gateways has theirs, and says whether they differ."""
+        p = self.p
+        shown = ', '.join(versions)
+
+        def seen():
+            o = web.get('/v1/overview').json
+            return sorted(g['version'] for g in o['gateways'] if g['alive']) == sorted(versions) and o
+        overview = wait_until(seen, 30, f'the overview to have {shown}')
+        differ = [f for f in overview['findings'] if f['name'] == 'gateways.versions']
+        status = json.loads(p.cli('status', '--json', release=release)[1])
+        self.assertEqual([g['version'] for g in status['gateways'] if g['alive']], list(versions))
+        text = p.cli('status', release=release)[1]
+        for version in versions:
+            self.assertRegex(text, rf'  alive, .*started .*\n +version {re.escape(version)}\n')
+        (doctor,) = [f for f in json.loads(p.cli('doctor', '--json', release=release)[1]) if f['check'] == 'gateways']
+        if len(versions) == 1:
+            self.assertEqual((differ, status['problems'], doctor['status']), ([], [], 'ok'), doctor)
+            self.assertRegex(text, r'(?m)^health +ok$')
+            return
+        self.assertEqual([(f['severity'], f['text']) for f in differ], [('warn', f'gateways run different versions: {shown}')])
+        self.assertIn('finish the upgrade', differ[0]['remedy'])
+        self.assertEqual((status['problems'], doctor['status']), (['gateways run different versions'], 'warn'), doctor)
+        self.assertIn(f'2 alive, of different versions: {shown}', doctor['detail'])
+        self.assertIn('finish the upgrade', doctor['remedy'])
+        self.assertRegex(text, r'(?m)^health +gateways run different versions: see postdate doctor$')
+
+    def test_two_versions_side_by_side_are_said_until_one_is_left(self):
+        p = self.p = self.place()
+        ours, later = (p.cli('--version', release=r)[1].split()[1] for r in ('', NEXT))
+        one = p.gateway()
+        self.assert_versions(Web(one.http()), '', ours)
+        self.assertEqual(p.cli('migrate', release=NEXT)[0], 0)
+        two = p.gateway(release=NEXT)
+        self.assert_versions(Web(one.http()), '', ours, later)
+        self.assert_versions(Web(two.http()), NEXT, ours, later)
+        self.assertEqual(one.term(), 0)
+        self.assert_versions(Web(two.http()), NEXT, later)
+        self.assertEqual(two.term(), 0)
 
     def test_who_is_too_old_or_too_new_says_so_and_keeps_nothing(self):
         p = self.p = self.place()

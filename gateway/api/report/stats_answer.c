@@ -115,10 +115,12 @@ static json_t *make_gateways(const struct status_report *s)
     for (int i = 0; i < s->instance_count; i++) {
         const struct status_instance *n = &s->instances[i];
         const char *transport = n->transport[0] != '\0' ? n->transport : NULL;
-        json_array_append_new(
-            out, json_pack("{s:I, s:o*, s:b, s:s?, s:o, s:o}", "id", (json_int_t)n->id, "name",
-                           json_string(n->name), "alive", (int)n->alive, "transport", transport, "started_at",
-                           json_time_value(n->started_ms), "heartbeat_at", json_time_value(n->heartbeat_ms)));
+        const char *version = n->version[0] != '\0' ? n->version : NULL;
+        json_array_append_new(out, json_pack("{s:I, s:o*, s:s?, s:b, s:s?, s:o, s:o}", "id",
+                                             (json_int_t)n->id, "name", json_string(n->name), "version",
+                                             version, "alive", (int)n->alive, "transport", transport,
+                                             "started_at", json_time_value(n->started_ms), "heartbeat_at",
+                                             json_time_value(n->heartbeat_ms)));
     }
     return out;
 }
@@ -152,7 +154,11 @@ static json_t *find_problems(struct executor *d, const struct executor_figures *
     struct runtime *rt = d->runtime;
     const struct status_report *s = &f->messages;
     struct locked_days locked;
+    char versions[STATUS_VERSIONS_SIZE], differ[STATUS_VERSIONS_SIZE + 40];
     locks_shown(rt, &locked);
+    bool mixed = counted && status_versions(s, versions) > 1;
+    if (mixed)
+        snprintf(differ, sizeof differ, "gateways run different versions: %s", versions);
     const struct finding list[] = {
         {executor_why_not_ready(d) != NULL, "database", "error",
          "the database does not answer, has no space left, or does not fit",
@@ -194,6 +200,8 @@ static json_t *find_problems(struct executor *d, const struct executor_figures *
          "`postdate recur list` names them; `postdate recur show NAME` shows that message"},
         {counted && count_dead(s) > 0, "gateways", "warn", "a gateway stopped unexpectedly",
          "start it again; other gateways take over its messages"},
+        {mixed, "gateways.versions", "warn", differ,
+         "finish the upgrade: install the same version everywhere, and restart the others one by one"},
     };
     return make_findings(list, sizeof list / sizeof list[0]);
 }

@@ -416,9 +416,8 @@ static bool report_strangers(struct doctor *d, const char *check, const char *na
                              const struct inspect_queue *q, int exit)
 {
     const int alive = status_alive(&d->status);
-    const int listed = sizeof d->status.instances / sizeof d->status.instances[0];
-    if (!d->has_status || d->status.instance_count == listed || q->consumers <= (uint32_t)alive ||
-        (exit > 0 && q->consumers <= doctor_exit_consumers(d, exit)))
+    if (!d->has_status || d->status.instance_count == STATUS_INSTANCES_MAX ||
+        q->consumers <= (uint32_t)alive || (exit > 0 && q->consumers <= doctor_exit_consumers(d, exit)))
         return false;
     doctor_warn(d, check,
                 "%s has %" PRIu32 " consumer%s, and %d gateway%s alive" REMEDY

@@ -24,8 +24,16 @@
 static void report_gateways(struct doctor *d)
 {
     const int alive = status_alive(&d->status);
+    char versions[STATUS_VERSIONS_SIZE];
+    if (status_versions(&d->status, versions) > 1)
+        return doctor_warn(d, "gateways",
+                           "%d alive, of different versions: %s" REMEDY
+                           "finish the upgrade: install the same version on each machine, then systemctl "
+                           "restart postdated, one after the other; postdate status has the version of each",
+                           alive, versions);
     if (alive > 0)
-        return doctor_ok(d, "gateways", "%d alive", alive);
+        return doctor_ok(d, "gateways", "%d alive%s%s", alive, versions[0] != '\0' ? ", version " : "",
+                         versions);
     doctor_warn(d, "gateways",
                 "none is ready: messages that gateways hold are not delivered" REMEDY
                 "systemctl start postdated (or start postdated yourself); one that has just started may wait "

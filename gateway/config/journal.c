@@ -1,0 +1,26 @@
+#include "gateway/config/journal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* systemd.exec(5): $JOURNAL_STREAM is the device and the inode of what it connected with the journal; another
+ * program between may have put something else there since. */
+static bool is_journal(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    struct stat st;
+    char own[48];
+    if (!stream || fstat(STDERR_FILENO, &st) != 0)
+        return false;
+    snprintf(own, sizeof own, "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    return strcmp(stream, own) == 0;
+}
+
+const char *journal_priority(enum config_log_level level)
+{
+    static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"}; /* sd-daemon(3) */
+    return is_journal() ? priorities[level] : "";
+}
