@@ -28,7 +28,6 @@ ANALYZER = {
     'gateway/cli/schedule/line_reader.c': 'core.NonNullParamChecker',
     'gateway/config/config.c': 'core.NonNullParamChecker',
     'sql/connection/pg_values.c': 'core.NonNullParamChecker',
-    'sql/operate/token.c': 'core.NullDereference',
     'sql/pipeline/settle.c': 'core.NullDereference core.NonNullParamChecker',
 }
 KNOWN = {(path, f'clang-analyzer-{check}') for path, checks in ANALYZER.items() for check in checks.split()} | {

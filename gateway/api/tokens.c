@@ -1,8 +1,9 @@
 #include "gateway/api/tokens.h"
 
+#include "core/base/hash.h"
 #include "gateway/api/executor_internal.h"
 #include "gateway/runtime/failing.h"
-#include "sql/operate/token.h"
+#include "sql/operate/ask.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
     atomic_store(&page->references, 1);
     page->version = version;
     arena_init(&page->arena, PAGE_MAX);
-    int n = token_list(pg, false, &page->arena, &list, e);
+    int n = token_list(pg, &page->arena, &list, e);
     if (n >= 0)
         page->entries = arena_alloc(&page->arena, ((size_t)n + 1) * sizeof *page->entries);
     if (n < 0 || page->entries == NULL) {
@@ -73,18 +74,18 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
     page->count = (size_t)n;
     for (int i = 0; i < n; i++) {
         struct entry *x = &page->entries[i];
-        memcpy(x->hash, list[i].hash, SHA256_SIZE);
+        memcpy(x->hash, list[i].hash.data, SHA256_SIZE); /* its query sees to the size */
         x->id = list[i].id;
         snprintf(x->principal, sizeof x->principal, "token %lld", (long long)x->id);
         memcpy(x->name, list[i].name, sizeof x->name);
         x->scope = (struct api_scope){.principal = x->principal,
                                       .name = x->name,
-                                      .reads_only = list[i].role == TOKEN_READ,
-                                      .exchanges = {.exchanges = list[i].exchanges,
-                                                    .count = list[i].exchange_count,
+                                      .reads_only = list[i].reads_only,
+                                      .exchanges = {.exchanges = list[i].exchanges.items,
+                                                    .count = list[i].exchanges.count,
                                                     .who = x->principal}};
-        for (size_t k = 0; k < list[i].exchange_count; k++)
-            if (bytes_equal_str(list[i].exchanges[k], TOKEN_ALL))
+        for (size_t k = 0; k < list[i].exchanges.count; k++)
+            if (bytes_equal_str(list[i].exchanges.items[k], TOKEN_ALL))
                 x->scope.exchanges.all = true;
         atomic_init(&x->used, false);
     }

@@ -9,7 +9,8 @@
  *
  * A noun has a query of its own, so that its plans are kept apart, and so that a fault in one can be told
  * from one in another. */
-static const char *const queries[] = {[ASK_RECUR] = sql_query_recur_ask, [ASK_RATE] = sql_query_rate_ask};
+static const char *const queries[] = {
+    [ASK_RECUR] = sql_query_recur_ask, [ASK_RATE] = sql_query_rate_ask, [ASK_TOKEN] = sql_query_token_ask};
 
 /* What else a function may answer: "not_found" and "refused", which are errors. */
 static const struct {
@@ -57,4 +58,29 @@ int ask_noun(struct pg *c, const struct ask_request *q, struct arena *a, struct 
     int rc = r ? take_answer(r, a, out, e) : -1;
     PQclear(r);
     return rc;
+}
+
+/* --- tokens, for the gateways that keep them in memory */
+int token_list(struct pg *c, struct arena *a, struct token_record **out, struct err *e)
+{
+    struct token_record t;
+    const struct pg_rows rows = {
+        .to = PG_ROW(PG_TO(t.id), PG_TO(t.name), PG_TO(t.reads_only), PG_TO(t.hash), PG_TO(t.exchanges)),
+        .item = &t,
+        .size = sizeof t,
+        .arena = a};
+    return pg_take_all(pg_query(c, sql_query_ask_token_list, NULL, e), &rows, out, e);
+}
+
+int token_version(struct pg *c, int64_t *out, struct err *e)
+{
+    int found = pg_take(pg_query(c, sql_query_ask_token_version, NULL, e), PG_ROW(PG_TO(*out)), NULL, e);
+    return found == 0  ? err_set(e, ERR_CONFIG, "postdate.token_version is empty: it must have one row")
+           : found > 0 ? 0
+                       : -1;
+}
+
+int token_touch(struct pg *c, const int64_t *ids, size_t count, struct err *e)
+{
+    return pg_do(c, sql_query_ask_token_touch, PG_WITH(as_int8s(ids, count)), e);
 }

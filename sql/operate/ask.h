@@ -1,5 +1,5 @@
-/* Operations that a SQL function of their noun does, and answers in JSON: postdate.recur_ask, rate_ask. Here
- * is how the programs ask it. Blocks on Postgres; the caller's thread. */
+/* Operations that a SQL function of their noun does, and answers in JSON: postdate.recur_ask, rate_ask,
+ * token_ask. Here is how the programs ask it. Blocks on Postgres; the caller's thread. */
 #ifndef POSTDATE_SQL_OPERATE_ASK_H
 #define POSTDATE_SQL_OPERATE_ASK_H
 
@@ -10,7 +10,7 @@
 #include "sql/operate/operate.h"
 #include <stdbool.h>
 
-enum ask_noun { ASK_RECUR, ASK_RATE };
+enum ask_noun { ASK_RECUR, ASK_RATE, ASK_TOKEN };
 
 struct ask_request {
     enum ask_noun noun;
@@ -44,5 +44,27 @@ struct ask_answer {
 /* ERR_NOT_FOUND; ERR_REJECT names the value and what is allowed. */
 int ask_noun(struct pg *c, const struct ask_request *q, struct arena *a, struct ask_answer *out,
              struct err *e);
+
+/* --- Tokens: names of callers with the delivery exchanges that they may use. The database keeps hashes only.
+ * Here is what gateways keep of them; they are made and revoked by the function. */
+
+#define TOKEN_EXCHANGES_MAX 100
+#define TOKEN_ALL "*"     /* in place of exchanges: all of them */
+#define TOKEN_NAME_MAX 64 /* bytes */
+
+struct token_record {
+    int64_t id;
+    char name[TOKEN_NAME_MAX + 1];
+    bool reads_only; /* it may make no calls that change something */
+    struct bytes hash;
+    struct pg_texts exchanges; /* 1 to TOKEN_EXCHANGES_MAX */
+};
+/* All live ones, in the order of their hashes, into *out (in the arena). Returns their number or -1. */
+int token_list(struct pg *c, struct arena *a, struct token_record **out, struct err *e);
+
+/* A number that is another one whenever tokens were created, changed or revoked. */
+int token_version(struct pg *c, int64_t *out, struct err *e);
+/* Notes that they are in use, to about a minute. */
+int token_touch(struct pg *c, const int64_t *ids, size_t count, struct err *e);
 
 #endif

@@ -28,3 +28,36 @@ end $$;
 
 create trigger token_changed after insert or delete or truncate or update of hash, exchanges, role, revoked_at on postdate.token
     for each statement execute function postdate.token_changed();
+
+-- As sql/operate/ask.h says. In the argument are, of one that is created, the hash in base64, the exchanges and the role; of a list `all`: revoked
+-- ones, too.
+create function postdate.token_ask(operation text, name text, arg text, scope text[], via text, versions text[], fresh boolean,
+                                   out answer text, out outcome text, out tag text, out said text)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    o json := arg;
+    most constant integer := 10000;   -- that are not revoked: gateways keep them in memory
+begin
+    outcome := 'done';
+    case operation
+    when 'list' then
+        select '[' || coalesce(string_agg(row_to_json(v)::text, ',' order by t.id), '') || ']' into answer
+          from postdate.token t,
+               lateral (select t.name, t.role, t.exchanges, postdate.recur_time_shown(t.created_at) as created_at, postdate.recur_time_shown(t.last_used) as last_used_at,
+                               postdate.recur_time_shown(t.revoked_at) as revoked_at) v
+         where t.revoked_at is null or (o ->> 'all')::boolean;
+    when 'create' then
+        insert into postdate.token (name, hash, exchanges, role)
+        select token_ask.name, decode(o ->> 'hash', 'base64'), array(select json_array_elements_text(o -> 'exchanges')), o ->> 'role'
+         where (select count(*) from postdate.token t where t.revoked_at is null) < most;
+        outcome := case when found then 'made' else 'refused' end;
+        said := format('there are %s tokens already, which is the limit: revoke some', most);
+    when 'revoke' then
+        update postdate.token t set revoked_at = now() where t.name = token_ask.name and t.revoked_at is null;
+        outcome := case when found then 'done' else 'not_found' end;
+        said := format('no token has the name "%s"', name);
+    end case;
+exception when unique_violation then
+    outcome := 'refused';
+    said := format('a token with the name "%s" exists already', name);
+end $$;

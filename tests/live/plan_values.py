@@ -142,7 +142,7 @@ VALUES = {
                           'array(select gen_random_uuid() from generate_series(1, 200))', texts("'replace'"), '3600000'],
     'store_key_insert': [texts("'e'"), "array(select 'key ' || i from generate_series(1, 200) i)", texts('now()'), PLAIN],
     'store_moved_note': ['gen_random_uuid()', 'gen_random_uuid()'],
-    'token_create': ["'x'", "sha256('x')", "'{e}'", '10', "'read'"],
+    'token_ask': ["'list'", "''", "'{}'", 'null', "''", 'null', 'false'],
     'store_key_move': ["'e'", A_KEY, 'now()', 'gen_random_uuid()'],
 }
 

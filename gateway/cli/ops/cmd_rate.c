@@ -20,7 +20,7 @@ static const struct sheet_cell columns[] = {
     {"BURST", -7, .text = "{burst}"},
     {"STATE", 7, .text = "{paused?paused|active}"},
     {"WAITING", -8, .text = "{waiting:1000000+}"},
-    {"DRAINED", 15, .text = "{drained_at:when}", "-"},
+    {"DRAINED", 15, .text = "{drained_at:when}||-"},
     {"EXCHANGE", 24, .text = "{exchange:name}"},
     {"ROUTING-KEY", 0, .text = "{routing_key:name}"},
     {0},

@@ -73,17 +73,17 @@ int cli_question_check(struct cli *cli, void *order)
     return rc == 0 ? 0 : cli_usage(cli, "%s: %s", cli->verb->name, e.text);
 }
 
-static int print_list(const struct cli *cli, const json_t *list)
+int cli_print_list(const struct cli *cli, const struct sheet_cell *columns, const json_t *list)
 {
     bool json = cli_gave(cli, "json");
     int code = 0;
     if (!json)
-        sheet_print_heads(cli->verb->question->columns);
+        sheet_print_heads(columns);
     for (size_t i = 0; i < json_array_size(list) && code == 0 && cli_output_error() == 0; i++) {
         if (json)
             code = cli_print_json(json_incref(json_array_get(list, i)), JSON_COMPACT);
         else
-            sheet_print_row(cli->verb->question->columns, json_array_get(list, i), cli->now_ms);
+            sheet_print_row(columns, json_array_get(list, i), cli->now_ms);
     }
     return code;
 }
@@ -97,7 +97,7 @@ static int print_answer(const struct cli *cli, const struct api_request *r)
     if (answer == NULL)
         code = cli_no_memory();
     else if (q->columns != NULL)
-        code = print_list(cli, json_object_get(answer, r->op->answers));
+        code = cli_print_list(cli, q->columns, json_object_get(answer, r->op->answers));
     else if (q->lines == NULL)
         cli_say("%s", r->answer.said);
     else if (cli_gave(cli, "json"))

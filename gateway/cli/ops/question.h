@@ -29,5 +29,7 @@ struct cli_asked {
 int cli_question_check(struct cli *cli, void *order);
 int cli_question_run(struct cli *cli, void *order);
 void cli_question_close(void *order);
+/* A table, or with --json an object a line. The exit code. */
+int cli_print_list(const struct cli *cli, const struct sheet_cell *columns, const json_t *list);
 
 #endif

@@ -14,9 +14,9 @@
 
 struct field {
     char name[40];
-    const char *how; /* behind ':' or '?'; "" */
+    const char *how; /* behind ':', '?' or '='; "" */
     size_t how_len;
-    bool is_choice;
+    char mark; /* which of them */
 };
 
 static void put_text(struct bytes text, struct buf *out)
@@ -59,7 +59,7 @@ static bool put_value(const struct field *f, const json_t *v, int64_t now_ms, st
     size_t i;
     const json_t *one;
     struct bytes text = bytes_of(json_string_value(v), json_string_length(v));
-    if (f->is_choice)
+    if (f->mark == '?')
         put_choice(f, json_is_true(v), out);
     else if (json_is_number(v))
         put_number(f, v, out);
@@ -71,6 +71,8 @@ static bool put_value(const struct field *f, const json_t *v, int64_t now_ms, st
         }
     else if (!json_is_string(v))
         return false;
+    else if (f->mark == '=')
+        buf_put(out, f->how, f->how_len);
     else if (strncmp(f->how, "when", f->how_len) == 0 && f->how_len == 4)
         put_time(json_string_value(v), false, now_ms, out);
     else if (strncmp(f->how, "at", f->how_len) == 0 && f->how_len == 2)
@@ -83,9 +85,9 @@ static bool put_value(const struct field *f, const json_t *v, int64_t now_ms, st
 /* at: behind the opening brace; returns what follows the closing one. */
 static const char *read_field(const char *at, struct field *f)
 {
-    size_t len = strcspn(at, "}"), name_len = strcspn(at, ":?}");
+    size_t len = strcspn(at, "}"), name_len = strcspn(at, ":?=}");
     snprintf(f->name, sizeof f->name, "%.*s", (int)name_len, at);
-    f->is_choice = at[name_len] == '?';
+    f->mark = at[name_len];
     f->how = name_len < len ? at + name_len + 1 : "";
     f->how_len = name_len < len ? len - name_len - 1 : 0;
     return at + len + 1;
@@ -95,19 +97,25 @@ static const char *read_field(const char *at, struct field *f)
 static const char *fill(const struct sheet_cell *c, const json_t *object, int64_t now_ms, struct buf *out)
 {
     struct field f;
-    bool whole = true;
+    const char *at = c->text;
     buf_reset(out);
-    for (const char *at = c->text; *at != '\0' && whole;) {
-        size_t plain = strcspn(at, "{");
+    while (*at != '\0' && *at != '|') {
+        size_t plain = strcspn(at, "{|");
         buf_put(out, at, plain);
         at += plain;
-        if (*at == '{') {
-            at = read_field(at + 1, &f);
-            whole = put_value(&f, json_object_get(object, f.name), now_ms, out);
-        }
+        if (*at != '{')
+            continue;
+        at = read_field(at + 1, &f);
+        if (put_value(&f, json_object_get(object, f.name), now_ms, out))
+            continue;
+        buf_reset(out);
+        at = strstr(at, "||");
+        if (at == NULL)
+            return NULL;
+        at += 2;
     }
     buf_put_u8(out, '\0');
-    return !whole ? c->without : out->failed ? "(too long)" : (const char *)out->data;
+    return out->failed ? "(too long)" : (const char *)out->data;
 }
 
 static void print_column(const struct sheet_cell *c, const char *text)
@@ -124,10 +132,12 @@ void sheet_print_heads(const struct sheet_cell *columns)
 void sheet_print_row(const struct sheet_cell *columns, const json_t *object, int64_t now_ms)
 {
     struct buf text;
+    char cut[TEXT_SIZE];
     buf_init(&text, CELL_MAX);
     for (const struct sheet_cell *c = columns; c->head != NULL; c++) {
         const char *shown = fill(c, object, now_ms, &text);
-        print_column(c, shown != NULL ? shown : "");
+        shown = shown != NULL ? shown : "";
+        print_column(c, c->most > 0 ? text_show(bytes_of_str(shown), c->most, cut, sizeof cut) : shown);
     }
     buf_free(&text);
 }

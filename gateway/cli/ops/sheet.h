@@ -5,19 +5,21 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* A column of a list, or a line about one thing. In its text stand, in braces, fields of the object:
+/* A column of a list, or a line about one thing. In its text stand, in braces, fields of the object; behind
+ * "||", another text, for where one of them is null or missing. Without one, a line is left out then.
  *   {rate}                as it is: a text, a number, texts with commas between them
  *   {exchange:name}       the same, but "" where it is empty
  *   {drained_at:when}     a time from now: in 14 min
  *   {changed_at:at}       a time, and that behind it
  *   {waiting:1000000+}    a number; from that one on, what follows it is put behind it
  *   {paused?on|off}       what it is where the field is true, and where it is not
+ *   {revoked_at=revoked}  what it is where the field is a text
  * A table ends with {0}. */
 struct sheet_cell {
     const char *head;
     int width; /* of a column: > 0 to the left, < 0 to the right, 0 the last one */
     const char *text;
-    const char *without; /* shown where one of the fields is null or missing; NULL: the line is left out */
+    size_t most; /* columns on the screen, to which what it shows is cut; 0: all of it */
 };
 
 void sheet_print_heads(const struct sheet_cell *columns);

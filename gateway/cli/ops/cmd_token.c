@@ -2,11 +2,12 @@
  * is its hash. */
 #include "core/base/base64.h"
 #include "core/base/buf.h"
+#include "core/base/hash.h"
 #include "core/base/random.h"
 #include "core/message/reserved.h"
 #include "gateway/cli/command.h"
-#include "gateway/json/json_message.h"
-#include "sql/operate/token.h"
+#include "gateway/cli/ops/question.h"
+#include "sql/operate/ask.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +18,8 @@
 
 struct order {
     const char *name, *role;
-    struct bytes exchanges[TOKEN_EXCHANGES_MAX];
-    size_t count;
-    bool json, all;
-    struct token_record token; /* what is created */
+    json_t *exchanges; /* NULL: none */
+    bool all;
 };
 
 static int take_exchange(struct cli *cli, const struct cli_option *option, void *at, const char *text)
@@ -30,7 +29,7 @@ static int take_exchange(struct cli *cli, const struct cli_option *option, void 
     char shown[80];
     (void)option;
     bytes_printable(name, shown, sizeof shown);
-    if (o->count == TOKEN_EXCHANGES_MAX)
+    if (json_array_size(o->exchanges) == TOKEN_EXCHANGES_MAX)
         return cli_usage(cli, "--exchange: allowed are up to %d", TOKEN_EXCHANGES_MAX);
     if (name.len > 255 || !bytes_is_text(name))
         return cli_usage(cli, "--exchange: \"%s\" is no exchange: allowed are up to 255 bytes of UTF-8",
@@ -40,8 +39,9 @@ static int take_exchange(struct cli *cli, const struct cli_option *option, void 
                          "--exchange: \"%s\": name each exchange, * is no wildcard here (alone, it is "
                          "all exchanges)",
                          shown);
-    o->exchanges[o->count++] = name;
-    return 0;
+    if (o->exchanges == NULL)
+        o->exchanges = json_array();
+    return json_array_append_new(o->exchanges, json_string(text)) == 0 ? 0 : cli_no_memory();
 }
 
 static bool is_name(const char *name)
@@ -68,138 +68,127 @@ static int make_token(struct buf *out)
 static int check(struct cli *cli, void *order)
 {
     struct order *o = order;
+    size_t i;
+    const json_t *exchange;
     if (strcmp(cli->verb->name, "create") != 0)
         return 0;
-    if (o->count == 0)
+    if (o->exchanges == NULL)
         return cli_usage(cli, "create: name the delivery exchanges that the token may use, with --exchange");
     if (o->name != NULL && !is_name(o->name))
         return cli_usage(cli, "a token's name has 1 to %d bytes of text without control characters",
                          TOKEN_NAME_MAX);
-    if (o->role != NULL && token_role_parse(o->role, &o->token.role) != 0)
+    if (!bytes_is_among(bytes_of_str(o->role), "read operate"))
         return cli_usage(cli, "--role: \"%s\" is none: allowed are read and operate", o->role);
     /* Through these a message could reach what the token does not list. */
     int code = cli_load_config(cli);
     const struct accept_rules rules = config_accept_rules(&cli->config);
-    for (size_t i = 0; i < o->count && code == 0; i++)
-        if (reserved_exchange(o->exchanges[i], &rules))
+    json_array_foreach(o->exchanges, i, exchange)
+    {
+        if (code == 0 && reserved_exchange(bytes_of_str(json_string_value(exchange)), &rules))
             code =
                 cli_usage(cli, "--exchange: \"%.80s\" is the gateway's own: allowed are delivery exchanges",
-                          (const char *)o->exchanges[i].data);
+                          json_string_value(exchange));
+    }
+    return code;
+}
+
+/* Releases the argument. 0, or the exit code. */
+static int ask(struct cli *cli, const char *operation, const char *name, json_t *argument,
+               struct ask_answer *out)
+{
+    char *text = json_dumps(argument, JSON_COMPACT);
+    const struct ask_request q = {.noun = ASK_TOKEN,
+                                  .operation = operation,
+                                  .reads = strcmp(operation, "list") == 0,
+                                  .name = bytes_of_str(name),
+                                  .argument = bytes_of_str(text != NULL ? text : ""),
+                                  .via = ""};
+    struct err e;
+    int code = text == NULL                                       ? cli_no_memory()
+               : ask_noun(cli->pg, &q, &cli->arena, out, &e) != 0 ? cli_fail(&e)
+                                                                  : 0;
+    if (code == 0 && !q.reads)
+        cli_changed(cli, 1);
+    free(text);
+    json_decref(argument);
     return code;
 }
 
 static int create_token(struct cli *cli, void *order)
 {
     struct order *o = order;
-    struct token_record *t = &o->token;
-    struct buf token;
-    struct err e = {0};
-    if (o->name != NULL)
-        memcpy(t->name, o->name, strlen(o->name) + 1);
-    else
-        snprintf(t->name, sizeof t->name, "token-%08x", (unsigned)random_u32());
-    t->exchange_count = o->count;
-    t->exchanges = o->exchanges;
+    uint8_t hash[SHA256_SIZE];
+    char made[20];
+    struct buf token, hash_text;
+    struct ask_answer answer;
+    const char *name = o->name != NULL ? o->name : made;
+    snprintf(made, sizeof made, "token-%08x", (unsigned)random_u32());
     buf_init(&token, 256);
-    if (make_token(&token) != 0 || !sha256(buf_bytes(&token), t->hash))
-        err_set(&e, ERR_BUG, "out of memory");
-    if (e.kind == ERR_NONE && token_create(cli->pg, t, &e) == 0) {
+    buf_init(&hash_text, 256);
+    int code = make_token(&token) != 0 || !sha256(buf_bytes(&token), hash) ? cli_no_memory() : 0;
+    base64_encode(bytes_of(hash, sizeof hash), &hash_text);
+    if (code == 0)
+        code = ask(cli, "create", name,
+                   json_pack("{s:s%, s:O, s:s}", "hash", hash_text.data, hash_text.len, "exchanges",
+                             o->exchanges, "role", o->role),
+                   &answer);
+    if (code == 0) {
         printf("%.*s\n", (int)token.len, (const char *)token.data);
         fflush(stdout);
-        cli_changed(cli, 1);
-        cli_say("token \"%s\" is created; this is the only time that it is shown", t->name);
+        cli_say("token \"%s\" is created; this is the only time that it is shown", name);
         if (!cli->config.http.tokens)
             fputs("postdate: tokens are not required yet: http.tokens is off in this configuration\n",
                   stderr);
     }
+    buf_free(&hash_text);
     buf_free(&token);
-    return e.kind == ERR_NONE ? 0 : cli_fail(&e);
+    return code;
 }
 
 static int revoke_tokens(struct cli *cli, void *order)
 {
-    struct err e;
+    struct ask_answer answer;
+    int code = 0;
     (void)order;
-    for (int i = 0; i < cli->word_count; i++) {
-        const char *name = cli->words[i];
-        int rc = token_revoke(cli->pg, name, &e);
-        cli_changed(cli, rc == 0);
-        if (rc != 0)
-            return cli_fail(&e);
-        cli_say("token \"%s\" is revoked", name);
+    for (int i = 0; i < cli->word_count && code == 0; i++) {
+        code = ask(cli, "revoke", cli->words[i], json_object(), &answer);
+        if (code == 0)
+            cli_say("token \"%s\" is revoked", cli->words[i]);
     }
-    return 0;
+    return code;
 }
 
-/* "orders, billing", cut to fit. */
-static void print_exchanges(const struct token_record *t, size_t width)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < t->exchange_count; i++) {
-        char shown[260];
-        bytes_printable(t->exchanges[i], shown, sizeof shown);
-        const char *text = t->exchanges[i].len > 0 ? shown : "\"\"";
-        size_t len = strlen(text) + (i > 0 ? 2 : 0), room = i + 1 < t->exchange_count ? 4 : 0;
-        if (used + len + room > width && i > 0) {
-            printf(", ..");
-            break;
-        }
-        printf("%s%.*s", i > 0 ? ", " : "", (int)(width - room), text);
-        used += len;
-    }
-    putchar('\n');
-}
-
-static void print_row(const struct token_record *t, int64_t now_ms)
-{
-    char name[TOKEN_NAME_MAX * 4 + 1], when[CLI_WHEN_SIZE], used[CLI_WHEN_SIZE] = "never";
-    bytes_printable(bytes_of_str(t->name), name, sizeof name);
-    cli_format_when(t->created_ms, now_ms, when);
-    if (t->revoked_ms >= 0)
-        snprintf(used, sizeof used, "revoked");
-    else if (t->last_used_ms >= 0)
-        cli_format_when(t->last_used_ms, now_ms, used);
-    printf("%-20.20s %-7s %-16s %-16s ", name, token_role_name(t->role), when, used);
-    print_exchanges(t, 17);
-}
-
-static json_t *make_value(const struct token_record *t)
-{
-    json_t *exchanges = json_array();
-    for (size_t i = 0; i < t->exchange_count; i++)
-        json_array_append_new(exchanges, json_text_value(t->exchanges[i]));
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", t->name, "role", token_role_name(t->role),
-                     "exchanges", exchanges, "created_at", json_time_value(t->created_ms), "last_used_at",
-                     json_time_value(t->last_used_ms), "revoked_at", json_time_value(t->revoked_ms));
-}
-
-static int compare_age(const void *a, const void *b)
-{
-    const struct token_record *x = a, *y = b;
-    return (x->id > y->id) - (x->id < y->id);
-}
+static const struct sheet_cell columns[] = {
+    {"NAME", 20, "{name}", .most = 20},
+    {"ROLE", 7, .text = "{role}"},
+    {"CREATED", 16, .text = "{created_at:when}"},
+    {"LAST USED", 16, .text = "{revoked_at=revoked}||{last_used_at:when}||never"},
+    {"EXCHANGES", 0, "{exchanges:name}", .most = 17},
+    {0},
+};
 
 static int list_tokens(struct cli *cli, void *order)
 {
     const struct order *o = order;
-    struct token_record *tokens = NULL;
-    struct err e;
-    int code = 0, n = token_list(cli->pg, o->all, &cli->arena, &tokens, &e);
-    if (n < 0)
-        return cli_fail(&e);
-    if (n > 0)
-        qsort(tokens, (size_t)n, sizeof *tokens, compare_age);
-    if (n > 0 && !o->json)
-        printf("%-20s %-7s %-16s %-16s %s\n", "NAME", "ROLE", "CREATED", "LAST USED", "EXCHANGES");
-    if (n == 0 && !o->json)
+    struct ask_answer answer;
+    int code = ask(cli, "list", "", json_pack("{s:b}", "all", o->all), &answer);
+    if (code != 0)
+        return code;
+    json_t *tokens = json_loadb((const char *)answer.text.data, answer.text.len, 0, NULL);
+    if (json_array_size(tokens) > 0)
+        code = cli_print_list(cli, columns, tokens);
+    else if (tokens == NULL)
+        code = cli_no_memory();
+    else if (!cli_gave(cli, "json"))
         fputs("postdate: there are no tokens\n", stderr);
-    for (int i = 0; i < n && code == 0 && cli_output_error() == 0; i++) {
-        if (o->json)
-            code = cli_print_json(make_value(&tokens[i]), JSON_COMPACT);
-        else
-            print_row(&tokens[i], cli->now_ms);
-    }
+    json_decref(tokens);
     return code;
+}
+
+static void close_order(void *order)
+{
+    struct order *o = order;
+    json_decref(o->exchanges);
 }
 
 static const struct cli_option options[] = {
@@ -211,7 +200,7 @@ static const struct cli_option options[] = {
     {"role", "ROLE", "read: look-ups and dry runs only; operate: everything (default)",
      CLI_TAKE(text, order, role), .of = "create", .words = "read operate"},
     {"all", NULL, "revoked tokens, too", CLI_TAKE(flag, order, all), .of = "list"},
-    {"json", NULL, "one JSON object per line", CLI_TAKE(flag, order, json), .of = "list"},
+    {"json", NULL, "one JSON object per line", .of = "list"},
     {0},
 };
 
@@ -233,5 +222,6 @@ const struct command command_token = {
     .opens = true,
     .choices = "write create, list or revoke",
     .order_size = sizeof(struct order),
-    .initial = &(const struct order){.token = {.role = TOKEN_OPERATE}},
+    .initial = &(const struct order){.role = "operate"},
+    .close = close_order,
 };

@@ -1,1 +1,0 @@
-update postdate.token set revoked_at = now() where name = $1::text and revoked_at is null
