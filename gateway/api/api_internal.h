@@ -123,8 +123,7 @@ const struct operate_scope *api_operate_scope(const struct api_request *r);
     ((size_t)512 * 1024 * 1024) /* of c->arena: a page, or a message and its printed form */
 typedef int api_operation_run(struct api_context *c, struct api_request *r, struct err *e);
 api_operation_run api_show, api_list, api_cancel, api_reschedule, api_retry, api_bulk, api_dead_list,
-    api_dead_groups, api_dead_show, api_dead_bulk, api_policy_list, api_policy_match, api_policy_show,
-    api_policy_set, api_policy_remove, api_recur_list, api_recur_set, api_recur_run, api_recur_preview,
-    api_whoami, api_slo, api_forecast, api_ask;
+    api_dead_groups, api_dead_show, api_dead_bulk, api_policy_set, api_recur_list, api_recur_set,
+    api_recur_run, api_recur_preview, api_whoami, api_slo, api_forecast, api_ask;
 
 #endif

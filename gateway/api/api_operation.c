@@ -9,7 +9,8 @@
 
 #define PAGE " page_size page_token"
 #define EVERYTHING .for_all = "this applies to all exchanges: it needs"
-#define POLICY .for_all = "retry policies apply to queues of any exchange: they need"
+#define POLICY                                                                                               \
+    .noun = ASK_RETRY_POLICY, .for_all = "retry policies apply to queues of any exchange: they need"
 #define RATE .noun = ASK_RATE
 #define NAMES (rate_fields + 2) /* without rate and burst */
 #define HELD .for_all = "changing a rate affects all publishers and needs"
@@ -27,6 +28,7 @@ static const struct api_field rate_fields[] = {
     {"routing_key", .kind = API_FIELD_NAME},
     {0},
 };
+static const struct api_field policy_match[] = {{"queue", .kind = API_FIELD_NAME}, {0}};
 
 /* clang-format off */
 #define OP(called, how, where, takes, by, may, ...) \
@@ -51,11 +53,11 @@ const struct api_operation api_operations[] = {
     OP("dead_show",           GET,    "/v1/dead/{id}",                "queue",                 WORKER,       READS,      .run = api_dead_show),
     OP("dead_requeue",        POST,   "/v1/dead:requeue",             "",                      BULK_WORKER,  IDEMPOTENT, .run = api_dead_bulk, .kind = DEAD_REQUEUE),
     OP("dead_drop",           POST,   "/v1/dead:drop",                "",                      BULK_WORKER,  IDEMPOTENT, .run = api_dead_bulk, .kind = DEAD_DROP),
-    OP("retry_policy_list",   GET,    "/v1/retry-policies",           "",                      WORKER,       READS,      .run = api_policy_list, POLICY),
-    OP("retry_policy_match",  GET,    "/v1/retry-policies:match",     "queue",                 WORKER,       READS,      .run = api_policy_match, POLICY),
-    OP("retry_policy_show",   GET,    "/v1/retry-policies/{pattern}", "",                      WORKER,       READS,      .run = api_policy_show, POLICY),
+    OP("retry_policy_list",   GET,    "/v1/retry-policies",           "",                      WORKER,       READS,      .run = api_ask, POLICY, .answers = "policies"),
+    OP("retry_policy_match",  GET,    "/v1/retry-policies:match",     "queue",                 WORKER,       READS,      .run = api_ask, POLICY, .fields = policy_match),
+    OP("retry_policy_show",   GET,    "/v1/retry-policies/{pattern}", "",                      WORKER,       READS,      .run = api_ask, POLICY),
     OP("retry_policy_set",    PUT,    "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_set, POLICY),
-    OP("retry_policy_remove", DELETE, "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_policy_remove, POLICY, .removes = true),
+    OP("retry_policy_remove", DELETE, "/v1/retry-policies/{pattern}", "",                      WORKER,       IDEMPOTENT, .run = api_ask, POLICY, .answers = "removed", .removes = true),
     OP("recur_list",          GET,    "/v1/recurring",                PAGE,                    WORKER,       READS,      .run = api_recur_list),
     OP("recur_show",          GET,    "/v1/recurring/{name}",         "",                      WORKER,       READS,      .run = api_ask),
     OP("recur_set",           PUT,    "/v1/recurring/{name}",         "",                      WORKER,       IDEMPOTENT, .run = api_recur_set, .large = true, .conditional = true),

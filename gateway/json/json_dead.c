@@ -11,12 +11,6 @@ static json_t *id_value(struct message_id id)
     return json_string(message_id_format(id, text));
 }
 
-static json_t *duration_value(int64_t ms)
-{
-    char text[40];
-    return json_string(duration_format(ms, text, sizeof text));
-}
-
 static json_t *attempts_value(const struct dead_letter_record *r)
 {
     json_t *list = json_array();
@@ -72,43 +66,6 @@ json_t *json_dead_group_value(const struct dead_group *g)
                      json_text_value(g->reason), "exchange", json_text_value(g->exchange), "routing_key",
                      json_text_value(g->routing_key), "count", (json_int_t)g->count, "oldest_at",
                      json_time_value(g->oldest_ms), "newest_at", json_time_value(g->newest_ms));
-}
-
-static void set_policy(json_t *o, const struct retry_policy *p)
-{
-    json_t *on = json_array();
-    for (unsigned r = DEATH_REJECTED; r <= DEATH_MAXLEN; r *= 2)
-        if (p->on & r)
-            json_array_append_new(on, json_string(death_reason_name(r)));
-    json_object_set_new(o, "pattern", json_text_value(p->pattern));
-    json_object_set_new(o, "attempts", json_integer(p->attempts));
-    json_object_set_new(o, "first", duration_value(p->first_ms));
-    json_object_set_new(o, "factor", json_real(p->factor));
-    json_object_set_new(o, "max", duration_value(p->max_ms));
-    json_object_set_new(o, "jitter", json_integer(p->jitter));
-    json_object_set_new(o, "on", on);
-    json_object_set_new(o, "keep_dead", duration_value(p->keep_dead_ms));
-}
-
-json_t *json_policy_value(const struct retry_policy *p)
-{
-    json_t *o = json_object();
-    set_policy(o, p);
-    return o;
-}
-
-json_t *json_match_value(const struct retry_match *m, struct bytes queue)
-{
-    struct retry_policy steady = m->policy;
-    json_t *o = json_object(), *waits = json_array();
-    steady.jitter = 0;
-    json_object_set_new(o, "queue", json_text_value(queue));
-    json_object_set_new(o, "is_default", json_boolean(m->is_default));
-    set_policy(o, &m->policy);
-    for (int i = 1; i < steady.attempts && i <= JSON_WAITS_MAX; i++)
-        json_array_append_new(waits, duration_value(retry_policy_wait_ms(&steady, i, 0)));
-    json_object_set_new(o, "waits", waits);
-    return o;
 }
 
 static int read_duration(const char *field, const json_t *v, int64_t *out, struct err *e)

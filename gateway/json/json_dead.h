@@ -1,4 +1,4 @@
-/* Dead letters and retry policies as JSON objects: HTTP, the control queue, `--json`. */
+/* Dead letters as JSON objects, and retry policies from them: HTTP, the control queue, `--json`. */
 #ifndef POSTDATE_GATEWAY_JSON_JSON_DEAD_H
 #define POSTDATE_GATEWAY_JSON_JSON_DEAD_H
 
@@ -6,7 +6,6 @@
 #include "core/message/retry_policy.h"
 #include "gateway/json/json_message.h"
 #include "sql/operate/dead.h"
-#include "sql/operate/retry.h"
 #include <jansson.h>
 
 /* New references; out of memory as gateway/json/json_memory.h says. */
@@ -15,10 +14,6 @@
  * can't be read. */
 json_t *json_dead_value(const struct dead_letter_record *r, unsigned style, struct err *e);
 json_t *json_dead_group_value(const struct dead_group *g);
-json_t *json_policy_value(const struct retry_policy *p);
-#define JSON_WAITS_MAX 100 /* that are listed */
-/* The policy of that queue, and what its waits will be. */
-json_t *json_match_value(const struct retry_match *m, struct bytes queue);
 
 /* Fields of a policy, those that are missing as in the default one; the pattern is the caller's. ERR_REJECT
  * names the field, its value and what is allowed. */

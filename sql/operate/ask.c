@@ -9,8 +9,10 @@
  *
  * A noun has a query of its own, so that its plans are kept apart, and so that a fault in one can be told
  * from one in another. */
-static const char *const queries[] = {
-    [ASK_RECUR] = sql_query_recur_ask, [ASK_RATE] = sql_query_rate_ask, [ASK_TOKEN] = sql_query_token_ask};
+static const char *const queries[] = {[ASK_RECUR] = sql_query_recur_ask,
+                                      [ASK_RATE] = sql_query_rate_ask,
+                                      [ASK_TOKEN] = sql_query_token_ask,
+                                      [ASK_RETRY_POLICY] = sql_query_retry_policy_ask};
 
 /* What else a function may answer: "not_found" and "refused", which are errors. */
 static const struct {

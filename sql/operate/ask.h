@@ -1,5 +1,5 @@
 /* Operations that a SQL function of their noun does, and answers in JSON: postdate.recur_ask, rate_ask,
- * token_ask. Here is how the programs ask it. Blocks on Postgres; the caller's thread. */
+ * token_ask, retry_policy_ask. Here is how the programs ask it. Blocks on Postgres; the caller's thread. */
 #ifndef POSTDATE_SQL_OPERATE_ASK_H
 #define POSTDATE_SQL_OPERATE_ASK_H
 
@@ -10,7 +10,7 @@
 #include "sql/operate/operate.h"
 #include <stdbool.h>
 
-enum ask_noun { ASK_RECUR, ASK_RATE, ASK_TOKEN };
+enum ask_noun { ASK_RECUR, ASK_RATE, ASK_TOKEN, ASK_RETRY_POLICY };
 
 struct ask_request {
     enum ask_noun noun;

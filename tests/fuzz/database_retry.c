@@ -1,8 +1,7 @@
-/* What sql/ would do with dead letters and retry policies. */
+/* What sql/ would do with dead letters. */
 #include "tests/fuzz/database.h"
 
 #include "sql/operate/dead.h"
-#include "sql/operate/retry.h"
 #include "sql/pipeline/lineage.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -92,35 +91,6 @@ int dead_bulk(struct pg *c, const struct operate_scope *scope, const struct dead
     *out = (struct operate_count){.matched = 5, .changed = database_byte() % 6};
     if (b->progress)
         b->progress(b->ctx, out->matched, out->changed);
-    return database_outcome(false, e);
-}
-
-int retry_set(struct pg *c, const struct retry_policy *p, struct err *e)
-{
-    (void)c;
-    return retry_policy_check(p, e) != 0 ? -1 : database_outcome(false, e);
-}
-
-int retry_remove(struct pg *c, struct bytes pattern, struct err *e)
-{
-    (void)c;
-    FUZZ_HOLDS(bytes_is_text(pattern));
-    return database_outcome(true, e);
-}
-
-int retry_get(struct pg *c, struct bytes pattern, struct arena *a, struct retry_policy *out, struct err *e)
-{
-    (void)c, (void)a;
-    FUZZ_HOLDS(bytes_is_text(pattern));
-    *out = retry_policy_default;
-    return database_outcome(true, e);
-}
-
-int retry_match(struct pg *c, struct bytes queue, struct arena *a, struct retry_match *out, struct err *e)
-{
-    (void)c, (void)a;
-    FUZZ_HOLDS(bytes_is_text(queue));
-    *out = (struct retry_match){.policy = retry_policy_default, .is_default = database_byte() & 1};
     return database_outcome(false, e);
 }
 

@@ -122,7 +122,7 @@ VALUES = {
     'relay_claim': [HANDED, BEGIN, END, '1', '1000000', 'true'],
     'relay_note': ['1', 'now()', "'{}'", "'{}'", 'null', 'null', 'now()'],
     'relay_look': [HANDED, BEGIN, END, '1'],
-    'retry_policy_set': ["'q'", '3', '1000', '2000', '2000', '10', "'{rejected}'", '1000'],
+    'retry_policy_ask': ["'list'", 'null', 'null', 'null', "''", 'null', 'false'],
     'settings_record': ["'e'", "'{*}'", '259200000', '1000000', '100000', '3600000', '500', 'null', "''"],
     'settle_delivered': [OWNED, BEGIN, END, '1', 'true'],
     'settle_lock': [OWNED, BEGIN, END, '1', 'true', 'true', 'false'],

@@ -4,6 +4,7 @@
 #include "core/message/message.h"
 #include "core/message/reserved.h"
 #include "gateway/api/api_operation.h"
+#include "gateway/json/json_dead.h"
 #include "gateway/json/json_document.h"
 
 #include <inttypes.h>
@@ -222,21 +223,41 @@ static int api_ask_change(struct api_context *c, struct api_request *r, struct b
     return 0;
 }
 
+/* As text in c->arena; data NULL: out of memory. */
+static struct bytes print_argument(struct api_context *c, json_t *argument)
+{
+    char *text = json_dumps(argument, JSON_COMPACT);
+    struct bytes out = arena_copy(&c->arena, bytes_of_str(text));
+    free(text);
+    json_decref(argument);
+    if (out.data == NULL)
+        json_memory_refuse();
+    return out;
+}
+
 int api_ask(struct api_context *c, struct api_request *r, struct err *e)
 {
     json_t *argument = json_object();
     struct bytes text = {0};
     int rc = r->op->fields != NULL ? add_fields(r, c->body, argument, e) : 0;
-    char *printed = rc == 0 && r->op->fields != NULL ? json_dumps(argument, JSON_COMPACT) : NULL;
-    if (printed != NULL)
-        text = arena_copy(&c->arena, bytes_of_str(printed));
-    free(printed);
+    if (rc == 0 && r->op->fields != NULL)
+        text = print_argument(c, json_incref(argument));
     json_decref(argument);
-    if (rc == 0 && r->op->fields != NULL && text.data == NULL)
-        json_memory_refuse();
-    else if (rc == 0)
-        rc = api_ask_change(c, r, text, e);
-    return rc;
+    return rc == 0 && (r->op->fields == NULL || text.data != NULL) ? api_ask_change(c, r, text, e) : rc;
+}
+
+/* --- Retry policies. They are of queues, whatever exchange fills them: so who has a token needs one for all
+ * exchanges (for_all in the table of operations). Fields that are missing are as in the default one. */
+int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
+{
+    struct retry_policy p;
+    if (json_policy_read(c->body, r->id, &p, e) != 0)
+        return -1;
+    struct bytes argument = print_argument(
+        c, json_pack("{s:i, s:I, s:f, s:I, s:i, s:i, s:I}", "attempts", p.attempts, "first",
+                     (json_int_t)p.first_ms, "factor", p.factor, "max", (json_int_t)p.max_ms, "jitter",
+                     p.jitter, "on", (int)p.on, "keep_dead", (json_int_t)p.keep_dead_ms));
+    return argument.data != NULL ? api_ask_change(c, r, argument, e) : 0;
 }
 
 /* --- Recurring schedules. What they are and do is SQL (sql/schema/001_73_recur.sql); here is what a request
@@ -296,16 +317,6 @@ static int run_once(struct api_context *c, struct api_request *r, struct api_onc
     return rc;
 }
 
-/* As text in c->arena; data NULL: out of memory. */
-static struct bytes print_argument(struct api_context *c, json_t *argument)
-{
-    char *text = json_dumps(argument, JSON_COMPACT);
-    struct bytes out = arena_copy(&c->arena, bytes_of_str(text));
-    free(text);
-    json_decref(argument);
-    return out;
-}
-
 /* Who repeats a request whose first answer was lost gets the id of what that one made. */
 int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
 {
@@ -316,10 +327,7 @@ int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
     argument = print_argument(
         c, json_pack("{s:o}", "request",
                      json_sprintf("%s: %.*s", api_principal(r), (int)key.len, (const char *)key.data)));
-    if (argument.data != NULL)
-        return api_once_run(c, r, &once, e);
-    api_fail(&r->answer, API_OVERLOADED, "not enough memory for this request now");
-    return 0;
+    return argument.data != NULL ? api_once_run(c, r, &once, e) : 0;
 }
 
 /* --- pages of them, and the next times of one */

@@ -102,8 +102,10 @@ static int print_answer(const struct cli *cli, const struct api_request *r)
         cli_say("%s", r->answer.said);
     else if (cli_gave(cli, "json"))
         code = cli_print_json(json_incref(answer), JSON_INDENT(2));
-    else
+    else {
+        json_object_set_new(answer, "said", json_string(r->answer.said));
         sheet_print_lines(q->lines, answer, cli->now_ms);
+    }
     json_decref(answer);
     return code;
 }

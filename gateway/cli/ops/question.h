@@ -12,15 +12,16 @@ struct cli_question {
     const char *operation;            /* its name in the table */
     const char *words;                /* the fields that the words are, between blanks */
     const struct sheet_cell *columns; /* the answer is a list; NULL: it is one thing */
-    const struct sheet_cell *lines;   /* of one thing; NULL: what was done is said */
+    const struct sheet_cell *lines;   /* of one thing, and "said" beside it; NULL: that is said */
 };
 
 /* The order of such a command: its options are cli_take_field, at its begin. */
 struct cli_asked {
     json_t *fields; /* NULL: none */
 };
-#define CLI_ASKED(operation_, words_, ...)                                                                   \
-    .run = cli_question_run, .question = &(const struct cli_question)                                        \
+#define CLI_ASKED(...) CLI_ASKED_BY(cli_question_run, __VA_ARGS__)
+#define CLI_ASKED_BY(run_, operation_, words_, ...)                                                          \
+    .run = (run_), .question = &(const struct cli_question)                                                  \
     {                                                                                                        \
         .operation = (operation_), .words = (words_), __VA_ARGS__                                            \
     }

@@ -63,10 +63,10 @@ static bool put_value(const struct field *f, const json_t *v, int64_t now_ms, st
         put_choice(f, json_is_true(v), out);
     else if (json_is_number(v))
         put_number(f, v, out);
-    else if (json_is_array(v))
+    else if (json_array_size(v) > 0)
         json_array_foreach((json_t *)(uintptr_t)v, i, one)
         {
-            buf_put_str(out, i > 0 ? ", " : "");
+            buf_put_str(out, i == 0 ? "" : *f->how == ',' ? "," : ", ");
             put_value(f, one, now_ms, out);
         }
     else if (!json_is_string(v))

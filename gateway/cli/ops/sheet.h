@@ -6,8 +6,10 @@
 #include <stdint.h>
 
 /* A column of a list, or a line about one thing. In its text stand, in braces, fields of the object; behind
- * "||", another text, for where one of them is null or missing. Without one, a line is left out then.
+ * "||", another text, for where one of them is null, an empty list or
+ * missing. Without one, a line is left out then.
  *   {rate}                as it is: a text, a number, texts with commas between them
+ *   {on:,}               texts with only a comma between them
  *   {exchange:name}       the same, but "" where it is empty
  *   {drained_at:when}     a time from now: in 14 min
  *   {changed_at:at}       a time, and that behind it

@@ -1,1 +1,0 @@
-select postdate.retry_policy_remove($1::text)
