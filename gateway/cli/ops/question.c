@@ -118,10 +118,10 @@ int cli_question_run(struct cli *cli, void *order)
     struct asked a;
     struct err e = {0};
     int rc = read_request(cli, o->fields, &a, &e);
-    if (rc == 0) {
-        cli_changed(cli, a.request.op->effect != API_READS);
+    if (rc == 0 && a.request.op->effect != API_READS)
+        cli_changed(cli, 1);
+    if (rc == 0)
         rc = api_run(&context, &a.request, &e);
-    }
     if (rc == 0 && a.request.answer.status >= 400)
         rc = fail(&a.request.answer, &e);
     int code = rc == 0 ? print_answer(cli, &a.request) : cli_fail(&e);
