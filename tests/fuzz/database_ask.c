@@ -1,6 +1,7 @@
 /* What sql/ would do with what it is asked in JSON. */
 #include "tests/fuzz/database.h"
 
+#include "core/message/retry_policy.h"
 #include "sql/operate/ask.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -33,6 +34,22 @@ static void check_rate(const struct ask_request *q, const json_t *argument)
     FUZZ_HOLDS(burst == NULL || (json_integer_value(burst) >= 1 && json_integer_value(burst) <= 1000000));
 }
 
+static void check_policy(const struct ask_request *q, const json_t *argument)
+{
+    struct err e;
+    const struct retry_policy p = {.pattern = q->name,
+                                   .attempts = (int)json_integer_value(json_object_get(argument, "attempts")),
+                                   .first_ms = json_integer_value(json_object_get(argument, "first")),
+                                   .max_ms = json_integer_value(json_object_get(argument, "max")),
+                                   .factor = json_real_value(json_object_get(argument, "factor")),
+                                   .jitter = (int)json_integer_value(json_object_get(argument, "jitter")),
+                                   .on = (unsigned)json_integer_value(json_object_get(argument, "on")),
+                                   .keep_dead_ms =
+                                       json_integer_value(json_object_get(argument, "keep_dead"))};
+    FUZZ_HOLDS(!is(q, "set") || retry_policy_check(&p, &e) == 0);
+    FUZZ_HOLDS(json_string_length(json_object_get(argument, "queue")) <= 255);
+}
+
 static void check_request(const struct ask_request *q)
 {
     FUZZ_HOLDS(bytes_is_text(q->name) && bytes_is_text(q->argument) && bytes_is_text(q->versions));
@@ -42,8 +59,10 @@ static void check_request(const struct ask_request *q)
     FUZZ_HOLDS(is(q, "set") || json_is_object(argument));
     if (q->noun == ASK_RECUR)
         check_recur(q);
-    else
+    else if (q->noun == ASK_RATE)
         check_rate(q, argument);
+    else
+        check_policy(q, argument);
     json_decref(argument);
 }
 
