@@ -103,7 +103,7 @@ class RateCommands(LiveTest):
 
     def test_who_changed_it_is_in_the_log_of_postgresql(self):
         key = self.p.value('select gen_random_uuid()')
-        for args in (('set', key, '5/s'), ('pause', key), ('resume', key), ('remove', key), ('remove', key)):
+        for args in (('set', key, '5/s'), ('show', key), ('pause', key), ('resume', key), ('remove', key), ('remove', key)):
             self.p.cli('rate', *args)
         with harness.stack().postgres_log() as f:
             said = [line.split('this machine: ')[1].rstrip() for line in f if 'postdate audit' in line and key in line]
