@@ -42,7 +42,7 @@ static const struct sheet_cell lines[] = {
     {"queue", 0, .text = "{queue}"},
     {"policy", 0, .text = "{pattern}{is_default? (the built-in one: no other matches)|}"},
     {"attempts", 0, .text = "{attempts} deliveries in all, then it is dead"},
-    {"waits", 0, .text = "{said}"},
+    {"waits", 0, .text = "{said!}"},
     {"on", 0,
      .text = "{on:,}; dead at once for any other reason||nothing; dead at once for any other reason"},
     {"dead kept", 0, .text = "{keep_dead}"},

@@ -14,7 +14,7 @@
 
 struct field {
     char name[40];
-    const char *how; /* behind ':', '?' or '='; "" */
+    const char *how; /* behind ':', '?', '=' or '!'; "" */
     size_t how_len;
     char mark; /* which of them */
 };
@@ -73,6 +73,8 @@ static bool put_value(const struct field *f, const json_t *v, int64_t now_ms, st
         return false;
     else if (f->mark == '=')
         buf_put(out, f->how, f->how_len);
+    else if (f->mark == '!')
+        buf_put_bytes(out, text);
     else if (strncmp(f->how, "when", f->how_len) == 0 && f->how_len == 4)
         put_time(json_string_value(v), false, now_ms, out);
     else if (strncmp(f->how, "at", f->how_len) == 0 && f->how_len == 2)
@@ -85,7 +87,7 @@ static bool put_value(const struct field *f, const json_t *v, int64_t now_ms, st
 /* at: behind the opening brace; returns what follows the closing one. */
 static const char *read_field(const char *at, struct field *f)
 {
-    size_t len = strcspn(at, "}"), name_len = strcspn(at, ":?=}");
+    size_t len = strcspn(at, "}"), name_len = strcspn(at, ":?=!}");
     snprintf(f->name, sizeof f->name, "%.*s", (int)name_len, at);
     f->mark = at[name_len];
     f->how = name_len < len ? at + name_len + 1 : "";

@@ -10,6 +10,7 @@
  * missing. Without one, a line is left out then.
  *   {rate}                as it is: a text, a number, texts with commas between them
  *   {on:,}               texts with only a comma between them
+ *   {said!}               our own words, whatever the terminal can show
  *   {exchange:name}       the same, but "" where it is empty
  *   {drained_at:when}     a time from now: in 14 min
  *   {changed_at:at}       a time, and that behind it
