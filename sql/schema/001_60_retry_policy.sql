@@ -59,7 +59,7 @@ $$;
 -- The members of its object.
 create function postdate.retry_policy_members(p postdate.retry_policy) returns text language sql stable set search_path = pg_catalog, pg_temp as $$
     select substr(left(row_to_json(o)::text, -1), 2)
-      from (select p.pattern, p.attempts, postdate.duration_shown(p.first) as first, (p.factor || case when p.factor = trunc(p.factor) then '.0' else '' end)::json as factor,
+      from (select p.pattern, p.attempts, postdate.duration_shown(p.first) as first, (p.factor::numeric || case when p.factor = trunc(p.factor) then '.0' else '' end)::json as factor,
                    postdate.duration_shown(p.max) as max, p.jitter, array(select r from unnest('{rejected,delivery_limit,expired,maxlen}'::text[]) r where r = any (p.reasons)) as on,
                    postdate.duration_shown(p.keep_dead) as keep_dead) o
 $$;
