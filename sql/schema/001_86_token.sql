@@ -36,6 +36,7 @@ create function postdate.token_ask(operation text, name text, arg text, scope te
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     o json := arg;
+    up constant interval := '999 us'; -- to the next ms, as C reads times
     most constant integer := 10000;   -- that are not revoked: gateways keep them in memory
 begin
     outcome := 'done';
@@ -43,8 +44,8 @@ begin
     when 'list' then
         select '[' || coalesce(string_agg(row_to_json(v)::text, ',' order by t.id), '') || ']' into answer
           from postdate.token t,
-               lateral (select t.name, t.role, t.exchanges, postdate.recur_time_shown(t.created_at) as created_at, postdate.recur_time_shown(t.last_used) as last_used_at,
-                               postdate.recur_time_shown(t.revoked_at) as revoked_at) v
+               lateral (select t.name, t.role, t.exchanges, postdate.recur_time_shown(t.created_at + up) as created_at, postdate.recur_time_shown(t.last_used + up) as last_used_at,
+                               postdate.recur_time_shown(t.revoked_at + up) as revoked_at) v
          where t.revoked_at is null or (o ->> 'all')::boolean;
     when 'create' then
         insert into postdate.token (name, hash, exchanges, role)
