@@ -93,7 +93,7 @@ const struct option option_table[] = {
      .help = "prefix of all names that Postdate declares in RabbitMQ: this name, or this name and a dot; "
              "each Postdate in a vhost needs its own, and a database keeps its prefix"},
     {"amqp", "heartbeat", OPTION_DURATION, "30s", SECOND, HOUR, AT(amqp.heartbeat_ms),
-     .help = "a silent connection is treated as dead after about twice this"},
+     .help = "a connection silent for twice this (for RabbitMQ, two to three times) is treated as dead"},
     {"amqp", "ca_file", OPTION_TEXT, "", .optional = true, AT(amqp.ca_file),
      .help = "amqps: trusted certificate authorities, PEM; empty: the system's"},
     {"amqp", "cert_file", OPTION_TEXT, "", .optional = true, AT(amqp.cert_file),
@@ -144,8 +144,8 @@ const struct option option_table[] = {
     {"handover", "max_messages", OPTION_INTEGER, "200000", 1, 100000000, AT(handover.max_messages),
      .help = "RabbitMQ holds at most about this many messages"},
     {"handover", "feeder", OPTION_CHOICE, "internal", .choices = feeders, AT(handover.feeder),
-     .help = "which program moves the window on, so that gateways hand over more messages: internal, the "
-             "gateway; cron, `postdate feed`"},
+     .help = "which program moves the end of the window (messages due before it are handed over): internal, "
+             "the gateway; cron, `postdate feed`"},
     {"handover", "last_hop", OPTION_CHOICE, "gateway", .choices = last_hops, AT(handover.last_hop),
      .help = "how messages that RabbitMQ held are delivered: gateway, by a gateway with a confirm; broker, "
              "by RabbitMQ itself (limits: docs/last-hop.md)"},

@@ -35,7 +35,7 @@ static void print_figures(struct http *h, struct buf *out)
     const struct status_report *s = &f.messages;
     double oldest_s = s->oldest_overdue_ms < 0 ? 0 : (double)(s->now_ms - s->oldest_overdue_ms) / 1000;
     /* By state, and by when they are due. */
-    buf_put_str(out, "# HELP postdate_messages Messages by state, counted up to a million now and then.\n"
+    buf_put_str(out, "# HELP postdate_messages Messages by state, as last counted, up to a million each.\n"
                      "# TYPE postdate_messages gauge\n");
     for (int i = 0; i < MESSAGE_STATE_COUNT; i++)
         buf_printf(out, "postdate_messages{state=\"%s\"} %" PRId64 "\n",
