@@ -212,7 +212,7 @@ static void print_instances(const struct status_report *s)
             printf("dead, last seen %s\n", cli_format_when(n->heartbeat_ms, s->now_ms, when));
         bool last = i == s->instance_count - 1 || strcmp(n[1].version, n->version) != 0;
         if (last && n->version[0] != '\0')
-            printf("%-12s version %s\n", "", n->version);
+            printf("%-12s version %s\n", "", text_show(bytes_of_str(n->version), 32, name, sizeof name));
     }
 }
 

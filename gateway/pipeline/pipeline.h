@@ -24,7 +24,7 @@
  * who claimed what. So it is the ids that are said again. Thread-safe. */
 #define DELIVERED_RING_SIZE 32768u /* a second and more of a gateway that does nothing else */
 #define DELIVERED_REPEATED_MS 3000 /* before the newest one */
-#define DELIVERED_REPEATED 512     /* and so many at least: the settler may have been slow */
+#define DELIVERED_REPEATED 1536    /* and so many at least: the settler may have been slow */
 
 struct delivered_ring {
     pthread_mutex_t lock;  /* guards everything below */

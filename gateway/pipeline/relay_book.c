@@ -395,19 +395,23 @@ bool relay_book_has_proof(struct relay_book *book, struct message_id id)
     return entry && entry->came;
 }
 
+static void remove_entry(struct relay_book *book, struct relay_entry *entry)
+{
+    give_back_tag(book, entry);
+    set_state(book, entry, WAITS);
+    set_proof(book, entry, PROOF_NONE);
+    leave_proof(book, entry);
+    inflight_free(entry->kept);
+    count_risk(book, entry);
+    relay_table_remove(book, entry);
+}
+
 static void end_message(struct relay_book *book, struct message_id id, bool unless_proven)
 {
     GUARD(&book->lock);
     struct relay_entry *entry = relay_table_find(book, id);
-    if (entry && !(unless_proven && entry->came)) {
-        give_back_tag(book, entry);
-        set_state(book, entry, WAITS);
-        set_proof(book, entry, PROOF_NONE);
-        leave_proof(book, entry);
-        inflight_free(entry->kept);
-        count_risk(book, entry);
-        relay_table_remove(book, entry);
-    }
+    if (entry && !(unless_proven && entry->came))
+        remove_entry(book, entry);
 }
 
 void relay_book_done(struct relay_book *book, struct message_id id)
@@ -437,10 +441,8 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
         if (entry->state == WAITS)
             set_state(book, entry, LOOK_UP);
         entry->asked = true;
-        out[n++] = (struct relay_question){.id = entry->id,
-                                           .kept = entry->kept,
-                                           .sent = entry->state == SENT,
-                                           .comes_whole = entry->whole && entry->session == book->session};
+        out[n++] =
+            (struct relay_question){.id = entry->id, .kept = entry->kept, .sent = entry->state == SENT};
         entry->kept = NULL;
     }
     return n;
@@ -456,6 +458,35 @@ void relay_book_again(struct relay_book *book, const struct relay_question *q, i
         entry->asked = false;
         entry->again_ms = at_ms;
     }
+}
+
+enum relay_unknown relay_book_unknown(struct relay_book *book, struct message_id id, int64_t at_ms)
+{
+    GUARD(&book->lock);
+    struct relay_entry *entry = relay_table_find(book, id);
+    if (!entry || entry->came)
+        return RELAY_UNKNOWN_ASKED;
+    bool comes_again = entry->whole && entry->session == book->session;
+    if (!entry->kept && entry->state == LOOK_UP && !comes_again) {
+        remove_entry(book, entry);
+        return RELAY_UNKNOWN_ENDED;
+    }
+    entry->asked = false;
+    entry->again_ms = entry->kept ? 0 : at_ms;
+    return entry->kept || entry->state != LOOK_UP ? RELAY_UNKNOWN_ASKED : RELAY_UNKNOWN_WANTED;
+}
+
+bool relay_book_look_up(struct relay_book *book, struct message_id id)
+{
+    GUARD(&book->lock);
+    struct relay_entry *entry = relay_table_find(book, id);
+    if (!entry || entry->came)
+        return false;
+    set_state(book, entry, LOOK_UP);
+    entry->delivered_ms = entry->again_ms = 0;
+    entry->asked = false;
+    count_risk(book, entry);
+    return true;
 }
 
 static int64_t low_ms_of(const struct relay_book *book)

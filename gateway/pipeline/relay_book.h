@@ -96,7 +96,6 @@ struct relay_question {
     struct message_id id;
     struct inflight *kept; /* the asker's to free, or relay_book_again's to take back; NULL: none */
     bool sent;             /* it is published and waits for its confirm: its content is not needed */
-    bool comes_whole;      /* it comes again, with its content, when this connection ends */
 };
 /* What is to be looked up, at most max of it. clock_ms: monotonic. Each must be answered by
  * relay_book_answer, or by relay_book_again. */
@@ -105,6 +104,17 @@ size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clo
 /* Its row was claimed, or is no business of this gateway: it is done, unless a proof of its delivery came
  * meanwhile. That proof is settled, and whoever has claimed the row does not publish it. */
 void relay_book_answer(struct relay_book *book, struct message_id id);
+enum relay_unknown {
+    RELAY_UNKNOWN_ENDED,  /* nobody has its content: it is done */
+    RELAY_UNKNOWN_ASKED,  /* it is sent, or its content has come meanwhile: it is asked about again */
+    RELAY_UNKNOWN_WANTED, /* the same, and its content is to come again: the connection is to end */
+};
+/* The database does not know it, may have forgotten it, and the question had no content. at_ms: as
+ * relay_book_again has it. */
+enum relay_unknown relay_book_unknown(struct relay_book *book, struct message_id id, int64_t at_ms);
+/* Its outcome, for which it was settling, is no end, and the database does not know it: it is looked up.
+ * False: it is not here, or a proof of its delivery is. */
+bool relay_book_look_up(struct relay_book *book, struct message_id id);
 /* There was no answer: from at_ms (monotonic) on it is asked again. Takes q->kept. */
 void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms);
 

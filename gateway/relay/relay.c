@@ -793,6 +793,8 @@ static void take_message(struct reader *r, const struct broker_event *ev, struct
                                      .look_up_ms = look_up_from_ms(r, ev, m, kind),
                                      .whole = kind == ENVELOPE_WHOLE && m->body.data};
     struct inflight *h = hold_if_doubtful(r, m, d.whole);
+    if (h && r->full_ms) /* its content may be all that there is of it: so few go beyond the room */
+        r->full_ms = clock_monotonic_ms();
     enum relay_taken taken = relay_book_take(book, &d, runtime_latest_ms(r->runtime), &h);
     metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
     switch (taken) {

@@ -68,6 +68,7 @@ struct relay_rescue {
     bool said_stuck, said_undeclared;
     int64_t declared_ms; /* monotonic */
     int64_t history;     /* the number of the point that RabbitMQ was told of last */
+    bool compared;       /* in this session, with what is known of the database's history */
 };
 
 struct relay_adopting {
@@ -427,6 +428,7 @@ static void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay)
 static void relay_rescue_connected(struct relay_rescue *rescue)
 {
     rescue->noted_ms = rescue->ping_seen_ms = 0;
+    rescue->compared = false;
     relay_book_end_note(&rescue->pipeline->book, 0, 0); /* perhaps it is another database */
 }
 
@@ -586,6 +588,7 @@ static int follow_history(struct relay_rescue *rescue, struct err *e)
     int back = history_look(&rt->history, rescue->pg, rt->config->handover.window_ms, &r, e);
     if (back > 0)
         lease_say_again(rescue->lease, true);
+    rescue->compared = rescue->compared || back >= 0;
     if (back < 0 || !history_newest(&rt->history, rescue->history, &p))
         return back < 0 ? -1 : 0;
     struct broker *b = relay_line(rescue, RELAY_LINE, &why);
@@ -827,10 +830,12 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
         const struct relay_question *q = &lookup->questions[i];
         enum relay_stands s = lookup->claimed[i] ? RELAY_SETTLED : stands[j++];
         bool overdue = now_ms >= message_id_due_ms(q->id) + l->runtime->config->handover.grace_ms;
-        if (lookup->unknown[i] && (q->sent || q->comes_whole)) {
-            if (!q->sent)
+        if (lookup->unknown[i]) {
+            enum relay_unknown u = relay_book_unknown(book, q->id, clock_ms + AGAIN_MS);
+            if (u == RELAY_UNKNOWN_WANTED)
                 atomic_store(&lookup->rescue.relay->content_wanted, true);
-            relay_book_again(book, q, clock_ms + AGAIN_MS);
+            if (u == RELAY_UNKNOWN_ENDED && absents++ == 0)
+                absent = q->id;
         } else if (s == RELAY_PENDING &&
                    (progress || !overdue)) /* with progress: perhaps there was no room for its content */
             relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
@@ -888,7 +893,7 @@ static int64_t look(struct claim_loop *l, struct err *e)
         failing_over(rescuing);
     }
     relay_rescue_declare(&lookup->rescue, l->pg);
-    return look_up_messages(lookup, e);
+    return lookup->rescue.compared ? look_up_messages(lookup, e) : TICK_MS;
 }
 
 static void begin_connection(struct claim_loop *l)

@@ -346,6 +346,21 @@ static int say_again(struct settler *s, struct err *e)
     return forgotten < 0 ? -1 : 0;
 }
 
+/* The database may have forgotten a message that is to be tried again: RabbitMQ has it until that is known.
+ */
+static bool look_up_unended(struct settler *s, size_t i)
+{
+    struct inflight *h = s->batch.messages[i];
+    if (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_FAILED || h->outcome == SETTLE_EXPIRED ||
+        !relay_book_look_up(&s->pipeline->book, h->message.id))
+        return false;
+    settle_handings_mark(&s->handings, h);
+    result_queue_free(&s->pipeline->results, h);
+    s->batch.messages[i] = NULL;
+    notifier_notify(&s->pipeline->lookup_notifier);
+    return true;
+}
+
 /* Some of what was relayed was not as it should be: settled by somebody else, most likely, or somebody has it
  * locked. -1: nothing is known. */
 static int finish_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
@@ -359,7 +374,7 @@ static int finish_relayed(struct settler *s, const struct settle_owner *o, struc
     for (size_t i = 0; i < s->batch.count; i++) {
         if (stands[i] == RELAY_PENDING)
             keep_for_later(s, i);
-        else
+        else if (stands[i] != RELAY_ABSENT || !look_up_unended(s, i))
             finish_message(s, i);
     }
     return 0;

@@ -1,4 +1,6 @@
-select i.id::bigint, i.name, i.running_since, i.heartbeat_at,
-       postdate.instance_lives(i, $1::bigint),
-       coalesce(i.transport, ''), i.broker_away, coalesce(i.program, '')
-  from postdate.instance i order by i.id limit 16
+-- Of more than there is room for, those that live, and the newest.
+select x.id, x.name, x.running_since, x.heartbeat_at, x.alive, x.transport, x.broker_away, x.program
+  from (select i.id::bigint, i.name, i.running_since, i.heartbeat_at, postdate.instance_lives(i, $1::bigint) as alive,
+               coalesce(i.transport, '') as transport, i.broker_away, coalesce(i.program, '') as program
+          from postdate.instance i order by 5 desc, 1 desc limit 16) x
+ order by x.id

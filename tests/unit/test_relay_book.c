@@ -243,7 +243,6 @@ static void test_content_that_the_database_may_lack_is_kept_from_the_first_momen
     assert_null(h);
     assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 1);
     assert_ptr_equal(q.kept, first);
-    assert_true(q.comes_whole);
     second = h = content_of(d.id); /* while it is asked about */
     assert_int_equal(relay_book_ask(&book, d.id, NOW, &h), RELAY_FORGET);
     assert_null(h);
@@ -253,7 +252,6 @@ static void test_content_that_the_database_may_lack_is_kept_from_the_first_momen
     relay_book_again(&book, &q, 3);
     relay_book_disconnected(&book);
     assert_int_equal(relay_book_questions(&book, NOW, 3, &q, 1), 1);
-    assert_false(q.comes_whole); /* perhaps to another gateway */
     inflight_free(q.kept);
     relay_book_answer(&book, d.id);
 }
@@ -276,6 +274,65 @@ static void test_content_that_comes_again_is_kept(void **state)
     assert_ptr_equal(q.kept, again);
     inflight_free(q.kept);
     relay_book_answer(&book, d.id);
+}
+
+/* Whether it comes again is judged when the answer is there: by then it may have come. */
+static void test_what_comes_again_while_it_is_asked_about_outlives_the_answer(void **state)
+{
+    (void)state;
+    const struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
+    struct inflight *h = content_of(d.id), *again = h;
+    struct relay_question q;
+    uint64_t tag;
+    assert_int_equal(relay_book_take(&book, &d, NOW, NULL), RELAY_LOOKS_UP);
+    relay_book_disconnected(&book);
+    assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 1);
+    assert_int_equal(relay_book_take(&book, &d, NOW, &h), RELAY_KNOWN);
+    assert_int_equal(relay_book_unknown(&book, d.id, 9), RELAY_UNKNOWN_ASKED);
+    assert_int_equal(done_tags(&tag), 0);
+    assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 1);
+    assert_ptr_equal(q.kept, again);
+    relay_book_again(&book, &q, 2);
+    relay_book_answer(&book, d.id);
+}
+
+static void test_what_the_database_does_not_know_is_wanted_again_or_ends(void **state)
+{
+    (void)state;
+    const struct relay_delivery whole = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
+    struct relay_question q[2];
+    uint64_t tag;
+    assert_int_equal(relay_book_take(&book, &whole, NOW, NULL), RELAY_LOOKS_UP);
+    take(id_of(2, NOW), 2, 1, NOW); /* without its content */
+    assert_int_equal(relay_book_questions(&book, NOW, 1, q, 2), 2);
+    assert_int_equal(relay_book_unknown(&book, whole.id, 9), RELAY_UNKNOWN_WANTED);
+    assert_int_equal(relay_book_unknown(&book, id_of(2, NOW), 9), RELAY_UNKNOWN_ENDED);
+    assert_int_equal(done_tags(&tag), 1);
+    assert_int_equal(tag, 2);
+    relay_book_disconnected(&book); /* it went to another gateway */
+    assert_int_equal(relay_book_questions(&book, NOW, 9, q, 2), 1);
+    assert_int_equal(relay_book_unknown(&book, whole.id, 10), RELAY_UNKNOWN_ENDED);
+    assert_int_equal(relay_book_low_ms(&book), INT64_MAX);
+}
+
+/* It was refused, and the database has forgotten it: RabbitMQ has it until that is known. */
+static void test_what_cannot_be_settled_is_looked_up(void **state)
+{
+    (void)state;
+    const struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .whole = true};
+    struct relay_question q;
+    uint64_t tag;
+    assert_int_equal(relay_book_take(&book, &d, NOW, NULL), RELAY_FRESH);
+    relay_book_sent(&book, d.id);
+    relay_book_settling(&book, d.id, 5);
+    assert_int_equal(atomic_load(&book.at_risk), 1);
+    assert_true(relay_book_look_up(&book, d.id));
+    assert_int_equal(atomic_load(&book.at_risk), 0);
+    assert_int_equal(relay_book_questions(&book, NOW, 1, &q, 1), 1);
+    assert_int_equal(relay_book_unknown(&book, d.id, 9), RELAY_UNKNOWN_WANTED);
+    assert_int_equal(done_tags(&tag), 0);
+    take_proof(&d.id, 1, 3, (bool[]){true});
+    assert_false(relay_book_look_up(&book, d.id)); /* another gateway delivered it */
 }
 
 /* Its row may be claimed at this moment, for whom it is not sent again: its content is not the book's. */
@@ -576,6 +633,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             test_content_that_the_database_may_lack_is_kept_from_the_first_moment_on, setup, teardown),
         cmocka_unit_test_setup_teardown(test_content_that_comes_again_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_comes_again_while_it_is_asked_about_outlives_the_answer,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_the_database_does_not_know_is_wanted_again_or_ends, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_cannot_be_settled_is_looked_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_content_of_what_is_sent_is_kept_unless_it_is_asked_about, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_is_to_be_looked_up_takes_room_of_the_prefetch, setup,

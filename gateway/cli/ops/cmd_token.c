@@ -107,8 +107,8 @@ static int ask(struct cli *cli, const char *operation, const char *name, json_t 
     int code = text == NULL                                       ? cli_no_memory()
                : ask_noun(cli->pg, &q, &cli->arena, out, &e) != 0 ? cli_fail(&e)
                                                                   : 0;
-    if (code == 0 && !q.reads)
-        cli_changed(cli, 1);
+    if (!q.reads)
+        cli_changed(cli, code == 0);
     free(text);
     json_decref(argument);
     return code;
