@@ -1,5 +1,6 @@
 """A database that went back: restored from a backup beside a RabbitMQ that holds messages, or a standby that lagged and was promoted."""
 import json
+import signal
 import subprocess
 import time
 
@@ -170,6 +171,30 @@ class Promoted(StandbyTest):
         wait_until(lambda: p.counts() == {'delivered': 600}, 60, 'all to be settled')
         time.sleep(6)  # what is rescued comes after the grace
         return len(inbox.all()) - 600
+
+    def test_what_is_refused_while_no_database_is_there_and_forgotten_by_the_next_one_comes(self):
+        """RabbitMQ had them, no queue takes them, and nobody can write that down."""
+        pg = self.pair()
+        p = self.place_on(pg, transport='ttl')
+        g = p.gateway(**handover('ttl', grace='20s', window='6m'), POSTDATE_RETRY_FIRST='300ms', POSTDATE_RETRY_MAX='300ms')
+        inbox = p.consumer('q', bind='k')
+        wait_until(lambda: int(p.value('select number from postdate.history')) > 0, 15, 'a point to be noted')
+        pg.add_standby(synchronous=False)
+        pg.cut_off()
+        time.sleep(2.5)  # a lag of less is not found
+        c = p.client()
+        for i in range(40):
+            c.publish('k', f'{i}', {'x-delay': 8000})
+        wait_until(lambda: p.counts() == {'handed': 40}, 15, 'all to be handed over')
+        pg.primary.end(signal.SIGKILL)
+        c.channel.queue_unbind('q', 'postdate.delivery', 'k')
+        wait_until(lambda: g.lines_with('NO_ROUTE'), 30, 'them to be returned')
+        time.sleep(1)
+        pg.promote()
+        wait_until(lambda: g.lines_with('the database went back'), 60, 'it to be found')
+        c.channel.queue_bind('q', 'postdate.delivery', 'k')
+        wait_until(lambda: len({m.body for m in inbox.all()}) == 40, 90, f'all to come, not {p.counts()}')
+        self.assertEqual(metric(g, 'postdate_messages_without_row_total'), 0, g.log())
 
     def run_failover(self, transport, lag_s=2.5):
         pg, p, _, gateways, inbox, before = self.lag_begins(transport)
