@@ -7,7 +7,7 @@ from harness import LiveTest, now_ms, wait_until
 from handover_kit import metric
 
 
-SLACK_MS = 300
+SLACK_MS = 1000  # what is late is made up for at once, and slots of what RabbitMQ held count from its release on
 
 
 def before_their_slots(times_ms, from_ms, rate):
@@ -109,8 +109,7 @@ class Rates(LiveTest):
         p.psql("select postdate.rate_set('postdate.delivery', 100)")
         c.wait(300, 30)
         due = float(p.value('select extract(epoch from min(due)) * 1000 from postdate.message'))
-        # They come out of RabbitMQ half a second before they are due, and slots count from then on.
-        self.assertEqual(before_their_slots([m.at_ms for m in c.all()], due - 500, 100), [])
+        self.assertEqual(before_their_slots([m.at_ms for m in c.all()], due, 100), [])
         self.assertEqual(len({m.body for m in c.all()}), 300)
         client.publish('k', b'later', {'x-delay': 60000})
         wait_until(lambda: p.value("select count(*) from postdate.message_now where state = 'scheduled'") == '1', 10, 'it is held by the gateway')
