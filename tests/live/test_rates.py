@@ -41,7 +41,8 @@ class Rates(LiveTest):
         self.assertGreaterEqual(min(times), due)
         self.assertEqual(before_their_slots(times, due, 200), [])
         ids = [m.properties.headers['x-postdate-id'] for m in c.all()]
-        self.assertEqual(ids, sorted(ids))
+        # All are due in one millisecond: a row that is passed over for a moment comes a second later at most.
+        self.assertEqual([i for i, at in zip(ids, range(1000)) if abs(sorted(ids).index(i) - at) > 200], [])
 
     def test_what_waits_can_be_cancelled_and_says_until_when(self):
         p = self.place()
