@@ -21,8 +21,8 @@
 #define IN_FLIGHT_LEAST 4
 #define IN_FLIGHT_ENOUGH 64
 #define IN_FLIGHT_OVERDUE                                                                                    \
-    512 /* while something is overdue: a classic queue that gets fewer is idle after each, and flushes */
-#define IN_FLIGHT_MOST 768
+    256 /* while something is overdue: a classic queue that gets fewer is idle after each, and flushes */
+#define IN_FLIGHT_MOST 512
 #define SILENT_MS 250        /* after a ping: the channel is held up, or the broker */
 #define BYTES_PER_MS 4096    /* but what is large takes its time */
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */

@@ -8,7 +8,7 @@ from harness import LiveTest, now_ms, wait_until
 
 COUNT = 500 if harness.SAN else 2000
 BURST = 20_000
-IN_FLIGHT = 1280 + 256  # docs/guarantees.md: what the death of a gateway can double
+IN_FLIGHT = 1024 + 256  # docs/guarantees.md: what the death of a gateway can double
 BATCH = 2000   # what a publisher has in its hands: unconfirmed at most
 LEASE_S = 10
 

@@ -112,9 +112,9 @@ class LateConfirms(LiveTest):
                 self.servers.rabbitmqctl('eval', f'[rabbit_networking:close_connection(C, "test") || C <- rabbit_networking:connections(), '
                                          f'rabbit_networking:connection_info(C, [vhost]) == [{{vhost, <<"{p.vhost}">>}}]].')
         _, wal, rewrites, twice = self.cost('the connections are closed three times', hold)
-        self.assertLess(rewrites, 0.15)  # what was in flight: 768 at most, each time
+        self.assertLess(rewrites, 0.15)  # what was in flight: 512 at most, each time
         self.assertLess(wal, WAL_MOST)
-        self.assertLess(twice, 3 * 768)
+        self.assertLess(twice, 3 * 512)
 
     def test_what_an_alarm_leaves_goes_back_as_ranges(self):
         def hold(p, _, at_ms):
@@ -149,7 +149,7 @@ class LateConfirms(LiveTest):
         _, wal, rewrites, twice = self.cost('the lease is lost twice', hold)
         self.assertLess(rewrites, 0.1)
         self.assertLess(wal, WAL_MOST)
-        self.assertLess(twice, 2 * 768)
+        self.assertLess(twice, 2 * 512)
 
     def test_what_waits_for_a_dead_target_can_be_cancelled(self):
         """Some at a time: its rows are written then."""

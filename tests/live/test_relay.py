@@ -15,7 +15,7 @@ from test_crash_points import SHIM
 
 AWAY_S, AWAY_RATE = (60, 1000) if harness.FULL else (12, 250)
 TARGETS = {'classic': {}, 'quorum': {'x-queue-type': 'quorum'}}
-IN_FLIGHT = 1280 + 256  # docs/guarantees.md: what the death of a gateway can double
+IN_FLIGHT = 1024 + 256  # docs/guarantees.md: what the death of a gateway can double
 PROOF_POINTS = ('proof.before', 'proof.half', 'proof.after', 'proof_confirm.before')
 REFUSED = 1000 if harness.FULL else 60
 
