@@ -1,5 +1,6 @@
 #include "gateway/config/journal.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,18 @@ static bool is_journal(void)
     return strcmp(stream, own) == 0;
 }
 
+static atomic_bool looked, to_journal;
+
+void journal_look(void)
+{
+    atomic_store(&to_journal, is_journal());
+    atomic_store(&looked, true);
+}
+
 const char *journal_priority(enum config_log_level level)
 {
     static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"}; /* sd-daemon(3) */
-    return is_journal() ? priorities[level] : "";
+    if (!atomic_load(&looked))
+        journal_look();
+    return atomic_load(&to_journal) ? priorities[level] : "";
 }

@@ -237,20 +237,21 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
     enum relay_verdict v = relay_book_ask(&p->book, h->message.id, now_ms, doubtful ? &unkept : NULL);
     if (v == RELAY_PUBLISH)
         return true;
-    bool kept = unkept != h;
-    if (!kept && doubtful && v == RELAY_RETURN) { /* the database is being asked whether it knows it */
+    if (unkept != h) {
+        notifier_notify(&p->lookup_notifier);
+        return false;
+    }
+    if (doubtful && v == RELAY_RETURN) { /* the database is being asked whether it knows it */
         int64_t latest_ms = runtime_latest_ms(p->runtime);
         h->at_ms = latest_ms == INT64_MAX ? h->at_ms : latest_ms + ASKED_MS;
         if (due_queue_push(&p->fast, h) == 0)
             return false;
     }
-    if (!kept &&
-        (v == RELAY_RETURN || h->in_doubt)) { /* its row may have been claimed while it was published */
+    if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
         settle_now(p, h, SETTLE_RELEASE);
         return false;
     }
-    if (!kept)
-        inflight_free(h);
+    inflight_free(h);
     notifier_notify(&p->lookup_notifier);
     return false;
 }

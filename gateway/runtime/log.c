@@ -23,6 +23,7 @@ static atomic_bool torn;          /* the last one is there in part */
 
 void log_setup(enum config_log_level level, bool json, enum config_log_audit audit)
 {
+    journal_look();
     atomic_store(&threshold, (int)level);
     atomic_store(&as_json, json);
     atomic_store(&audited, (int)audit);

@@ -354,7 +354,6 @@ static bool look_up_unended(struct settler *s, size_t i)
     if (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_FAILED || h->outcome == SETTLE_EXPIRED ||
         !relay_book_look_up(&s->pipeline->book, h->message.id))
         return false;
-    settle_handings_mark(&s->handings, h);
     result_queue_free(&s->pipeline->results, h);
     s->batch.messages[i] = NULL;
     notifier_notify(&s->pipeline->lookup_notifier);
