@@ -12,7 +12,8 @@ Shapes: `store` (messages a second, many at a time, due in an hour), `steady 100
 seconds, all stored before) and `herd 50000` (all due at one instant, stored before). Lateness is the time at which a
 message is run minus the time at which it was due; a herd's seconds are from that instant to the last run. Of asynq
 `retry 50000`: tasks in ten queues all fail at once and are run again after a back-off of 2 s; as it is by default, and
-looking every second. Store, herd and retry are medians of three. Every peer has the settings that its own documentation
+looking every second. Beside each the processor time a message of the whole machine (peer, its server, system), in all that it
+does since the shape before: a herd and the steady shape store their messages first. Store, herd and retry are medians of three. Every peer has the settings that its own documentation
 recommends for speed and, where it names no number, one that did well in tries; they are printed and in the JSON, with
 their source. All write what they store to disk, but only those on Postgres wait for that before they answer.
 
@@ -40,7 +41,14 @@ RUNS = 3
 COUNTS = {'store': 50_000, 'steady_rate': 1000, 'steady_s': 10, 'herd': 50_000, 'retry': 50_000}
 SMALL = {'store': 5_000, 'steady_rate': 1000, 'steady_s': 2, 'herd': 5_000, 'retry': 5_000}
 PEER_LIMIT_S = 150
-FIGURES = ('rate', 'seconds', 'p50_ms', 'p99_ms', 'p999_ms', 'max_ms', 'min_ms', 'again')
+FIGURES = ('rate', 'seconds', 'p50_ms', 'p99_ms', 'p999_ms', 'max_ms', 'min_ms', 'again', 'life_us')
+
+
+def busy_s():
+    """Seconds for which the processors of this machine worked so far: /proc/stat, without idle and iowait."""
+    with open('/proc/stat', encoding='ascii') as f:
+        ticks = [int(field) for field in f.readline().split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf('SC_CLK_TCK')
 
 
 class Run:
@@ -52,12 +60,20 @@ class Run:
 
     def begin(self):
         """The next peer."""
-        self.version, self.lines = '', []
+        self.version, self.lines, self.busy_s = '', [], busy_s()
 
     def note(self, line):
+        before, self.busy_s = self.busy_s, busy_s()
+        if 'shape' in line:
+            line['life_us'] = (self.busy_s - before) * 1e6 / self.count(line['shape'])
         self.lines.append(line)
         if 'shape' in line:
             say('  ' + one_line(line))
+
+    def count(self, shape):
+        if shape == 'steady':
+            return self.counts['steady_rate'] * self.counts['steady_s']
+        return self.counts[shape.split('-')[0]]
 
     def get_postgres(self):
         if not self.postgres:
@@ -152,7 +168,7 @@ PEERS = {
 
 # --- The report ----------------------------------------------------------------------------------------------------------
 def one_line(row):
-    parts = [f"{row['shape']:12} {row['rate']:9,.0f}/s in {row['seconds']:6.2f} s"]
+    parts = [f"{row['shape']:12} {row['rate']:9,.0f}/s in {row['seconds']:6.2f} s, {row['life_us']:.0f} us of processor time a message"]
     if 'p50_ms' in row:
         parts.append(f"late p50 {row['p50_ms']:.0f}, p99 {row['p99_ms']:.0f}, p99.9 {row['p999_ms']:.0f}, max {row['max_ms']:.0f} ms")
     return ', '.join(parts)
@@ -177,9 +193,9 @@ def make_rows(peer, version, lines, counts):
 
 
 def print_table(rows):
-    print(f"{'peer':16} {'shape':12} {'messages/s':>10} {'seconds':>8} {'p50 ms':>8} {'p99 ms':>8} {'p99.9 ms':>8} {'max ms':>8}")
+    print(f"{'peer':16} {'shape':12} {'messages/s':>10} {'seconds':>8} {'p50 ms':>8} {'p99 ms':>8} {'p99.9 ms':>8} {'max ms':>8} {'us each':>8}")
     for row in rows:
-        figures = [f'{row[f]:8,.1f}' if f in row else f"{'-':>8}" for f in ('p50_ms', 'p99_ms', 'p999_ms', 'max_ms')]
+        figures = [f'{row[f]:8,.1f}' if f in row else f"{'-':>8}" for f in ('p50_ms', 'p99_ms', 'p999_ms', 'max_ms', 'life_us')]
         print(f"{row['peer']:16} {row['shape']:12} {row['rate']:10,.0f} {row['seconds']:8.2f} {' '.join(figures)}")
     said = set()
     for row in rows:
