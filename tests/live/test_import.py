@@ -204,13 +204,13 @@ class Import(ImportTest):
         self.exchange()
         self.publish('m', 3_600_000)
         maps, self.maps = self.maps, []
-        self.assertIn('give --exchange old=NEW', self.run_import(expect=64)[1])
+        self.assertIn('add --exchange old=NEW', self.run_import(expect=64)[1])
         self.maps = ['--exchange', 'old=nowhere']
         self.assertIn('exchange "nowhere" does not exist', self.run_import(expect=66)[1])
         self.maps = ['--exchange', 'old=postdate.delayed']
         self.assertIn("is one of Postdate's own", self.run_import(expect=78)[1])
         self.maps = maps
-        self.assertIn('not among those that delivery.allow lists', self.run_import(env={'POSTDATE_DELIVERY_ALLOW': 'x.*'}, expect=78)[1])
+        self.assertIn('is not in delivery.allow', self.run_import(env={'POSTDATE_DELIVERY_ALLOW': 'x.*'}, expect=78)[1])
         self.assertIn('/nowhere cannot be run here', self.run_import(env={'RABBITMQCTL': '/nowhere'}, expect=66)[1])
         rc, _, err = self.p.cli('import', 'plugin', '--exchange', 'old')
         self.assertEqual(rc, 64)
@@ -417,7 +417,7 @@ class ImportAgain(FaultyImport):
         self.assertEqual((rc, other.counts()), (0, {'scheduled': 7}), out + err)
         self.assertEqual(self.waiting(), (0, 2))
         out, err = self.run_import()
-        self.assertIn('an earlier run had taken 5 messages', err)
+        self.assertIn('stored 5 messages that an earlier run had removed', err)
         self.assertRegex(out, r'(?m)^old +new +5 +5 +0 +0$')
         self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 5}, (0, 0)))
 
@@ -505,7 +505,7 @@ class ImportAgain(FaultyImport):
             f.write('{"import":"0000')
             f.flush()
             fcntl.flock(f, fcntl.LOCK_EX)
-            self.assertIn('another import writes to', self.run_import('--proof', proof, expect=75)[1])
+            self.assertIn('another import is writing to', self.run_import('--proof', proof, expect=75)[1])
         with open(proof, encoding='utf-8') as f:
             self.assertEqual(f.read(), '{"import":"0000')
         self.run_import('--proof', proof)
@@ -552,7 +552,7 @@ class ImportAgain(FaultyImport):
         self.save()
         self.crash('import_lock.before')
         self.servers.rabbitmqctl('eval', LOSE_DELAYED)
-        self.assertIn('had taken 4 messages', self.run_import()[1])
+        self.assertIn('stored 4 messages that an earlier run had removed', self.run_import()[1])
         self.restore()
         self.assertIn('had stored 4 of the messages', self.run_import()[1])
         self.assertEqual((self.p.counts(), self.waiting()), ({'scheduled': 12}, (0, 0)))
@@ -590,7 +590,7 @@ class ImportAgain(FaultyImport):
         owner = self.p.value("select replace(identity::text, '-', '') from postdate.meta")
         forget = f"'{self.ctl}' eval 'application:unset_env(rabbit, postdate_import_{owner}).' >/dev/null 2>&1"
         later = self.later_run(LD_PRELOAD=SHIM, POSTDATE_CRASH='import_lock.before')
-        self.assertIn('has been started anew', self.run_import(env=self.wrap(4, before=forget, after=later), expect=69)[1])
+        self.assertIn('was restarted during the import', self.run_import(env=self.wrap(4, before=forget, after=later), expect=69)[1])
         self.assertEqual(self.waiting(), (0, 2))
         self.assertEqual(self.p.value('select count(*) from postdate.import where message is null'), '5')
         self.go_on()
@@ -610,10 +610,10 @@ class ImportAgain(FaultyImport):
         env = {'RABBITMQCTL': self.ctl}
         first = self.p.start_cli('import', 'plugin', *self.maps, '--margin', '1s', '--batch', 2, '--rate', 4, env=env)
         wait_until(lambda: self.p.counts().get('scheduled', 0) > 1, 20, 'the first batch to be stored')
-        self.assertIn('is at work', self.run_import(expect=75)[1])
+        self.assertIn('is running', self.run_import(expect=75)[1])
         first.terminate()
         err = first.communicate(timeout=30)[1].decode()
-        self.assertIn('interrupted: run this again', err)
+        self.assertIn('interrupted: repeat the command', err)
         self.assertEqual(self.waiting()[1], 0)
         self.go_on()
         self.p.gateway()

@@ -306,10 +306,10 @@ static int answer_fail(const struct import_call *c, const struct import_answer *
     if (a->out.failed)
         return err_set(
             e, ERR_BUG,
-            "%s: the answer of rabbitmqctl is too large (allowed: %zu MiB): give a smaller --batch", node,
+            "%s: the output of rabbitmqctl is too large (allowed: %zu MiB): use a smaller --batch", node,
             OUT_MAX >> 20);
     size_t shown = a->out.len < 120 ? a->out.len : 120;
-    return err_set(e, ERR_AWAY, "%s: rabbitmqctl gave an answer that is not understood: %s", node,
+    return err_set(e, ERR_AWAY, "%s: unexpected output of rabbitmqctl: %s", node,
                    bytes_printable(bytes_of(a->out.data, shown), first, sizeof first));
 }
 
@@ -335,7 +335,7 @@ static int import_call_run(const struct import_call *call, struct import_answer 
     if (rc == 0 && a->is_down)
         rc = err_set(
             e, ERR_AWAY,
-            "node %s is starting or stopped, or Mnesia does not run there: run this again when it is up",
+            "node %s is starting or stopped, or its Mnesia is not running: repeat the command when it is up",
             a->node);
     return rc;
 }
@@ -383,7 +383,7 @@ static int import_ask(const struct import_run *run, const struct import_call *ca
     if (import_call_run(call, a, e) != 0)
         return -1;
     if (a->fenced)
-        return err_set(e, ERR_BUSY, "another import from node %s has begun: this one ends", run->node);
+        return err_set(e, ERR_BUSY, "another import from node %s has started: this one exits", run->node);
     return 0;
 }
 
@@ -411,9 +411,9 @@ static int import_wake_all(struct import_run *run, struct import_row *rows, size
         count = rc == 0 ? move_asleep_first(rows, count) : count;
         if (count > 0 && i == PATIENCE)
             return err_set(e, ERR_BUSY,
-                           "%zu messages are taken from the plugin and cannot be stored yet: somebody has "
-                           "locked the table of their day (postdate doctor says who). They are safe: "
-                           "run this again",
+                           "%zu messages are in the database, but not scheduled yet: another session has "
+                           "locked the table of their day (postdate doctor reports which). They are safe: "
+                           "repeat the command",
                            count);
         if (count > 0)
             clock_nap_ms(100L << i);
@@ -488,7 +488,7 @@ static int import_resume(struct import_run *run, struct import_answer *a, struct
         rc = n > 0 ? resolve(run, rows, (size_t)n, a, e) : -1;
     free(rows);
     if (rc == 0 && run->found > 0)
-        cli_say("an earlier run had taken %lld messages from the plugin: they are stored now",
+        cli_say("stored %lld messages that an earlier run had removed from the plugin",
                 (long long)run->found);
     if (rc == 0 && run->delivered > 0)
         cli_say("the plugin has delivered %lld messages that an earlier run had read",
@@ -533,7 +533,8 @@ static int make_rows(struct import_run *run, struct batch *b, struct err *e)
         const struct import_entry *m = &a->entries[i];
         struct import_count *c = import_count_of(run, m->exchange);
         if (c == NULL)
-            return err_set(e, ERR_REJECT, "messages of more than %d exchanges wait", IMPORT_EXCHANGES_MAX);
+            return err_set(e, ERR_REJECT, "more than %d exchanges have waiting messages",
+                           IMPORT_EXCHANGES_MAX);
         if (c->read == 0 || m->due_ms < c->first_ms)
             c->first_ms = m->due_ms;
         if (c->read == 0 || m->due_ms > c->last_ms)
@@ -602,7 +603,7 @@ static int gone(const struct import_run *run, struct batch *asleep, struct err *
     if (import_drop_ids(run, asleep->ids, asleep->count, e) != 0)
         return -1;
     asleep->count = 0;
-    return err_set(e, ERR_AWAY, "node %s has been started anew meanwhile: run this again, and it goes on",
+    return err_set(e, ERR_AWAY, "node %s was restarted during the import: repeat the command to continue",
                    run->node);
 }
 
@@ -613,7 +614,7 @@ static int step(struct import_run *run, struct batch *asleep, struct batch *next
     if (import_ask(run, call, &next->answer, e) != 0)
         return -1;
     if (!next->answer.has_table)
-        return err_set(e, ERR_AWAY, "node %s has no table of the plugin any more", run->node);
+        return err_set(e, ERR_AWAY, "node %s no longer has the table of the plugin", run->node);
     if (next->answer.gone)
         return gone(run, asleep, e);
     if (asleep->count > 0 && finish_batch(run, asleep, &next->answer.taken, e) != 0)
@@ -652,7 +653,7 @@ static int read_all(struct import_run *run, struct batch b[2], struct err *e)
             asleep->count = 0;
             if (!run->order->dry_run)
                 (void)end_run(run, asleep, &ignored);
-            return err_set(e, ERR_STOPPING, "interrupted: run this again, and it goes on");
+            return err_set(e, ERR_STOPPING, "interrupted: repeat the command to continue");
         }
         struct import_call call = next_call(run, asleep, reading, from_ms);
         if (step(run, asleep, next, &call, e) != 0)
@@ -677,8 +678,8 @@ static int check_mappings(const struct import_run *run, struct err *e)
         if (!run->counts[i].mapped && !run->order->dry_run)
             return err_set(
                 e, ERR_USAGE,
-                "%lld messages of exchange \"%s\" wait, and it has no new name: give --exchange %s=NEW, an "
-                "ordinary exchange to which its queues are bound (in itself they would be delayed again)",
+                "%lld messages wait in exchange \"%s\", which has no target: add --exchange %s=NEW, where NEW is an "
+                "ordinary exchange with the same bindings (the old exchange would delay them again)",
                 (long long)run->counts[i].waiting, bytes_printable(run->counts[i].from, name, sizeof name),
                 name);
     return 0;
@@ -695,7 +696,7 @@ static int begin_run(struct import_run *run, struct import_answer *a, FILE *proo
     run->place = (struct import_place){.node = bytes_of_str(run->node), .run = bytes_of_str(run->run)};
     for (size_t i = 0; run->order->node_count == 0 && i < a->node_count; i++)
         if (strcmp(a->nodes[i], run->node) != 0)
-            cli_say("node %s runs, too, and may have messages of its own: --node %s", a->nodes[i],
+            cli_say("node %s may have waiting messages, too: import them with --node %s", a->nodes[i],
                     a->nodes[i]);
     if (import_count_survey(run, a, e) != 0 || check_mappings(run, e) != 0)
         return -1;
@@ -705,7 +706,7 @@ static int begin_run(struct import_run *run, struct import_answer *a, FILE *proo
     }
     int alone = import_be_alone(run->cli->pg, &run->place, e);
     if (alone <= 0)
-        return alone < 0 ? -1 : err_set(e, ERR_BUSY, "another import from node %s is at work", run->node);
+        return alone < 0 ? -1 : err_set(e, ERR_BUSY, "another import from node %s is running", run->node);
     call.is_dry = false;
     if (import_proof_settle(run, proof, e) != 0 || import_call_run(&call, a, e) != 0)
         return -1;
@@ -724,9 +725,9 @@ static int import_node(struct import_run *run, FILE *proof, struct err *e)
     int rc = begin_run(run, &b[0].answer, proof, e);
     bool has_table = b[0].answer.has_table;
     if (rc == 0 && !has_table)
-        cli_say("node %s has no table of the plugin, so nothing waits there", run->node);
+        cli_say("node %s has no table of the plugin: no messages wait there", run->node);
     else if (rc == 0)
-        cli_say("node %s: %lld messages wait in the plugin, and are due later than in the margin", run->node,
+        cli_say("node %s: %lld messages of the plugin are due after the margin", run->node,
                 (long long)run->total);
     progress_start(&run->progress, run->total);
     run->progress.unit = "messages";
@@ -735,8 +736,8 @@ static int import_node(struct import_run *run, FILE *proof, struct err *e)
     progress_clear(&run->progress);
     if (run->known > 0)
         cli_say(
-            "an earlier import had stored %lld of the messages, and the plugin had them again (is its table "
-            "restored from a copy?): they are only taken from the plugin",
+            "an earlier import had stored %lld of the messages, and the plugin had them again (was its table "
+            "restored from a backup?): they were only removed from the plugin",
             (long long)run->known);
     if (rc == 0 && !run->order->dry_run)
         rc = import_proof_write(run, proof, e);
@@ -762,14 +763,14 @@ static int take_exchange(struct cli *cli, const struct cli_option *o, void *at, 
     struct import_order *order = at;
     const char *sign = strchr(text, '=');
     if (sign == NULL || sign == text)
-        return cli_usage(cli, "--%s: \"%s\" is not OLD=NEW, as orders=orders.due", o->name, text);
+        return cli_usage(cli, "--%s: \"%s\" is not OLD=NEW, such as orders=orders.due", o->name, text);
     if (order->mapping_count == IMPORT_EXCHANGES_MAX)
         return cli_usage(cli, "--%s is given more than %d times", o->name, IMPORT_EXCHANGES_MAX);
     const struct import_mapping m = {bytes_of(text, (size_t)(sign - text)), bytes_of_str(sign + 1)};
     if (import_mapping_of(order, m.from) != NULL)
         return cli_usage(cli, "--%s: \"%.*s\" is given twice", o->name, (int)m.from.len, text);
     if (m.to.len > MESSAGE_NAME_MAX || !bytes_is_text(m.to))
-        return cli_usage(cli, "--%s: \"%s\" is no name of an exchange (at most 255 bytes of UTF-8)", o->name,
+        return cli_usage(cli, "--%s: \"%s\" is not a valid name of an exchange (at most 255 bytes of UTF-8)", o->name,
                          sign + 1);
     order->mappings[order->mapping_count++] = m;
     return 0;
@@ -779,7 +780,7 @@ static int take_node(struct cli *cli, const struct cli_option *o, void *at, cons
 {
     struct import_order *order = at;
     if (order->node_count == IMPORT_NODES_MAX || text[0] == '\0' || strlen(text) >= IMPORT_NODE_SIZE)
-        return cli_usage(cli, "--%s: \"%s\" is no node, or there are more than %d", o->name, text,
+        return cli_usage(cli, "--%s: \"%s\" is not a name of a node, or more than %d are given", o->name, text,
                          IMPORT_NODES_MAX);
     order->nodes[order->node_count++] = text;
     return 0;
@@ -798,7 +799,7 @@ static int check_targets(struct import_run *run, struct err *e)
         const struct bytes to = o->mappings[i].to;
         snprintf(name, sizeof name, "%.*s", (int)to.len, (const char *)to.data);
         if (!bytes_equal_str(to, run->rules.delivery_exchange) && !accept_exchange_allowed(&run->rules, to))
-            rc = err_set(e, ERR_CONFIG, "exchange \"%s\" is not among those that delivery.allow lists", name);
+            rc = err_set(e, ERR_CONFIG, "exchange \"%s\" is not in delivery.allow", name);
         else if (reserved_exchange(to, &run->rules))
             rc = err_set(e, ERR_CONFIG, "exchange \"%s\" is one of Postdate's own", name);
         else if (to.len > 0 && (rc = inspect_exchange(b, name, &exists, e)) == 0 && !exists)
@@ -893,23 +894,24 @@ static int run_verify(struct cli *cli, void *order)
 
 static const struct cli_option options[] = {
     {"exchange", "OLD=NEW",
-     "deliver what waits in the plugin's exchange OLD to NEW; for each" CLI_HELP_LINE
-     "exchange of the plugin",
+     "deliver waiting messages of the plugin's exchange OLD to NEW; repeat" CLI_HELP_LINE
+     "it for each exchange of the plugin",
      take_exchange, .of = "plugin"},
     {"dry-run", NULL,
-     "change nothing: count by exchange and hour, and say what can't be" CLI_HELP_LINE "imported and why",
+     "change nothing: print counts by exchange and hour, and why messages" CLI_HELP_LINE
+     "cannot be imported",
      CLI_TAKE(flag, import_order, dry_run), .of = "plugin"},
-    {"proof", "FILE", "append a line of JSON for each message that is stored, and counts",
+    {"proof", "FILE", "append a line of JSON for each stored message, and counts",
      CLI_TAKE(text, import_order, proof), .of = "plugin", .words = CLI_FILE},
-    {"node", "NODE", "of RabbitMQ; may be repeated (default: the one that rabbitmqctl reaches)", take_node,
+    {"node", "NODE", "node of RabbitMQ; repeatable (default: the one that rabbitmqctl reaches)", take_node,
      .of = "plugin"},
     {"vhost", "V", "the plugin's vhost (default: that of amqp.url)", CLI_TAKE(text, import_order, vhost),
      .of = "plugin"},
-    {"margin", "D", "what is due within this time stays with the plugin (default: 60s)",
+    {"margin", "D", "leave messages due within this time to the plugin (default: 60s)",
      CLI_TAKE(duration, import_order, margin_ms), .of = "plugin"},
-    {"rate", "N", "at most so many a second", CLI_TAKE(number, import_order, rate), .max = 1000000,
+    {"rate", "N", "messages per second at most", CLI_TAKE(number, import_order, rate), .max = 1000000,
      .of = "plugin"},
-    {"batch", "N", "so many in one transaction (default: 4000)", CLI_TAKE(number, import_order, batch),
+    {"batch", "N", "messages per transaction (default: 4000)", CLI_TAKE(number, import_order, batch),
      .max = IMPORT_BATCH_MAX, .of = "plugin"},
     {"rabbitmqctl", "PATH", "default: $RABBITMQCTL, or rabbitmqctl in PATH",
      CLI_TAKE(text, import_order, rabbitmqctl), .of = "plugin", .words = CLI_FILE},
@@ -925,10 +927,10 @@ static const struct cli_verb verbs[] = {
 const struct command command_import = {
     .name = "import",
     .synopsis = "plugin --exchange OLD=NEW... [OPTIONS] | verify FILE",
-    .summary = "Take over what waits in RabbitMQ's delayed-message plugin, with proof",
+    .summary = "Import the waiting messages of RabbitMQ's delayed-message plugin, with proof",
     .notes =
-        "Run it where rabbitmqctl runs. It can be interrupted and run again at any time: nothing is lost or\n"
-        "delivered twice. Exit 1: some messages were refused, and stay with the plugin.",
+        "Run it where rabbitmqctl runs. You can interrupt and repeat it at any time: no message is lost or\n"
+        "delivered twice. Exit 1: some messages were rejected, and stay with the plugin.",
     .options = options,
     .verbs = verbs,
     .opens = true,

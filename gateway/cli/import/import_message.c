@@ -124,7 +124,7 @@ static int check_limits(const struct import_run *run, const struct import_entry 
 {
     char longest[48];
     if (m->unknown != NULL)
-        return err_set(e, ERR_REJECT, "the broker cannot read it: %s", m->unknown);
+        return err_set(e, ERR_REJECT, "RabbitMQ cannot read it: %s", m->unknown);
     if (m->size > run->rules.max_body)
         return err_set(e, ERR_REJECT, "the body is larger than %zu bytes (intake.max_body)",
                        run->rules.max_body);
@@ -132,7 +132,7 @@ static int check_limits(const struct import_run *run, const struct import_entry 
         return err_set(e, ERR_REJECT, "the properties and headers are larger than %zu bytes",
                        run->rules.max_properties);
     if (!bytes_is_text(m->exchange))
-        return err_set(e, ERR_REJECT, "the name of its exchange is not text");
+        return err_set(e, ERR_REJECT, "its exchange name is not text");
     if (m->due_ms - now_ms > run->rules.max_delay_ms)
         return err_set(e, ERR_REJECT, "it is due in more than %s (delivery.max_delay)",
                        duration_format(run->rules.max_delay_ms, longest, sizeof longest));
@@ -147,7 +147,7 @@ int import_message(const struct import_run *run, const struct import_entry *m, i
     if (check_limits(run, m, now_ms, e) != 0)
         return -1;
     if (mapping == NULL && !run->order->dry_run)
-        return err_set(e, ERR_REJECT, "its exchange has no new name: give --exchange OLD=NEW");
+        return err_set(e, ERR_REJECT, "its exchange has no target: add --exchange OLD=NEW");
     *out = (struct import_row){.id = m->id,
                                .due_ms = m->due_ms,
                                .source = m->exchange,
@@ -226,8 +226,8 @@ int import_count_survey(struct import_run *run, const struct import_answer *a, s
         struct import_count *c = import_count_of(run, s->exchange);
         if (c == NULL)
             return err_set(e, ERR_REJECT,
-                           "messages of more than %d exchanges wait in vhost \"%s\" (allowed: %d)",
-                           IMPORT_EXCHANGES_MAX, run->vhost, IMPORT_EXCHANGES_MAX);
+                           "more than %d exchanges of vhost \"%s\" have waiting messages",
+                           IMPORT_EXCHANGES_MAX, run->vhost);
         c->waiting += s->count;
         c->soon += s->soon ? s->count : 0;
         run->total += s->soon ? 0 : s->count;
@@ -267,7 +267,7 @@ void import_count_print(const struct import_run *run)
     char from[NAME_SHOWN], to[NAME_SHOWN];
     int64_t soon = 0;
     printf("%-24s %-24s %9s %9s %9s %9s\n", "EXCHANGE", "TO", "READ", run->order->dry_run ? "GOOD" : "STORED",
-           "REFUSED", "LEFT");
+           "REJECTED", "LEFT");
     for (size_t i = 0; i < run->count_count; i++) {
         const struct import_count *c = &run->counts[i];
         soon += c->soon;
@@ -277,7 +277,7 @@ void import_count_print(const struct import_run *run)
                c->refused, c->left);
     }
     if (soon > 0)
-        printf("%" PRId64 " more were due within %s, and stay with the plugin\n", soon,
+        printf("%" PRId64 " more are due within %s, and stay with the plugin\n", soon,
                duration_format(run->order->margin_ms, from, sizeof from));
 }
 
@@ -306,7 +306,7 @@ static int write_object(FILE *file, json_t *object, struct err *e)
     char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
     int rc = text == NULL ? err_set(e, ERR_BUG, "out of memory for the proof")
              : fprintf(file, "%s\n", text) < 0
-                 ? err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno))
+                 ? err_set(e, ERR_LIMIT, "cannot write the proof: %s", strerror(errno))
                  : 0;
     free(text);
     json_decref(object);
@@ -397,11 +397,11 @@ FILE *import_proof_open(const char *path, struct err *e)
     long whole = 0;
     bool known = true;
     if (file == NULL) {
-        err_set(e, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+        err_set(e, ERR_USAGE, "cannot write %s: %s", path, strerror(errno));
         return NULL;
     }
     if (flock(fileno(file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        err_set(e, ERR_BUSY, "another import writes to %s: wait for its end, or name another file", path);
+        err_set(e, ERR_BUSY, "another import is writing to %s: wait until it ends, or use another file", path);
         fclose(file);
         return NULL;
     }
@@ -412,11 +412,11 @@ FILE *import_proof_open(const char *path, struct err *e)
             whole = ftell(file);
     }
     if (!known)
-        err_set(e, ERR_USAGE, "%s is not the proof of an import: name another file", path);
+        err_set(e, ERR_USAGE, "%s is not the proof of an import: use another file", path);
     else if (fseek(file, 0, SEEK_END) == 0 && (ftell(file) <= whole || ftruncate(fileno(file), whole) == 0))
         return file;
     else
-        err_set(e, ERR_USAGE, "%s cannot be written: %s", path, strerror(errno));
+        err_set(e, ERR_USAGE, "cannot write %s: %s", path, strerror(errno));
     fclose(file);
     return NULL;
 }
@@ -453,7 +453,7 @@ int import_proof_settle(struct import_run *run, FILE *file, struct err *e)
         count = 0;
     }
     return ferror(file) || fseek(file, 0, SEEK_END) != 0
-               ? err_set(e, ERR_LIMIT, "the proof cannot be read: %s", strerror(errno))
+               ? err_set(e, ERR_LIMIT, "cannot read the proof: %s", strerror(errno))
                : 0;
 }
 
@@ -468,7 +468,7 @@ int import_proof_write(struct import_run *run, FILE *file, struct err *e)
     if (rc == 0 && file != NULL)
         rc = write_object(file, json_pack("{s:s}", "end", run->node), e);
     if (rc == 0 && file != NULL && (fflush(file) != 0 || (fsync(fileno(file)) != 0 && errno != EINVAL)))
-        rc = err_set(e, ERR_LIMIT, "the proof cannot be written: %s", strerror(errno));
+        rc = err_set(e, ERR_LIMIT, "cannot write the proof: %s", strerror(errno));
     run->proof_failed = file != NULL && rc != 0;
     return rc == 0 && import_forget(run->cli->pg, &run->place, true, NULL, 0, e) < 0 ? -1 : rc;
 }
@@ -534,7 +534,7 @@ static int take_line(struct verifying *v, const char *text, struct err *e)
         if (v->claim_list.failed)
             rc = err_set(e, ERR_BUG, "out of memory for %zu bytes of the proof", v->claim_list.len);
     } else {
-        rc = err_set(e, ERR_REJECT, "line %" PRId64 " is none of the proof of an import", v->lines);
+        rc = err_set(e, ERR_REJECT, "line %" PRId64 " does not belong to the proof of an import", v->lines);
     }
     json_decref(object);
     return rc;
@@ -576,9 +576,9 @@ static int print_standings(const struct verifying *v)
                        : 0;
     }
     if (v->ended != v->lines)
-        cli_say("the file has no end: the import was interrupted while it was written. Run the import again");
+        cli_say("the file is incomplete: the import was interrupted. Run the import again");
     else if (v->claimed != (int64_t)v->claim_count)
-        cli_say("the file counts %" PRId64 " stored messages, and has %zu: it is not whole", v->claimed,
+        cli_say("the file is incomplete: it counts %" PRId64 " stored messages, and contains %zu", v->claimed,
                 v->claim_count);
     if (missing > 0)
         cli_say("%" PRId64 " messages are missing, or due at another time", missing);
