@@ -20,8 +20,8 @@ struct broker_hosts;
 struct broker_options {
     const char *url; /* amqp://user:password@host:port,host:port/vhost or amqps://… ; the vhost is
                         percent-decoded, absent path means "/" */
-    struct broker_hosts *hosts; /* remembers which of them fail; NULL: nobody does */
-    int only_host;              /* 1…: that one of the URL's hosts; 0: whichever takes the connection */
+    struct broker_hosts *hosts; /* remembers which hosts fail; NULL: not remembered */
+    int only_host;              /* 1…: only that host of the URL; 0: the first that accepts the connection */
     const char *name;           /* shown as connection_name in the management UI, e.g. "postdate publisher" */
     int heartbeat_s;            /* 0..3600; 0 disables */
     int connect_timeout_ms;
@@ -29,10 +29,10 @@ struct broker_options {
         *key_file; /* amqps only; NULL: system CA store / no client certificate */
 };
 
-/* Checks an URL without connecting; the error never contains the password, and no subject: it goes on after
- * the option's name. ERR_CONFIG. */
+/* Checks an URL without connecting; the error text never contains the password; it follows the option's name.
+ * ERR_CONFIG. */
 int broker_url_check(const char *url, struct err *e);
-/* How many hosts an URL names; 0: it is wrong. */
+/* The number of hosts in a URL; 0: the URL is invalid. */
 int broker_url_hosts(const char *url);
 /* The decoded vhost of an URL into out. ERR_CONFIG. */
 int broker_url_vhost(const char *url, char *out, size_t out_size, struct err *e);
@@ -40,47 +40,47 @@ int broker_url_vhost(const char *url, char *out, size_t out_size, struct err *e)
 /* Connects, logs in (announcing consumer_cancel_notify, connection.blocked, basic.nack, publisher_confirms
  * and connection_name), opens channel 1. Blocks at most about connect_timeout_ms per step; of several hosts
  * the next is tried, the first ones with a share of that time, and the last with all of it. ERR_AWAY: not
- * reachable or lost; ERR_PERMISSION: login or vhost refused; ERR_CONFIG: URL, vhost does not exist, TLS
- * files. */
+ * reachable or lost; ERR_PERMISSION: login or access to the vhost refused; ERR_CONFIG: URL, vhost does not
+ * exist, TLS files. */
 struct broker *broker_open(const struct broker_options *o, struct err *e);
 /* Polite close (at most about a second), then frees. NULL is fine. */
 void broker_close(struct broker *b);
-/* Frees without a word to the server: for connections already known dead or stuck. NULL is fine. */
+/* Frees without closing at the server: for connections known to be dead or hung. NULL is fine. */
 void broker_drop(struct broker *b);
-/* The same, and what has not left this machine yet never will (a RST instead of a FIN). For a publisher that
- * publishes elsewhere what is unconfirmed here: else a network that comes back would bring both. */
+/* The same, and discards unsent data (RST instead of FIN). For a publisher that republishes its unconfirmed
+ * messages on another connection: else, once the network is back, both copies would arrive. */
 void broker_abort(struct broker *b);
 
-/* shutdown(2)s the socket, so that a thread stuck in a call on b returns with an error. From any thread while
- * b is open. */
+/* shutdown(2)s the socket, so that a thread blocked in a call on b returns with an error. From any thread
+ * while b is open. */
 void broker_shutdown(struct broker *b);
 /* True once a call has failed in a way that ended the connection. */
 bool broker_is_dead(const struct broker *b);
-/* The code with which RabbitMQ closed the channel or the connection; 0: it did not, as far as anybody heard.
- * Until broker_reopen. */
+/* The code with which RabbitMQ closed the channel or the connection; 0: no close was received. Kept until
+ * broker_reopen. */
 int broker_close_code(const struct broker *b);
-#define BROKER_FORCED 320   /* somebody ended the connection, or RabbitMQ stops */
-#define BROKER_MISFIT 406   /* it is there with other settings; since 3.13 also a type that is unknown */
-#define BROKER_INVALID 503  /* as a type of exchange that is unknown */
+#define BROKER_FORCED 320   /* an operator closed the connection, or RabbitMQ is shutting down */
+#define BROKER_MISFIT 406   /* it exists with other settings; since 3.13 also: unknown exchange type */
+#define BROKER_INVALID 503  /* such as an unknown exchange type */
 #define BROKER_LOCKED 405   /* an exclusive queue of another connection */
-#define BROKER_NO_RIGHT 403 /* to write to the exchange, or to it with this routing key */
-/* RabbitMQ ended its channel or connection over an error of its own, not over what was asked of it. */
+#define BROKER_NO_RIGHT 403 /* no permission to write to the exchange, or with this routing key */
+/* RabbitMQ closed the channel or connection over an internal error, not because of a request. */
 bool broker_failed_inside(const struct broker *b);
 int broker_fd(const struct broker *b);              /* for poll(2) */
 const char *broker_address(const struct broker *b); /* "host:port" */
 /* True when events can be read without waiting for the socket: ask before poll(2). */
 bool broker_has_pending(struct broker *b);
-/* True when something is gathered, or half sent: what follows waits until the server reads. */
+/* True if frames are buffered or partly sent: later frames wait until the server reads. */
 bool broker_has_unsent(const struct broker *b);
-/* True when something has come that was not read yet, be it the end. BROKER_EVENT_NONE does not show it: it
- * comes after heartbeats, too. */
+/* True if received data, or the end of the connection, has not been read yet. BROKER_EVENT_NONE does not
+ * imply false: it is also returned after heartbeats. */
 bool broker_has_unread(struct broker *b);
 
-/* From the server's properties; "" where it does not say. Valid until close. */
+/* From the server's properties; "" if missing. Valid until close. */
 const char *broker_cluster_name(const struct broker *b);
 const char *broker_version(const struct broker *b);
-int broker_version_number(const struct broker *b); /* 403 for "4.3.6"; 0 where it says none */
-int broker_heartbeat_s(const struct broker *b);    /* what both agreed on; 0: none */
+int broker_version_number(const struct broker *b); /* 403 for "4.3.6"; 0 if missing */
+int broker_heartbeat_s(const struct broker *b);    /* as negotiated; 0: none */
 
 /* --- declaring: synchronous, idempotent. ERR_CONFIG: exists with other settings (names it; the connection is
  * dead then); ERR_PERMISSION: refused; ERR_NOT_FOUND: bind to a missing thing; ERR_AWAY. */
@@ -103,7 +103,7 @@ int broker_declare_exchange(struct broker *b, const char *name, const char *type
                             struct err *e); /* durable */
 int broker_declare_queue(struct broker *b, const char *name, const struct broker_arg *args,
                          struct err *e); /* durable, not exclusive */
-/* Neither durable nor for other connections; goes with its last consumer, or with the connection. */
+/* Not durable, exclusive; deleted with its last consumer, or with the connection. */
 int broker_declare_exclusive_queue(struct broker *b, const char *name, const struct broker_arg *args,
                                    struct err *e);
 struct broker_exchange {
@@ -114,9 +114,9 @@ struct broker_exchange {
     const struct broker_arg *args; /* such as x-delayed-type, alternate-exchange */
 };
 int broker_declare_exchange_as(struct broker *b, const struct broker_exchange *x, struct err *e);
-/* After that has failed with ERR_CONFIG. True: RabbitMQ does not know the type, and e (ERR_CONFIG) names the
- * plugin. False: the exchange is there with other settings, and e is as it was. The connection is dead, or
- * new. */
+/* After broker_declare_exchange_as failed with ERR_CONFIG. True: RabbitMQ does not know the type, and e
+ * (ERR_CONFIG) names the plugin. False: the exchange exists with other settings, and e is unchanged.
+ * Afterwards the connection is dead, or was reopened. */
 bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const char *plugin, struct err *e);
 struct broker_binding {
     const char *to;                /* the queue, or the exchange */
@@ -126,57 +126,57 @@ struct broker_binding {
 int broker_bind_queue(struct broker *b, const struct broker_binding *x, struct err *e);
 int broker_unbind_queue(struct broker *b, const struct broker_binding *x, struct err *e); /* missing: fine */
 int broker_bind_exchange(struct broker *b, const struct broker_binding *x, struct err *e);
-/* Missing, or one of the two exchanges is: fine. */
+/* A missing binding or exchange is fine. */
 int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, struct err *e);
-/* 1: there is an exchange of that name, whatever its type; 0: there is none (the connection is dead then). */
+/* 1: an exchange of that name exists, of any type; 0: it does not (the connection is dead then). */
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 /* Missing: fine. if_unused: only where nothing is bound to it; else ERR_CONFIG, and the channel is closed. */
 int broker_delete_exchange(struct broker *b, const char *name, bool if_unused, struct err *e);
 int broker_delete_queue(struct broker *b, const char *name, struct err *e); /* missing: fine */
-/* Messages that are ready in a queue, and its consumers (may be NULL). A queue of the quorum kind that does
- * not answer has neither. ERR_NOT_FOUND: no such queue (the connection is dead then). */
+/* Messages that are ready in a queue, and its consumers (may be NULL). A quorum queue that does not answer
+ * shows 0 for both. ERR_NOT_FOUND: no such queue (the connection is dead then). */
 int broker_look_at_queue(struct broker *b, const char *queue, uint32_t *ready, uint32_t *consumers,
                          struct err *e);
 
 /* --- consuming */
 int broker_consume(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                    struct err *e);
-/* Several at once (1 or more), with that prefetch each. Of more than one, a refusal comes with the next
- * event. */
+/* Several at once (1 or more), with that prefetch each. If there are several, a refusal is reported by the
+ * next broker_next_event. */
 struct broker_consumer {
     const char *queue, *tag;
 };
 int broker_consume_all(struct broker *b, const struct broker_consumer *consumers, size_t count,
                        uint16_t prefetch, struct err *e);
-/* One more of the same queue; a refusal comes with the next event. Deliveries go on meanwhile. */
+/* A further consumer of the same queue; a refusal is reported by the next broker_next_event. Deliveries
+ * continue meanwhile. */
 int broker_consume_more(struct broker *b, const char *queue, const char *consumer_tag, uint16_t prefetch,
                         struct err *e);
 int broker_cancel_consume(struct broker *b, const char *consumer_tag, struct err *e);
-/* For one that waits in vain, whenever it likes: once nothing was delivered for half a minute (first: a
- * second) it begins these consumers anew, for to a client a queue that has lost its majority, or has
- * forgotten its consumers, looks like an empty one. -1: one does not answer, and the text names it. */
+/* Call it while nothing is delivered. After half a minute without a delivery (the first time: a second) it
+ * restarts these consumers, because a queue that has lost its majority or its consumers looks like an empty
+ * queue to a client. -1: a queue does not answer; the text names it. */
 int broker_check_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
                            uint16_t prefetch, struct err *e);
-/* Gathered, as publishes are (broker_flush). multiple: with all before it. */
+/* Buffered, as publishes are (broker_flush). multiple: including all earlier tags. */
 int broker_ack(struct broker *b, uint64_t delivery_tag, bool multiple, struct err *e);
 int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct err *e);
 
-/* After a call that failed because the server closed the channel (a publish to an exchange that is missing),
- * else nothing: opens it anew, which costs two round trips instead of a login. What was in flight is
- * unconfirmed, consumers are gone, confirms are to be switched on again. -1: the connection is gone, too, or
- * was lost over it. */
+/* After a call that failed because the server closed the channel (such as a publish to a missing exchange):
+ * reopens the channel, which costs two round trips instead of a login. Else does nothing. Publishes in flight
+ * stay unconfirmed, consumers are lost, confirms must be enabled again. -1: the connection is dead. */
 int broker_reopen(struct broker *b, struct err *e);
 
 /* --- publishing */
 int broker_confirm_select(struct broker *b, struct err *e);
-/* Publishes and acknowledgements are gathered and sent with few system calls: by the 32 KiB, and at the
- * latest by the next call of any other function on b (also broker_has_pending, broker_next_event). Call this
- * one when none of them follows soon. */
+/* Publishes and acknowledgements are buffered and sent with few system calls: 32 KiB at a time, and at the
+ * latest by the next call of another function on b (also broker_has_pending, broker_next_event). Call
+ * broker_flush if no such call follows soon. */
 int broker_flush(struct broker *b, struct err *e);
 
-/* Asks for a BROKER_EVENT_PONG without waiting for it. The server's channel answers after all that was sent
- * before, unless it is held up: a queue of the quorum kind without a leader does that to the whole channel,
- * either at the first publish that the channel sends to it, or once 32 are unconfirmed (credit flow). */
+/* Requests a BROKER_EVENT_PONG without waiting for it. The channel answers after all earlier frames, unless
+ * it is blocked: a quorum queue without a leader blocks the whole channel, at the channel's first publish to
+ * it or once 32 publishes are unconfirmed (credit flow). */
 int broker_ping(struct broker *b, struct err *e);
 
 struct broker_message {
@@ -185,25 +185,26 @@ struct broker_message {
     struct bytes body;
     bool mandatory;
 };
-/* Publishes. The properties are checked and measured before the first byte is sent, so that an unencodable
- * message can't desynchronise the connection: then -1 with ERR_REJECT and the connection stays usable. May
- * block for 20 s while the broker does not read; then the connection is dead. *seq (may be NULL) receives the
- * delivery tag its confirm will carry (counted from 1 after broker_confirm_select). */
+/* Publishes. Properties are checked before the first byte is sent; if they cannot be encoded: -1 with
+ * ERR_REJECT, and the connection stays usable. Blocks for up to 20 s while RabbitMQ does not read; then the
+ * connection is dead. *seq (may be NULL) receives the delivery tag its confirm will carry (counted from 1
+ * after broker_confirm_select). */
 int broker_publish(struct broker *b, const struct broker_message *m, uint64_t *seq, struct err *e);
 
-/* Publishes a message to a queue; BROKER_EVENT_RETURN where there is none. The properties are freed. */
+/* Publishes to a queue through the default exchange; BROKER_EVENT_RETURN if the queue is missing. Frees the
+ * properties. */
 int broker_publish_to_queue(struct broker *b, const char *queue, struct buf *properties, struct bytes body,
                             uint64_t *seq, struct err *e);
 
 /* --- events */
 enum broker_event_kind {
-    BROKER_EVENT_NONE, /* nothing came within the time */
+    BROKER_EVENT_NONE, /* no event within the time */
     BROKER_EVENT_DELIVERY,
     BROKER_EVENT_ACK, /* publisher confirm */
     BROKER_EVENT_NACK,
-    BROKER_EVENT_RETURN,    /* an unroutable mandatory message came back; its ACK follows */
+    BROKER_EVENT_RETURN,    /* an unroutable mandatory message was returned; its ACK follows */
     BROKER_EVENT_CANCELLED, /* the server ended a consumer (its queue was deleted or failed over) */
-    BROKER_EVENT_BLOCKED,   /* the broker asks to stop publishing (memory or disk alarm) */
+    BROKER_EVENT_BLOCKED,   /* RabbitMQ blocks publishers (memory or disk alarm) */
     BROKER_EVENT_UNBLOCKED,
     BROKER_EVENT_PONG, /* to a broker_ping */
 };
@@ -218,17 +219,17 @@ struct broker_event {
     struct bytes exchange, routing_key, properties, body; /* DELIVERY, RETURN; copied into the arena */
 };
 
-/* Reads the next event, waiting at most timeout_ms (0: only what is there already). Sends and checks
- * heartbeats meanwhile: call it at least twice per heartbeat interval. All bytes of the event are copied into
- * the arena. A body that does not fit into max_body or the arena is skipped over and event->body.data is NULL
- * with body.len the full size (so the caller can reject it). 0: event filled (maybe NONE). -1: the connection
- * or channel is gone; the text carries the server's reason. When the server closed the channel or the
- * connection and said that a publish was the reason, and it was certainly not taken: ERR_NOT_FOUND (404 no
- * such exchange), ERR_PERMISSION (403), ERR_REJECT (406 and the like); everything else ERR_AWAY. */
+/* Reads the next event, waiting at most timeout_ms (0: only an event that was received already). Sends and
+ * checks heartbeats meanwhile: call it at least twice per heartbeat interval. All bytes of the event are
+ * copied into the arena. A body that does not fit into max_body or the arena is skipped over and
+ * event->body.data is NULL with body.len the full size (so the caller can reject it). 0: event filled (maybe
+ * NONE). -1: the connection or channel is closed; the text has the server's reason. If the server closed it
+ * because of a publish, which it certainly did not accept: ERR_NOT_FOUND (404 no such exchange),
+ * ERR_PERMISSION (403), ERR_REJECT (406 and the like); everything else ERR_AWAY. */
 int broker_next_event(struct broker *b, struct arena *arena, size_t max_body, int timeout_ms,
                       struct broker_event *event, struct err *e);
-/* Until one of these kinds comes (1 << kind, or more), without its body; what else comes is forgotten. 1: it
- * came; 0: it did not in time; -1. Resets the arena. */
+/* Waits for an event of these kinds (1 << kind, or'ed), read without its body; other events are discarded. 1:
+ * event filled; 0: none within timeout_ms; -1: error. Resets the arena. */
 int broker_await_event(struct broker *b, unsigned kinds, int timeout_ms, struct arena *arena,
                        struct broker_event *event, struct err *e);
 

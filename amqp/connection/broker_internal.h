@@ -1,4 +1,4 @@
-/* What the files of amqp/ share; the only place that includes rabbitmq-c. Nothing outside amqp/ includes
+/* Shared by the files of amqp/; the only header that includes rabbitmq-c. Nothing outside amqp/ includes
  * this. */
 #ifndef POSTDATE_AMQP_CONNECTION_BROKER_INTERNAL_H
 #define POSTDATE_AMQP_CONNECTION_BROKER_INTERNAL_H
@@ -28,13 +28,13 @@
 #endif
 
 #define BROKER_CHANNEL 1
-#define BROKER_FRAME_MAX 131072                   /* the most that we take and send; a server may want less */
+#define BROKER_FRAME_MAX 131072                   /* the largest frame that we accept and send; a server may request a smaller one */
 #define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
 #define BROKER_GATHERED_BYTES 32768               /* publishes and acknowledgements are sent at this size */
 #define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
 #define BROKER_NAME_MAX 255                       /* AMQP short strings */
 
-/* An URL taken apart and percent-decoded. */
+/* The percent-decoded parts of a URL. */
 struct broker_host {
     int port;
     char name[256];
@@ -60,25 +60,25 @@ struct broker {
     char tls_host[256]; /* whom the certificate must be for */
     char tls_why[420];  /* why the server's certificate was refused; "" it was not */
     bool dead;          /* the channel or connection is gone: every further call fails */
-    bool gone;          /* the connection is: there is nobody to say goodbye to */
+    bool gone;          /* the connection is closed: no close is sent */
     int close_code;     /* with which the server closed the channel or the connection; 0: it did not */
     bool can_reopen;    /* only the channel is gone, and its closing is answered */
     size_t frame_max;
     uint64_t next_seq; /* delivery tag of the next publish; 0 without confirms */
     struct buf out;    /* whole frames that are not sent yet */
-    uint8_t *in;       /* of in_size; what came and was not read yet is in_start..in_len */
+    uint8_t *in;       /* of in_size; unread data is in_start..in_len */
     size_t in_start, in_len, in_size;
-    size_t skip;                /* so much of a header that is too large is still to come, and to go by */
-    size_t kept;                /* whole frames from in_start on that came before the answer to a request */
+    size_t skip;                /* bytes of a too large header that are still to be received and discarded */
+    size_t kept;                /* whole frames from in_start on that were received before the answer to a request */
     amqp_pool_t pool;           /* arguments of the method that was read last */
-    int heartbeat_s;            /* agreed on; 0: none */
+    int heartbeat_s;            /* negotiated; 0: none */
     int64_t heard_ns, spoke_ns; /* monotonic */
-    int64_t check_ms;           /* monotonic: when its consumers are to be checked; 0: nobody has asked yet */
-    /* An alarm notice that came between the frames of a delivery: reported by the next broker_next_event. */
+    int64_t check_ms;           /* monotonic: when to check the consumers; 0: not requested yet */
+    /* An alarm notice received between the frames of a delivery: reported by the next broker_next_event. */
     enum broker_event_kind deferred;
     char deferred_text[256];
     char address[BROKER_ADDRESS_MAX];
-    struct broker_hosts *hosts; /* NULL: none remembers */
+    struct broker_hosts *hosts; /* NULL: failures are not remembered */
     size_t host, host_count;    /* which of the URL's it is */
     char cluster_name[128];
     char version[64];
@@ -86,16 +86,16 @@ struct broker {
 };
 
 /* --- broker_url.c */
-/* The texts have no subject: they go on after the option's name. */
+/* Error texts follow the option's name. */
 int broker_url_parse(const char *url, struct broker_url *out, struct err *e);
 /* "host:port" for messages. */
 void broker_host_address(const struct broker_host *h, char *out, size_t out_size);
 
 /* --- broker_connect.c */
-/* The order in which to try them: at random, those last that failed lately. h NULL: at random. */
+/* The order in which to try the hosts: random, recently failed ones last. h NULL: random. */
 void broker_hosts_order(struct broker_hosts *h, size_t count, size_t order[static BROKER_HOSTS_MAX]);
 void broker_hosts_worked(struct broker_hosts *h, size_t i);
-/* why NULL: its connection ended, which says little about the next one. */
+/* why NULL: an established connection ended; a new one may still succeed. */
 void broker_hosts_failed(struct broker_hosts *h, size_t i, const struct err *why, const char *address);
 
 /* --- broker_frames.c */
@@ -119,12 +119,12 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
                       struct err *e);
 /* Does the server close the channel or the connection? */
 bool broker_is_close(const struct broker_frame *f);
-/* True when broker_read_frame has something to say without the socket. */
+/* True if broker_read_frame can return without reading the socket. */
 bool broker_frame_waits(struct broker *b);
 
 /* Sends what is gathered in b->out, as broker_transmit_until. */
 int broker_flush_until(struct broker *b, const char *what, int64_t deadline_ns, struct err *e);
-/* The same, within 20 seconds: a broker that reads nothing for so long is away. */
+/* The same, within 20 seconds: if RabbitMQ reads nothing for so long, the connection is lost. */
 int broker_send(struct broker *b, struct err *e);
 
 enum broker_phase {
@@ -145,7 +145,7 @@ struct broker_call {
     amqp_method_number_t reply;
     enum broker_phase phase;
     const char *what;                                        /* for errors, e.g. "declare queue 'x'" */
-    enum { BROKER_KEEP, BROKER_DROP, BROKER_REFUSE } others; /* what comes before the answer */
+    enum { BROKER_KEEP, BROKER_DROP, BROKER_REFUSE } others; /* what to do with frames received before the answer */
 };
 
 /* Gathers the request in b->out. */
@@ -154,8 +154,8 @@ int broker_put_method(struct broker *b, const struct broker_call *c, struct err 
 int broker_send_method(struct broker *b, const struct broker_call *c, struct err *e);
 int broker_send_method_until(struct broker *b, const struct broker_call *c, int64_t deadline_ns,
                              struct err *e);
-/* Waits for the reply; *answer (may be NULL) is valid until the next frame is read. What comes before it is
- * kept for broker_read_frame, unless c->others says otherwise. */
+/* Waits for the reply; *answer (may be NULL) is valid until the next frame is read. Frames received before it
+ * are kept for broker_read_frame, unless c->others specifies otherwise. */
 int broker_await(struct broker *b, const struct broker_call *c, int64_t deadline_ns, void **answer,
                  struct err *e);
 /* Both. */
@@ -168,14 +168,14 @@ int broker_request(struct broker *b, const struct broker_call *c, void **answer,
 int broker_open_channel(struct broker *b, const char *what, struct err *e);
 
 /* --- broker_tls.c */
-/* Are amqp.ca_file, cert_file and key_file there? ERR_CONFIG. */
+/* Do amqp.ca_file, cert_file and key_file exist? ERR_CONFIG. */
 int broker_tls_check_files(const struct broker_options *o, struct err *e);
 /* A socket that trusts o->ca_file (or the system's authorities) and only a certificate for `host`; b->conn
  * owns it. NULL with ERR_CONFIG: files; ERR_BUG: OpenSSL. */
 amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *o, const char *host,
                                  struct err *e);
-/* What TLS says about a failure with that status of the library, which the calling thread has just met on b,
- * with a remedy; NULL: nothing. Valid until the next call. */
+/* The TLS reason, with a remedy, for a failure with this library status that just occurred on b in the
+ * calling thread; NULL: none. Valid until the next call. */
 const char *broker_tls_reason(const struct broker *b, int status);
 /* After the handshake: takes the library's session over, for b->fd. */
 int broker_tls_take_over(struct broker *b, struct err *e);

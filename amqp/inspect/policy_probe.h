@@ -1,10 +1,10 @@
-/* Finds out over AMQP alone whether a policy changes what the broker's waiting needs.
+/* Tests, over AMQP alone, whether a policy changes the queues in which RabbitMQ holds messages.
  *
- * A policy of an operator applies to every queue whose name it matches. Queues state as arguments what they
- * depend on, and then RabbitMQ takes the argument for the dead-letter exchange, but the lower one of both for
- * times and lengths; a dead-letter routing key cannot be stated as "the message's own"; and quorum queues
- * take the policy's overflow (rabbit_queue_type_util:args_policy_lookup and its callers, 3.10 to 4.3). So
- * queues like those of the delay topology, with names that begin alike, are tried:
+ * An operator's policy applies to every queue whose name it matches. Postdate's queues have their settings as
+ * arguments; then RabbitMQ uses the argument for the dead-letter exchange, but the lower of both for times
+ * and lengths. A dead-letter routing key of "the message's own" cannot be an argument, and quorum queues use
+ * the policy's overflow (rabbit_queue_type_util:args_policy_lookup and its callers, 3.10 to 4.3). So
+ * temporary queues with the settings and the prefix of the delay topology are tested:
  * - a round, every few seconds: messages expire in one and must come back all, as they were sent;
  * - sentinels, messages that must not expire while they are watched. Each is renewed after a time of its own,
  * a minute to a day, because a policy changes only what is published after it was set: whatever time-to-live
@@ -23,8 +23,8 @@
 struct policy_finding {
     bool routing_key, length; /* dead-letter-routing-key; max-length, max-length-bytes */
     bool expires;             /* unused queues are deleted */
-    bool overflow;  /* quorum queues drop instead of refusing: policy_probe_overflow says so, not a round */
-    int64_t ttl_ms; /* messages expire after so long; 0: not within the time that they were watched */
+    bool overflow;  /* quorum queues drop messages instead of rejecting publishes: set by policy_probe_overflow, not by a round */
+    int64_t ttl_ms; /* messages expire after this time; 0: not within the time tested */
 };
 
 struct policy_sentinel {
@@ -34,7 +34,7 @@ struct policy_sentinel {
 };
 
 struct policy_probe {
-    struct policy_finding finding; /* lasts across connections, until it was seen not to be so */
+    struct policy_finding finding; /* kept across connections until a test contradicts it */
     struct broker *broker;         /* the caller's */
     struct arena arena;
     char sink[NAMES_SIZE], quick[NAMES_SIZE], reply[NAMES_SIZE];
@@ -50,15 +50,15 @@ struct policy_probe {
 
 void policy_probe_init(struct policy_probe *p);
 void policy_probe_free(struct policy_probe *p);
-/* On a new connection: what is needed is declared. Errors as broker_declare_*. */
+/* Declares the test queues on a new connection. Errors as broker_declare_*. */
 int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e);
-/* Does what is due and reads what came, for wait_ms at most. 1: p->finding is news, or a round has ended; 0:
- * neither; -1: the connection is dead; p->finding may be news then, too. */
+/* Runs the tests that are due and reads events, for wait_ms at most. 1: p->finding changed, or a round has
+ * ended; 0: neither; -1: the connection is dead; p->finding may have changed, too. */
 int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e);
 
-/* Is anything changed? last_hop: RabbitMQ delivers by itself; else messages wait in an envelope, which
- * another routing key does no harm. exit_waits: a quorum queue waits, and on RabbitMQ 4.4 hangs where more
- * wait than it may have, and it is to drop some. */
+/* Is anything changed? last_hop: RabbitMQ delivers by itself; else messages are in an envelope, which another
+ * routing key does not harm. exit_waits: a quorum queue holds messages, and on RabbitMQ 4.4 hangs if its
+ * length limit makes it drop some. */
 bool policy_found(const struct policy_finding *f, bool last_hop, bool exit_waits);
 /* "messages expire after 5 s, …" */
 const char *policy_describe(const struct policy_finding *f, char *out, size_t size);
@@ -67,8 +67,8 @@ const char *policy_remedy(const char *vhost, const char *intake_queue, char *out
 /* The command that moves to postdate.rejected what RabbitMQ itself cannot deliver from that queue. */
 const char *policy_cure(const char *vhost, const char *queue, char *out, size_t size);
 
-/* Would a queue of the intake drop accepted messages when a policy limits its length? A policy's overflow
- * beats the argument. Declares a quorum queue and removes it. */
+/* Would an intake queue drop accepted messages if a policy limits its length? A policy's overflow overrides
+ * the argument. Declares a quorum queue and deletes it. */
 int policy_probe_overflow(struct broker *b, bool *drops, struct err *e);
 
 /* A name as a part of a regular expression, in single quotes of a shell. */

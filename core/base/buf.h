@@ -1,6 +1,6 @@
 /* A growable output buffer with a hard limit. Overflow or lack of memory sets `failed`, which sticks until
- * buf_reset: callers append freely and check once at the end. Integers are big-endian (AMQP and Postgres wire
- * order). Not thread-safe. */
+ * buf_reset: callers append freely and check once at the end. Integers are big-endian (the wire order of AMQP
+ * and PostgreSQL). Not thread-safe. */
 #ifndef POSTDATE_CORE_BASE_BUF_H
 #define POSTDATE_CORE_BASE_BUF_H
 
@@ -17,14 +17,14 @@ struct buf {
     size_t capacity;
     size_t limit;
     bool failed;
-    bool no_memory; /* it failed for lack of memory, and not by its limit */
+    bool no_memory; /* out of memory; else `failed` means the limit */
 };
 
 void buf_init(struct buf *b, size_t limit);
 void buf_reset(struct buf *b); /* empties, keeps the memory */
 void buf_free(struct buf *b);
 struct bytes buf_bytes(const struct buf *b);
-/* Copies what is in b to the arena and frees b. ERR_BUG: b has failed, or the arena has no room. */
+/* Copies the content of b to the arena and frees b. ERR_BUG: b has failed, or the arena has no room. */
 int buf_move(struct buf *b, struct arena *a, struct bytes *out, struct err *e);
 
 void buf_put(struct buf *b, const void *data, size_t len);

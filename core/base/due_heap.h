@@ -1,5 +1,5 @@
-/* A binary min-heap of pointers ordered by due time: what waits in memory for its millisecond.
- * Not thread-safe. Does not own the items. */
+/* A binary min-heap of pointers ordered by due time: messages in memory that wait until they are due. Not
+ * thread-safe. Does not own the items. */
 #ifndef POSTDATE_CORE_BASE_DUE_HEAP_H
 #define POSTDATE_CORE_BASE_DUE_HEAP_H
 
@@ -8,7 +8,7 @@
 
 struct due_entry {
     int64_t due_ms;
-    uint64_t sequence; /* equal due times leave in the order they came */
+    uint64_t sequence; /* items with equal due times keep their order */
     void *item;
 };
 

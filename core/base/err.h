@@ -1,8 +1,8 @@
 /* Errors as values.
  *
- * A function that can fail takes a caller-owned `struct err *` as its last parameter and returns 0 or -1
- * (or NULL). The kind says what the caller should DO, the text says what happened: it names the thing, the
- * value and what is allowed. Library code returns errors; only main programs and thread loops log them. */
+ * A function that can fail takes a caller-owned `struct err *` as its last parameter and returns 0 or -1 (or
+ * NULL). The kind tells the caller what to DO; the text, for users, is what happened: the object, the value
+ * and the allowed values. Library code returns errors; only main programs and thread loops log them. */
 #ifndef POSTDATE_CORE_BASE_ERR_H
 #define POSTDATE_CORE_BASE_ERR_H
 
@@ -10,13 +10,13 @@
 
 enum err_kind {
     ERR_NONE = 0,
-    ERR_AWAY,   /* a server can't be reached, or the connection died: reconnect with back-off */
-    ERR_LIMIT,  /* this process or machine has no more of something, which somebody can raise: as ERR_AWAY */
-    ERR_BUSY,   /* connected, but a lock, limit or alarm is in the way: try again later */
+    ERR_AWAY,   /* a server cannot be reached, or the connection was lost: reconnect with back-off */
+    ERR_LIMIT,  /* this process or machine has reached a limit that an operator can raise: as ERR_AWAY */
+    ERR_BUSY,   /* connected, but blocked by a lock, a limit or an alarm: retry later */
     ERR_REJECT, /* this input can never be accepted */
     ERR_NOT_FOUND,  /* the named thing does not exist */
-    ERR_PERMISSION, /* login or privilege refused */
-    ERR_CONFIG,     /* configuration, or a database schema that does not fit */
+    ERR_PERMISSION, /* login failed, or a privilege is missing */
+    ERR_CONFIG,     /* wrong configuration, or a database schema of another version */
     ERR_USAGE,      /* the command line is wrong */
     ERR_STOPPING,   /* the program is shutting down */
     ERR_BUG,        /* out of memory, a bound exceeded, or a state that should not occur */
@@ -36,7 +36,7 @@ int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 
 void err_clear(struct err *e);
 
-/* True when waiting and trying again may help (ERR_AWAY, ERR_LIMIT, ERR_BUSY). */
+/* True if a retry may succeed (ERR_AWAY, ERR_LIMIT, ERR_BUSY). */
 bool err_is_transient(const struct err *e);
 
 /* The documented exit code of both programs for this error (sysexits.h values: 64 usage, 65 bad data,

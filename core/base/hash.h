@@ -1,5 +1,5 @@
-/* Hashes: SHA-256, by OpenSSL, and SipHash-2-4, a short keyed one, for what must not be forged or collide on
- * purpose without the key. Pure. Source: Aumasson, Bernstein, "SipHash: a fast short-input PRF". */
+/* Hashes: SHA-256, by OpenSSL, and SipHash-2-4, a short keyed hash, which nobody without the key can forge or
+ * make collide. Pure. Source: Aumasson, Bernstein, "SipHash: a fast short-input PRF". */
 #ifndef POSTDATE_CORE_BASE_HASH_H
 #define POSTDATE_CORE_BASE_HASH_H
 
@@ -11,10 +11,10 @@
 #define SHA256_SIZE 32
 #define SIPHASH_KEY_SIZE 16
 
-/* False: no memory; out says nothing then. */
+/* False: out of memory; out is undefined. */
 bool sha256(struct bytes data, uint8_t out[SHA256_SIZE]);
 
-/* Takes as long whatever the two contain. */
+/* In constant time. */
 bool sha256_equal(const uint8_t a[SHA256_SIZE], const uint8_t b[SHA256_SIZE]);
 
 uint64_t siphash(const uint8_t key[SIPHASH_KEY_SIZE], struct bytes text);

@@ -1,11 +1,10 @@
-/* The names of what Postdate declares in RabbitMQ, and whose they are.
+/* The names of the exchanges and queues that Postdate declares in RabbitMQ.
  *
- * All of them begin with amqp.prefix. So several Postdates, each with a database and a prefix of its own,
- * live in one vhost: a name that one declares is no other's. That holds where one prefix is the beginning of
- * another one, too: `a` has `a.exit`, and a prefix `a.exit` is refused, as is any whose later parts are words
- * with which the names below go on (names_check_prefix).
+ * All begin with amqp.prefix, so that several Postdates, each with its own database and prefix, share a vhost
+ * without sharing a name. For this, a prefix such as `a.exit` is rejected, because the prefix `a` has the
+ * name `a.exit`: no later part of a prefix may be a word of the names below (names_check_prefix).
  *
- * Made before the first thread starts, and read by all threads then. */
+ * Set before the first thread starts, then read by all threads. */
 #ifndef POSTDATE_CORE_BASE_NAMES_H
 #define POSTDATE_CORE_BASE_NAMES_H
 
@@ -18,8 +17,8 @@
 #define NAMES_PREFIX_MAX 32
 #define NAMES_SIZE 64 /* of any of these names, with the NUL */
 
-/* Of the ladder of TTL queues (core/message/ttl_ladder.h), whose names tell both: another choice is another
- * ladder. Plain numbers. */
+/* Of the ladder of TTL queues (core/message/ttl_ladder.h). Both are part of the queues' names: other values
+ * make a different ladder. Literal numbers, for the preprocessor. */
 #define TTL_LADDER_RADIX 16
 #define TTL_LADDER_GRAIN_MS 100
 #define NAMES_TEXT_OF(x) #x
@@ -28,7 +27,7 @@
 
 #define NAMES_LIST(X)                                                                                        \
     X(prefix, "postdate")                                                                                    \
-    X(own, "postdate.") /* with which all others begin */                                                    \
+    X(own, "postdate.") /* the prefix of all others */                                                    \
     X(intake, "postdate.intake")                                                                             \
     X(intake_delayed, "postdate.intake.delayed")                                                             \
     X(expired, "postdate.expired")                                                                           \
@@ -60,7 +59,7 @@
     X(watch_long, "postdate.watch.long")                                                                     \
     X(watch_short, "postdate.watch.short")                                                                   \
     X(doctor, "postdate.doctor")                                                                             \
-    X(ladder, "postdate.ttl.") /* with which the following begin */                                          \
+    X(ladder, "postdate.ttl.") /* the prefix of the following */                                          \
     X(ladder_exit, "postdate.ttl.exit")                                                                      \
     X(ladder_0, NAMES_LADDER "0")                                                                            \
     X(ladder_1, NAMES_LADDER "1")                                                                            \
@@ -76,23 +75,23 @@ struct names {
 #undef NAMES_FIELD
 };
 
-/* With NAMES_PREFIX until somebody sets another one. Only names_set_prefix writes it. */
+/* With NAMES_PREFIX until names_set_prefix, the only writer, sets another prefix. */
 extern struct names broker_names;
 
-/* The names with that prefix, which must be allowed: names_check_prefix. */
+/* Fills out with the names of a prefix that names_check_prefix has accepted. */
 void names_make(struct names *out, const char *prefix);
-/* broker_names are made with it. Before any other thread is started. */
+/* Fills broker_names. Call it before any other thread is started. */
 void names_set_prefix(const char *prefix);
 
-/* One that nobody else uses: a name of those above that is used so, a dot and 16 digits. Returns out. */
+/* A unique name: the given one, a dot and 16 random digits. Returns out. */
 const char *names_random(const char *name, char out[NAMES_SIZE]);
 
-/* -1 with ERR_CONFIG: it is no prefix. Allowed are 1 to NAMES_PREFIX_MAX of the characters A-Z a-z 0-9 . _ -,
- * not beginning with "amq.", which is RabbitMQ's, nor with parts between dots that are empty, or that are,
- * behind the first, words of the names above: what is declared with the prefix could be another's. */
+/* -1 with ERR_CONFIG: not a valid prefix. Allowed are 1 to NAMES_PREFIX_MAX of the characters A-Z a-z 0-9 . _
+ * -, not beginning with "amq.", which is RabbitMQ's, nor with parts between dots that are empty, or that are,
+ * behind the first, words of the names above: such a prefix could declare names of another Postdate. */
 int names_check_prefix(const char *prefix, struct err *e);
 
-/* Is it one of those above, or one that goes on after a dot, as `postdate.exit.broker.3` would? */
+/* Is it a name above, or one of them followed by a dot and more, such as `postdate.exit.broker.3`? */
 bool names_is_own(struct bytes name);
 /* The same as a regular expression, for RabbitMQ: ^postdate\.(intake|sort|…)(\.|$). In *out, which is
  * initialised, without a NUL. */

@@ -1,10 +1,10 @@
-/* What an AMQP 1.0 publisher asked for.
+/* Headers of Postdate in AMQP 1.0 messages.
  *
- * RabbitMQ before 4.0 hands over message annotations and application properties as they came, encoded, in
- * the headers x-amqp-1.0-message-annotations and x-amqp-1.0-app-properties (later versions make headers of
- * them). What means something to Postdate there (x-delay, x-opt-delivery-*, x-postdate-*) is taken out and
- * becomes ordinary headers; the rest stays as it is, for consumers that speak AMQP 1.0. Source: OASIS
- * AMQP 1.0, part 1 (types) and part 3.2 (message format). Pure. */
+ * RabbitMQ before 4.0 delivers message annotations and application properties encoded, in the headers
+ * x-amqp-1.0-message-annotations and x-amqp-1.0-app-properties (later versions decode them into headers).
+ * Postdate's headers in them (x-delay, x-opt-delivery-*, x-postdate-*) are moved to ordinary headers; the
+ * rest stays encoded, for AMQP 1.0 consumers. Source: OASIS AMQP 1.0, part 1 (types) and part 3.2 (message
+ * format). Pure. */
 #ifndef POSTDATE_CORE_MESSAGE_AMQP10_H
 #define POSTDATE_CORE_MESSAGE_AMQP10_H
 
@@ -12,12 +12,12 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 
-/* headers: a checked table (wire_properties_read). out: headers itself where neither of the two is among
- * them, else a table in the arena. A header that is there already wins over annotations, and those over
- * application properties. Values become the AMQP 0-9-1 type that is nearest (a timestamp in milliseconds an
- * integer for x-postdate-at and x-opt-delivery-time); types that have none become bytes, which nothing takes
- * for a delay or a name. -1 with ERR_REJECT: one of the two can't be read, so nobody knows what delay it
- * holds; ERR_BUG: no memory. */
+/* headers: a checked table (wire_properties_read). out: headers itself if it has neither of the two, else a
+ * table in the arena. An existing header has precedence over annotations, and annotations over application
+ * properties. Values become the nearest AMQP 0-9-1 type (for x-postdate-at and x-opt-delivery-time, a
+ * timestamp in milliseconds becomes an integer); types without a counterpart become bytes, which are never
+ * read as a delay or a name. -1 with ERR_REJECT: one of the two cannot be decoded, so its delay is unknown;
+ * ERR_BUG: out of memory. */
 int amqp10_lift(struct bytes headers, struct arena *arena, struct bytes *out, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Headers that mean something to Postdate, and to RabbitMQ. Pure. */
+/* Headers of Postdate and of RabbitMQ. Pure. */
 #ifndef POSTDATE_CORE_MESSAGE_HEADERS_H
 #define POSTDATE_CORE_MESSAGE_HEADERS_H
 
@@ -14,29 +14,31 @@
 #define HEADER_USER_ID "x-postdate-user-id"
 #define HEADER_X_DELAY "x-delay"
 
-/* What RabbitMQ tells about one delivery: how often the queue gave the message away (x-delivery-count, 4.3
- * also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). It is no part of the message, and the
- * next delivery of the same one has others. */
+/* Headers that RabbitMQ adds to one delivery: how often the queue delivered the message (x-delivery-count, in
+ * 4.3 also x-acquired-count), and when (4.2, x-opt-rabbitmq-sent-time). They are not part of the message; the
+ * next delivery has other values. */
 bool headers_is_of_delivery(struct bytes name);
 
-/* x-delay, x-opt-delivery-* and x-postdate-*, in any case: AMQP tells X-Delay from x-delay, people do not. */
+/* x-delay, x-opt-delivery-* and x-postdate-*, in any case: for AMQP, X-Delay and x-delay are different
+ * headers, for users they are not. */
 bool headers_is_ours(struct bytes name);
 
-/* headers: a checked table. out: headers itself where all of ours are lower case, else a table in the arena
- * in which they are, behind the others: of one that is there in two cases the first counts, whatever order
- * RabbitMQ brings them in (4.0 has another than the publisher). ERR_BUG: no memory. */
+/* headers: a checked table. out: headers itself if all of Postdate's are lower case, else a table in the
+ * arena with Postdate's, in lower case, after the others. Of a header that exists in two cases the first
+ * applies, in the order in which RabbitMQ delivers them (4.0: not the publisher's). ERR_BUG: out of memory.
+ */
 int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, struct err *e);
 
-/* -1 with ERR_REJECT: the name of a header begins with x-postdate-, and Postdate neither reads nor writes it;
- * the text has the one that was probably meant. headers: a checked table, in lower case. */
+/* -1 with ERR_REJECT: a header's name begins with x-postdate-, but is unknown; the text suggests a similar
+ * one. headers: a checked table, in lower case. */
 int headers_check_names(struct bytes headers, struct err *e);
 
-/* The same for a request of the control queue, whose body says all that it asks for: -1 with ERR_REJECT where
- * a header asks for something, of Postdate or by a name of HTTP. What a message has that was delivered means
- * nothing, for a request may come out of Postdate. headers: a checked table, in any case. */
+/* The same for a request of the control queue, which is defined by its body alone: -1 with ERR_REJECT if a
+ * header of Postdate, or one with a name of HTTP, would change it. Headers of delivered messages are ignored,
+ * because a request may itself be delivered by Postdate. headers: a checked table, in any case. */
 int headers_check_request(struct bytes headers, struct err *e);
 
-/* Whether the name of a header is one letter away from x-delay, and so means nothing: *name is the first. */
+/* Is a header's name one letter away from x-delay, and so without effect? *name: the first such. */
 bool headers_near_delay(struct bytes headers, struct bytes *name);
 
 #endif

@@ -1,4 +1,5 @@
-/* A message as Postdate stores it. All bytes are views; whoever fills the struct says who owns them. */
+/* A message as Postdate stores it. All bytes are views; the function that fills the struct documents their
+ * owner. */
 #ifndef POSTDATE_CORE_MESSAGE_MESSAGE_H
 #define POSTDATE_CORE_MESSAGE_MESSAGE_H
 
@@ -22,8 +23,8 @@ enum message_state {
 };
 
 enum message_hold {
-    HOLD_GATEWAY, /* somebody may still cancel it, or it must not wait in the broker */
-    HOLD_BROKER,  /* may be handed to the broker when it enters the window */
+    HOLD_GATEWAY, /* it can be cancelled until it is due, or RabbitMQ must not hold it */
+    HOLD_BROKER,  /* may be handed over to RabbitMQ when it enters the window */
 };
 
 enum on_conflict {
@@ -35,12 +36,11 @@ enum on_conflict {
 struct message {
     struct message_id id;
     int64_t due_ms;           /* ms since 1970 */
-    int64_t counted_from_ms;  /* the "now" that due_ms was counted from, which is counted again from the clock
-                                 of  the transaction that stores it; 0: a point in time of its own */
-    int64_t deadline_ms;      /* not published after it; 0: none. Then the gateway holds it */
+    int64_t counted_from_ms;  /* the "now" from which a delay gave due_ms: store_accept computes due_ms again from the transaction's clock; 0: due_ms is absolute */
+    int64_t deadline_ms;      /* not published after it; 0: none. Messages with a deadline are held by the gateway */
     struct bytes exchange;    /* delivery exchange, "" is the default exchange; text */
     struct bytes routing_key; /* text */
-    struct bytes key;         /* the user's own name for it; len 0: none; text */
+    struct bytes key;         /* the publisher's own name for it; len 0: none; text */
     struct bytes properties;  /* AMQP basic properties as in a content header frame: flags, then values
                                  (core/message/wire.h) */
     struct bytes body;
@@ -56,27 +56,27 @@ int message_state_parse(const char *name, enum message_state *out);
 /* Bytes the message occupies beyond fixed fields (names, properties, body). */
 size_t message_size(const struct message *m);
 
-/* --- Who waits with a message until it is due: the gateway, or the broker. Every way in asks here, and so
- * does what hands messages over. Pure. */
-/* What the broker may wait with, of all messages of a schema. */
+/* --- Who holds a message until it is due: the gateway or RabbitMQ. Decided here for all interfaces and for
+ * hand-over. Pure. */
+/* Which messages of a schema RabbitMQ may hold. */
 enum hold_policy {
     HOLD_POLICY_NOTHING, /* no transport: handover.transport is timer, or auto found none */
-    HOLD_POLICY_PLAIN,   /* what nobody can name and cancel: AMQP messages without a key */
+    HOLD_POLICY_PLAIN,   /* only messages that no client can cancel: AMQP messages without a key */
     HOLD_POLICY_ALL,     /* handover.what = all */
 };
 
-/* What is known of one message. */
+/* The facts about one message. */
 struct hold_request {
-    bool is_named; /* its id was handed out: it came by SQL, HTTP, the control queue or the command line */
+    bool is_named; /* the client knows its id: it was scheduled by SQL, HTTP, the control queue or the command line */
     bool has_key;
-    bool has_deadline; /* RabbitMQ would deliver it after that, too */
+    bool has_deadline; /* which RabbitMQ would not obey */
     bool has_wish;     /* x-postdate-hold, "hold", --hold */
     enum message_hold wish;
 };
 
 enum hold_policy hold_policy_make(bool has_transport, bool hands_over_all);
-/* A wish overrides what the configuration says, but nobody can wait where there is no transport, and what has
- * a deadline the gateway holds whatever is wished. */
+/* A wish overrides the configuration. Without a transport, or with a deadline, the gateway holds the message
+ * in any case. */
 enum message_hold hold_policy_decide(enum hold_policy p, const struct hold_request *r);
 
 /* As the schema records it for its SQL functions: "nothing", "plain", "all". */
@@ -84,8 +84,8 @@ const char *hold_policy_name(enum hold_policy p);
 /* 0, or -1 when it is none of them. */
 int hold_policy_parse(struct bytes name, enum hold_policy *out);
 
-/* What is due sooner than so many ms from now is not handed over: handover.min_ahead, and at least twice
- * delivery.lead, because RabbitMQ releases that long before due. */
+/* Messages that are due in fewer ms than this are not handed over: handover.min_ahead, and at least twice
+ * delivery.lead, because RabbitMQ releases messages one lead before they are due. */
 int64_t hold_policy_least_ahead_ms(int64_t min_ahead_ms, int64_t lead_ms);
 
 #endif

@@ -1,6 +1,6 @@
-/* Message ids: UUID version 8 (RFC 9562) whose first 48 bits are the due time in ms since 1970, so that an id
- * alone says which partition its row lives in; 74 random bits follow, or 66 where the database has the number
- * of a cell. */
+/* Message ids: UUID version 8 (RFC 9562) whose first 48 bits are the due time in ms since 1970, so that the
+ * id determines the partition of its row; 74 random bits follow, or 66 where the database has the number of a
+ * cell. */
 #ifndef POSTDATE_CORE_MESSAGE_MESSAGE_ID_H
 #define POSTDATE_CORE_MESSAGE_MESSAGE_ID_H
 
@@ -22,12 +22,13 @@ struct message_id message_id_new(int64_t due_ms);
 struct message_id message_id_move(struct message_id id, int64_t due_ms);
 /* The first id of a due time, as a bound. */
 struct message_id message_id_least(int64_t due_ms);
-/* What ids of a due time and later ones are not less than; any ms. Partitions begin and end there. */
+/* The lower bound of all ids with this due time or a later one; any ms. Partitions begin and end at such
+ * bounds. */
 struct message_id message_id_floor(int64_t due_ms);
 int64_t message_id_due_ms(struct message_id id);
-/* Its byte 7, 0 to 255: the number of the cell that made it, or, of one that had none, anything. So it is a
- * hint where to look first, and no proof. message_id_of_cell: the same id, made in that cell. SQL makes them
- * so, too (postdate.id_make). */
+/* Byte 7, 0 to 255: the number of the cell that made the id; random if that database had no number. So it is
+ * only a hint which cell to search first. message_id_of_cell: the id with that cell's number, as SQL makes it
+ * (postdate.id_make). */
 int message_id_cell(struct message_id id);
 struct message_id message_id_of_cell(struct message_id id, int number);
 bool message_id_equal(struct message_id a, struct message_id b);

@@ -1,14 +1,13 @@
-/* The arithmetic and the names of the ladder of TTL queues on which RabbitMQ without the delayed-message
- * plugin waits. Pure.
+/* The arithmetic and names of the ladder: the TTL queues in which RabbitMQ without the delayed-message plugin
+ * holds messages. Pure.
  *
- * A wait is counted in grains, rounded up, and written in radix TTL_LADDER_RADIX. Level k has one queue
- * ("rung") per digit d from 1 to radix - 1, in which a message stays d * radix^k grains; then it goes on to
- * level k - 1. So every message of a queue waits equally long, its head is always the next to leave, and five
- * levels of 15 queues reach to 29 hours in at most five hops.
+ * A delay is counted in grains, rounded up, and written in radix TTL_LADDER_RADIX. Level k has one queue
+ * ("rung") per digit d from 1 to radix - 1, in which a message stays d * radix^k grains before it is
+ * dead-lettered to level k - 1. So all messages of a queue have the same TTL, its head always expires first,
+ * and five levels of 15 queues reach 29 hours in at most five hops.
  *
- * Radix and grain are part of every name: another choice makes another ladder beside this one, which then
- * runs empty. Levels are numbered from below, so a longer window only adds levels on top of those that
- * exist. */
+ * Radix and grain are part of every name: other values make a second ladder, and the first one runs empty.
+ * Levels are numbered from below, so a longer window only adds levels. */
 #ifndef POSTDATE_CORE_MESSAGE_TTL_LADDER_H
 #define POSTDATE_CORE_MESSAGE_TTL_LADDER_H
 
@@ -17,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* 310 days. One more, and its longest TTL would exceed the ten years that RabbitMQ takes. */
+/* 310 days. One more level would exceed RabbitMQ's longest TTL of ten years. */
 #define TTL_LADDER_LEVELS_MAX 7
 #define TTL_LADDER_MAX_DELAY_MS                                                                              \
     (((int64_t)TTL_LADDER_RADIX * TTL_LADDER_RADIX * TTL_LADDER_RADIX * TTL_LADDER_RADIX *                   \
@@ -27,17 +26,16 @@
 
 #define TTL_LADDER_NAME_SIZE NAMES_SIZE /* of any name below, with the NUL */
 
-/* How many levels waits of up to window_ms need: 1..TTL_LADDER_LEVELS_MAX; -1 beyond TTL_LADDER_MAX_DELAY_MS.
- */
+/* How many levels delays of up to window_ms need: 1..TTL_LADDER_LEVELS_MAX; -1 beyond
+ * TTL_LADDER_MAX_DELAY_MS. */
 int ttl_ladder_levels(int64_t window_ms);
 
-/* A wait that may be up to slack_ms shorter, in whole rungs of level 1 if that will do: a hop less, and a hop
- * is a message stored, read and deleted. 0: no wait at all. */
+/* Shortens a delay by up to slack_ms, to whole rungs of level 1 if possible: that saves a hop, in which a
+ * message is stored, read and deleted. 0: no delay. */
 int64_t ttl_ladder_shorten(int64_t delay_ms, int64_t slack_ms);
 
-/* The digits of a wait, lowest first, rounded up to whole grains (at least one: there is no wait of nothing).
- * Returns how many levels it needs, so that digits[result - 1] is not 0; -1 beyond TTL_LADDER_MAX_DELAY_MS.
- */
+/* The digits of a delay, lowest first, rounded up to whole grains (at least one). Returns how many levels it
+ * needs, so that digits[result - 1] is not 0; -1 beyond TTL_LADDER_MAX_DELAY_MS. */
 int ttl_ladder_digits(int64_t delay_ms, int digits[TTL_LADDER_LEVELS_MAX]);
 
 /* How long a message stays in a rung; digit 1..TTL_LADDER_RADIX - 1. */
@@ -50,8 +48,8 @@ const char *ttl_ladder_header(int level);
 /* "postdate.ttl.r16g100.l3.d7". Returns out. */
 const char *ttl_ladder_queue(int level, int digit, char out[TTL_LADDER_NAME_SIZE]);
 
-/* Is this queue a rung, of this ladder or one with another radix or grain? Such names in x-death come from
- * us. */
+/* Is this queue a rung, of this ladder or of one with another radix or grain? Such names in x-death were
+ * added by Postdate's ladder. */
 bool ttl_ladder_owns_queue(struct bytes name);
 
 #endif
