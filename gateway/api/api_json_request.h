@@ -1,12 +1,13 @@
-/* A request of gateway/api/api.h as one JSON object, for ways in that have no paths and parameters:
+/* A request of gateway/api/api.h as one JSON object, for interfaces without paths and parameters (the control
+ * queue, the command line):
  *
  *   {"op": "schedule", …a message, or "messages": […]}      {"op": "show", "id" or "key" and "exchange"}
  *   {"op": "cancel", "filter": {…}, "dry_run": true}        {"op": "recur_set", "name", …definition,
  * "if_match"}
  *
- * "op" is a name of the table of operations (api_operation.h), and the rest what it takes there: the id by
- * its own name, then its parameters, or the fields of its body. "token" may be in each. Everything else is as
- * over HTTP. */
+ * "op" is a name in the table of operations (api_operation.h). The other fields are the id, by its name
+ * there, and the operation's parameters, or the fields of its body. Each request may have a "token".
+ * Everything else is as over HTTP. */
 #ifndef POSTDATE_GATEWAY_API_API_JSON_REQUEST_H
 #define POSTDATE_GATEWAY_API_API_JSON_REQUEST_H
 
@@ -18,15 +19,15 @@ struct api_json_request {
     json_t *root;          /* without op and token; the request's id and params point into it */
     json_t *token_text;    /* NULL: none */
     json_t *conditions[2]; /* if_match, if_none_match; NULL: none */
-    struct buf body;       /* what the request's body points to */
+    struct buf body;       /* to which the request's body points */
     char numbers[API_PARAMS_MAX][24];
 };
 
 void api_json_request_open(struct api_json_request *o, size_t body_max);
-void api_json_request_close(struct api_json_request *o); /* twice is once */
+void api_json_request_close(struct api_json_request *o); /* may be called twice */
 
-/* Fills op, id, params and body of r, which stay valid as long as the order is open and the text is there.
- * -1: the answer is made. */
+/* Fills op, id, params and body of r, which are valid until o is closed or text freed. -1: the answer is
+ * made. */
 int api_json_request_read(struct api_json_request *o, struct bytes text, struct api_request *r);
 /* len 0: none. */
 struct bytes api_json_request_token(const struct api_json_request *o);

@@ -1,5 +1,5 @@
-/* The executor: takes requests (gateway/api/api.h) from any thread, does them on connections of its own, and
- * hands the answers back.
+/* The executor: accepts requests (gateway/api/api.h) from any thread, executes them on its own connections,
+ * and returns the answers.
  *
  *   requests ─┬─ schedule ────────▶ GROUP COMMITS: as many requests as wait share one transaction
  *             ├─ stats, overview ─▶ STATISTICS: counts, at most as often as counting is cheap
@@ -22,18 +22,18 @@ struct executor;
 
 /* Starts its threads. NULL: out of memory or threads. */
 struct executor *executor_open(struct runtime *rt, struct err *e);
-/* Hands a request over; r->done is called exactly once, by a thread of the executor (or by this one when the
- * executor is closing, or the caller may not do it). */
+/* Submits a request; r->done is called exactly once, by a thread of the executor (or by the calling thread if
+ * the executor is closing or the caller lacks the right). */
 void executor_submit(struct executor *d, struct api_request *r);
-/* Takes back what no thread of the executor has begun: it is the caller's again, and was not done. False: it
- * is with one of them. Any thread. */
+/* Withdraws a request that no thread of the executor has begun: it was not executed, and is the caller's
+ * again. False: a thread has begun it. Any thread. */
 bool executor_withdraw(struct executor *d, struct api_request *r);
-/* Answers what is there, and ends the threads; what comes later is refused. */
+/* Answers the submitted requests, and ends the threads; later requests are refused. */
 void executor_stop(struct executor *d);
-/* When nobody asks it any more. Stops it first where that was not done. */
+/* After the last call of any other function. Stops it if necessary. */
 void executor_close(struct executor *d);
 
-/* What was counted last, not older than some seconds. */
+/* The latest counts, at most some seconds old. */
 struct executor_figures {
     struct status_report messages;
     struct slo_report slo;
@@ -41,9 +41,9 @@ struct executor_figures {
     int64_t due[FORECAST_WITHIN]; /* within forecast_within_s */
     int64_t counted_ms;           /* monotonic; 0: never */
 };
-/* False: nothing yet. */
+/* False: not counted yet. */
 bool executor_figures(struct executor *d, struct executor_figures *out);
-/* NULL: the database answers, takes writes, and the schema fits; found out at most a second ago. */
+/* NULL: the database answers, is writable, and has the right schema, as of at most a second ago. */
 const char *executor_why_not_ready(struct executor *d);
 
 #endif

@@ -7,46 +7,44 @@
 #include <pthread.h>
 
 #define EXECUTOR_BULK_EACH                                                                                   \
-    2 /* while one is busy, the other one still says so of a repeated Idempotency-Key */
-#define EXECUTOR_BULK_CROWD 4                     /* busy ones: from here on a caller has one */
-#define EXECUTOR_QUEUE_WORKERS 8                  /* the most that take from one queue */
-#define EXECUTOR_SMALL_BODY ((size_t)1024 * 1024) /* a larger one has a group commit for itself */
+    2 /* while one is busy, the other one can answer a repeated Idempotency-Key */
+#define EXECUTOR_BULK_CROWD 4                     /* with so many busy workers, a caller has one */
+#define EXECUTOR_QUEUE_WORKERS 8                  /* the most workers of one queue */
+#define EXECUTOR_SMALL_BODY ((size_t)1024 * 1024) /* a larger one gets its own group commit */
 
-/* Requests of callers in turns: each caller's first before anybody's second. Thread-safe. */
+/* Requests in turns by caller: the first request of each caller before the second of any. Thread-safe. */
 struct executor_queue {
     pthread_mutex_t lock;
     pthread_cond_t came;
-    struct api_request *first; /* by turn, those of one turn in the order they came */
+    struct api_request *first; /* by turn, within a turn in order of arrival */
     size_t count;
-    uint64_t turn;                           /* of the one that was taken last */
-    int each;                                /* so many workers one caller may have at a time; 0: all */
-    int crowd;                               /* with `each`: one where so many workers are busy */
-    uint64_t served[EXECUTOR_QUEUE_WORKERS]; /* the caller, by each worker now; 0: none */
+    uint64_t turn;                           /* of the last request taken */
+    int each;                                /* the most workers of one caller at a time; 0: all */
+    int crowd;                               /* with `each`: only one worker per caller once so many are busy */
+    uint64_t served[EXECUTOR_QUEUE_WORKERS]; /* the caller whose request each worker is executing; 0: none */
     bool closed;
 };
 
-/* A thread's connection, which is opened when needed and not tried again at once. */
+/* A thread's connection, opened on demand, with a pause between tries. */
 struct executor_session {
     struct runtime *runtime;
     const char *name;
-    bool hurried; /* it waits for no lock (operate_hurry) */
+    bool hurried; /* does not wait for locks (operate_hurry) */
     struct pg *pg;
     int64_t retry_at_ms; /* monotonic */
     unsigned attempt;
 };
 
-/* A worker's connections to the databases of other cells, opened when they are needed
- * (cells/executor_cells.c).
- */
+/* A worker's connections to the databases of other cells, opened on demand (cells/executor_cells.c). */
 struct executor_cells {
     struct executor_cell {
         struct pg *pg;
         int64_t used_ms, retry_at_ms; /* monotonic */
-        unsigned failures;            /* since it could be asked */
+        unsigned failures;            /* consecutive */
     } each[CELLS_MAX];                /* in the order of runtime->cells */
 };
 
-/* The threads of a kind, and what waits for them. */
+/* The threads of a kind, and their queue. */
 struct executor_pool {
     struct executor_queue queue;
     pthread_t threads[EXECUTOR_QUEUE_WORKERS];
@@ -57,7 +55,7 @@ struct executor {
     struct runtime *runtime;
     struct executor_pool pools[API_THREADS_COUNT]; /* by enum api_threads */
     atomic_int bulk_workers_run, group_commits_run;
-    atomic_bool ending;           /* what takes long is to end early */
+    atomic_bool ending;           /* long operations are to end early */
     pthread_mutex_t figures_lock; /* guards the next one */
     struct executor_figures figures;
     atomic_bool counts_wanted;
@@ -65,29 +63,31 @@ struct executor {
 };
 
 void executor_queue_open(struct executor_queue *q, int each, int crowd);
-void executor_queue_close(struct executor_queue *q); /* what is in it can still be taken */
+void executor_queue_close(struct executor_queue *q); /* its requests can still be taken */
 void executor_queue_destroy(struct executor_queue *q);
-/* Answers it at once when the queue is closed; when it is full, the oldest of the caller who has the most in
- * it. */
+/* If the queue is closed, answers r at once. If it is full, refuses the oldest request of the caller with the
+ * most requests in it (core/base/share.h). */
 void executor_queue_put(struct executor_queue *q, struct api_request *r);
 /* False: it is not in the queue. */
 bool executor_queue_remove(struct executor_queue *q, const struct api_request *r);
-/* The next request with a body of at most `most` bytes, for a worker that is done with the one before (its
- * number from 0 where the queue has a limit for each caller, else any); NULL after wait_ms without one, or
- * when the queue is closed and has none for it (*ended). */
+/* The next request with a body of at most `most` bytes. worker: its number from 0 if the queue has a limit
+ * per caller, else any; it must have finished its previous request. NULL after wait_ms without one, or if the
+ * queue is closed and has none for it (*ended). */
 struct api_request *executor_queue_take(struct executor_queue *q, int worker, size_t most, int64_t wait_ms,
                                         bool *ended);
 
-/* 0: session->pg is connected and the schema fits. -1: it is not, and was not lately. */
+/* 0: session->pg is connected and has the right schema. -1: it could not be connected, now or at a recent
+ * try. */
 int executor_session_connect(struct executor_session *session, struct err *e);
 void executor_session_close(struct executor_session *session);
-/* What is done over it failed: said if that goes on (failing.h), unless the caller is to blame. */
+/* Work on this session failed: logged if it persists (failing.h), unless the caller's request was the reason.
+ */
 void executor_session_failed(const struct executor_session *session, const char *what, const struct err *e);
-/* About the database's clock in ms. Delays are counted again when they are stored (store_accept). */
+/* The approximate database clock in ms. store_accept computes delays again. */
 int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e);
 
-/* Where the gateway's own database has answered one of the operations that are for all cells, by "not found"
- * or by what it has of a key: asks the others, and makes the answer of all. */
+/* For operations on all cells (in_cells), after the gateway's own database has answered "not found", or with
+ * its messages of a key: queries the other cells, and makes the combined answer. */
 void executor_cells_ask(struct executor *d, struct executor_cells *sessions, const struct api_context *own,
                         struct api_request *r);
 void executor_cells_close(struct executor_cells *sessions, bool only_idle);

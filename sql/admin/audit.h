@@ -1,4 +1,4 @@
-/* Who changed what, for those who have no gateway to write it down. */
+/* Audit lines of programs that change the database without a gateway. */
 #ifndef POSTDATE_SQL_ADMIN_AUDIT_H
 #define POSTDATE_SQL_ADMIN_AUDIT_H
 
@@ -6,8 +6,8 @@
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
-/* A line in PostgreSQL's log, with the session's role and address: what was called, how many it changed, how
- * it exited. what is printable. */
+/* Writes a line to PostgreSQL's log, with the session's role and address: what (the command, printable), the
+ * number of changed objects, the exit code. */
 int audit_note(struct pg *c, const char *what, int64_t changed, int code, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* What `postdate doctor` asks the database. Every query is bounded by a statement_timeout, and the waiting
- * for its answer as well: open the connection with health_open. One thread. */
+/* The database queries of `postdate doctor`. Each is bounded by a statement_timeout and by a timeout for its
+ * answer: open the connection with health_open. One thread. */
 #ifndef POSTDATE_SQL_ADMIN_HEALTH_H
 #define POSTDATE_SQL_ADMIN_HEALTH_H
 
@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As pg_open, for a session that never waits for ever: a server or proxy that is silent for answer_ms (>= 1)
- * is an ERR_AWAY, and a statement that runs longer than half of that an ERR_BUSY. Errors as pg_open. */
+/* As pg_open, for a session with timeouts: ERR_AWAY if a server or proxy does not answer for answer_ms (>=
+ * 1), ERR_BUSY if a statement runs longer than half of that. Errors as pg_open. */
 struct pg *health_open(const char *url, const char *name, int answer_ms, struct err *e);
 /* "database 'x' at host:port", without a user or a password. */
 void health_address(const struct pg *c, char *out, size_t out_size);
@@ -21,7 +21,7 @@ struct health_server {
 };
 int health_server(struct pg *c, struct health_server *out, struct err *e);
 
-/* What the database itself finds about a subject, each by the query health_….sql. */
+/* Subjects that the database checks itself, each by the query health_….sql. */
 enum health_subject {
     HEALTH_FIT,    /* the server: writable, durable */
     HEALTH_RIGHTS, /* of the login, in the schema */
@@ -39,32 +39,33 @@ typedef void health_each(void *ctx, const struct health_finding *f);
 int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, health_each *each, void *ctx,
                struct err *e);
 
-/* May this session write? */
+/* Can this session write? */
 enum health_writable { HEALTH_WRITABLE, HEALTH_STANDBY, HEALTH_READ_ONLY };
 int health_writable(struct pg *c, enum health_writable *out, struct err *e);
 
-/* Is there room on the database's disk? Writes a megabyte of a temporary table, and drops it. 1; 0: there is
- * none (SQLSTATE 53100); -1: it is not known, such as without the right to make one. */
+/* Is there space on the database's disk? Writes a megabyte to a temporary table and drops it. 1: yes; 0: no
+ * (SQLSTATE 53100); -1: unknown, for example without the right to create the table. */
 int health_space(struct pg *c, struct err *e);
 
 struct health_room {
-    int64_t days;  /* from today on that have a partition, without a gap */
+    int64_t days;  /* days from today on that have partitions, without a gap */
     int64_t bytes; /* of the database */
-    int64_t dead;  /* letters that are kept, counted up to 100,000 */
+    int64_t dead;  /* dead letters, counted up to 100,000 */
 };
 int health_room(struct pg *c, struct health_room *out, struct err *e);
 
 struct health_locks {
-    int64_t all_days;        /* that one query takes that is not bounded to some days */
+    int64_t all_days;        /* locks of a query that is not limited to some days */
     int64_t per_transaction; /* max_locks_per_transaction … */
-    int64_t transactions;    /* … times this is how many there are */
+    int64_t transactions;    /* … times this is the number of locks */
 };
 int health_locks(struct pg *c, struct health_locks *out, struct err *e);
 
-/* PostgreSQL's queue of NOTIFY, which all databases of a server share, and whoever listens in an open
- * transaction keeps from being emptied. Full it fails each COMMIT that notifies. Asking empties it, as far as
- * it can be. holder: who keeps it, where it is more than HEALTH_NOTIFY_MUCH full and can be seen; else "". It
- * is a guess until PostgreSQL has named it: ask again, a second apart, at most HEALTH_NOTIFY_TRIES times. */
+/* PostgreSQL's NOTIFY queue, which all databases of a server share. A session that listens in an open
+ * transaction prevents its cleanup. When it is full, each COMMIT with a NOTIFY fails. This query also cleans
+ * the queue as far as possible. holder: the session that prevents the cleanup, if the queue is more than
+ * HEALTH_NOTIFY_MUCH full and the session is visible; else "". It is a guess until PostgreSQL has named it
+ * (named): repeat the call after a second, at most HEALTH_NOTIFY_TRIES times. */
 #define HEALTH_NOTIFY_MUCH 0.5
 #define HEALTH_NOTIFY_TRIES 8
 struct health_notify {
@@ -74,8 +75,8 @@ struct health_notify {
 };
 int health_notify(struct pg *c, struct health_notify *out, struct err *e);
 
-/* How many messages the broker should hold (due later than in two seconds), and how many have not come out
- * for grace_ms; each counted up to most. */
+/* How many messages RabbitMQ should hold (due in more than two seconds), and how many it has not released
+ * grace_ms after they were due; each counted up to most. */
 struct health_handed {
     int64_t waiting, overdue;
 };

@@ -1,5 +1,5 @@
-/* Partitions of postdate.message: which there are is in core/base/partition_span.h. Made by `postdate
- * migrate`, a gateway's start and the janitor, divided and dropped by the janitor; never on the intake path
+/* Partitions of postdate.message (their bounds and names: core/base/partition_span.h). Created by `postdate
+ * migrate`, at a gateway's start and by the janitor; divided and dropped by the janitor; never by the intake
  * or in a caller's transaction. */
 #ifndef POSTDATE_SQL_ADMIN_PARTITION_H
 #define POSTDATE_SQL_ADMIN_PARTITION_H
@@ -9,24 +9,24 @@
 #include "sql/connection/pg.h"
 #include <stdint.h>
 
-/* Makes missing partitions from yesterday to now + ahead_ms and two days more. Returns how many were made, or
- * -1. Two at once take turns: *missing is how many are left to another one, or to a later time, because
- * somebody has a lock for longer; never today's and those of the next two days. Where none is missing, no
- * lock is needed. */
+/* Creates missing partitions from yesterday to now + ahead_ms and two days more. Returns the number created,
+ * or -1. Concurrent calls run one after the other. *missing: the number left to another session or a later
+ * call because of a long-held lock; never those of today and the next two days. If none is missing, no lock
+ * is needed. */
 int partitions_ensure(struct pg *c, int64_t ahead_ms, int *missing, struct err *e);
 
 struct partitions_divided {
-    int months;                      /* that have days now */
-    bool locked;                     /* another one is due and somebody has it locked: to be tried again */
-    char large[PARTITION_NAME_SIZE]; /* one that holds too much, and stays as it is; "": none */
+    int months;                      /* that were divided into days */
+    bool locked;                     /* another month must be divided, but is locked: call again */
+    char large[PARTITION_NAME_SIZE]; /* a month that is too large to be divided; "": none */
 };
-/* Divides months into days that begin soon, or hold more than a little. A month that begins in two days stays
- * as it is: what it holds may be claimed. -1: error, e names the month. */
+/* Divides months that begin soon, or are no longer small, into days (partition_division). -1: error, e names
+ * the month. */
 int partitions_divide(struct pg *c, struct partitions_divided *out, struct err *e);
 
-/* The partitions that hold rows, in order, of those with due times in [from_ms, to_ms) (the first and the
- * last may reach beyond it), at most max. A query over one partition at a time locks few relations, however
- * many there are. The caller frees *out. Returns their number or -1. */
+/* The non-empty partitions, in order, with due times in [from_ms, to_ms) (the first and the last may reach
+ * beyond it), at most max. A query over one partition at a time locks few relations, however many there are.
+ * The caller frees *out. Returns their number or -1. */
 int partitions_filled(struct pg *c, int64_t from_ms, int64_t to_ms, int max, struct due_range **out,
                       struct err *e);
 int partitions_all_filled(struct pg *c, struct due_range **out, struct err *e);
@@ -35,10 +35,10 @@ struct retention {
     int64_t delivered_ms, cancelled_ms, failed_ms;
 };
 
-/* Drops partitions that lie in the past, hold nothing live, and whose rows are all settled longer ago than
- * their state's retention (superseded counts as cancelled, expired as failed). Never waits long for others,
- * and does not read what it drops. *dropped: how many, also when some could not be looked at or dropped (-1,
- * e names the first of them). */
+/* Drops partitions that are in the past, have no live rows, and whose rows were all settled before the
+ * retention of their state (superseded counts as cancelled, expired as failed). Never waits long for locks,
+ * and does not read the dropped rows. *dropped: how many, also if some could not be checked or dropped (-1, e
+ * names the first of them). */
 int partitions_drop_settled(struct pg *c, const struct retention *r, int *dropped, struct err *e);
 
 #endif

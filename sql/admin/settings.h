@@ -1,4 +1,4 @@
-/* What the SQL functions know of the configuration: one row, postdate.settings. */
+/* The configuration that SQL functions use: one row, postdate.settings. */
 #ifndef POSTDATE_SQL_ADMIN_SETTINGS_H
 #define POSTDATE_SQL_ADMIN_SETTINGS_H
 
@@ -11,21 +11,21 @@ struct settings {
     const struct accept_rules
         *rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties */
     int64_t key_memory_ms;
-    int64_t lead_ms;              /* what is due within this and a second more wakes the gateways */
-    const enum hold_policy *hold; /* NULL leaves what a gateway recorded (it alone knows) */
+    int64_t lead_ms;              /* storing a message that is due within this and a second more wakes the gateways */
+    const enum hold_policy *hold; /* NULL: keeps the value that a gateway, which alone knows it, has recorded */
 };
 
-/* Records them; the last writer wins. And the prefix: that of broker_names, until the database belongs to
- * one. Needs the current schema. */
+/* Records the settings; the last writer wins. Also records the prefix of broker_names, if none is recorded
+ * yet. Needs the current schema. */
 int settings_record(struct pg *c, const struct settings *s, struct err *e);
 
-/* The number of this database's cell (byte 7 of its ids). wanted, 0 to 255: it is recorded where there is
- * none, and another one is refused with ERR_CONFIG; -1: none is wanted. *out: what the database has, or -1.
- */
+/* The number of this database's cell (byte 7 of its ids). wanted, 0 to 255: recorded if the database has
+ * none; if it has a different one, ERR_CONFIG; -1: none is configured. *out: the number of the database, or
+ * -1. */
 int settings_take_cell(struct pg *c, int wanted, int *out, struct err *e);
 
-/* The weight by which the intake is bound to the exchange of the cells: what was bound is written down when
- * it is, by one gateway at a time. */
+/* The weight with which the intake is bound to the exchange of the cells. It is recorded when it is bound, by
+ * one gateway at a time. */
 #define SETTINGS_FEED_UNKNOWN (-1)
 struct settings_feed {
     const char *exchange;
@@ -34,10 +34,10 @@ struct settings_feed {
     int (*bind)(struct settings_feed *f, struct err *e);
     void *ctx;
 };
-/* Runs f->bind in a transaction; -1 where that failed, and nothing is written down. */
+/* Runs f->bind in a transaction; -1: it failed, and nothing is recorded. */
 int settings_feed(struct pg *c, struct settings_feed *f, struct err *e);
 
-/* What the gateway that started last recorded. */
+/* The policy that the gateway which started last has recorded. */
 int settings_hold_policy(struct pg *c, enum hold_policy *out, struct err *e);
 
 #endif

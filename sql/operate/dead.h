@@ -1,7 +1,7 @@
-/* Dead letters: messages that a consumer refused, and that have no attempt left (table postdate.lineage).
+/* Dead letters: messages that consumers rejected and that have no attempt left (table postdate.lineage).
  *
- * The caller's thread. Each is known by its id and the queue. A scope (sql/operate/operate.h) is of the
- * exchanges of their first deliveries. */
+ * The caller's thread. Each is identified by its id and queue. A scope (sql/operate/operate.h) applies to the
+ * exchange of the first delivery. */
 #ifndef POSTDATE_SQL_OPERATE_DEAD_H
 #define POSTDATE_SQL_OPERATE_DEAD_H
 
@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a dead letter's reason may be, for texts. */
+/* The reasons of dead letters, for texts. */
 #define DEAD_REASONS "rejected, delivery_limit, expired, maxlen, deadline, return_failed"
 bool dead_is_reason(struct bytes name);
 
@@ -25,7 +25,7 @@ struct dead_filter {
     size_t id_count;
 };
 
-/* Behind which one a page begins. */
+/* The dead letter after which a page begins. */
 struct dead_position {
     int64_t died_us; /* since 1970 */
     struct message_id id;
@@ -34,8 +34,8 @@ struct dead_position {
 
 enum dead_state {
     DEAD_DEAD,
-    DEAD_WAITING,  /* goes back to its queue */
-    DEAD_RETURNED, /* went back, and was not refused since */
+    DEAD_WAITING,  /* waits to return to its queue */
+    DEAD_RETURNED, /* returned, and was not rejected since */
 };
 
 struct dead_attempt {
@@ -49,14 +49,14 @@ struct dead_letter_record {
     char reason[16];
     int failed;         /* deliveries, since the start or the last requeue */
     int64_t died_us;    /* since 1970; -1: not dead */
-    int64_t expires_ms; /* forgotten then */
+    int64_t expires_ms; /* deleted then */
     int64_t body_size;
     /* dead_show only */
     enum dead_state state;
     int64_t next_ms; /* waiting: when; else -1 */
     bool has_message;
     struct message_id message;           /* the row that waits, or waited last */
-    struct bytes error;                  /* why it could not go back; len 0: none */
+    struct bytes error;                  /* why it could not return; len 0: none */
     struct bytes properties, body;       /* of a dead one */
     const struct dead_attempt *attempts; /* the last hundred, the first one first */
     size_t attempt_count;
@@ -90,13 +90,13 @@ struct dead_name {
     struct message_id id;
     struct bytes queue; /* data NULL: the only one, or the only one where it is dead */
 };
-/* Also one that is not dead, so that its attempts can be seen. ERR_NOT_FOUND; ERR_REJECT: several queues have
- * refused it, the text names them. */
+/* Also finds a message that is waiting or returned, to show its attempts. ERR_NOT_FOUND; ERR_REJECT:
+ * consumers of several queues rejected it; the text names the queues. */
 int dead_show(struct pg *c, const struct operate_scope *scope, const struct dead_name *name, struct arena *a,
               struct dead_letter_record *out, struct err *e);
 
-/* After ERR_NOT_FOUND for a message: where one is that is known by its refusals only is added to the text.
- * False: it is not known here. */
+/* After ERR_NOT_FOUND for a message: if only its dead letters are known, adds their queues to the text of e.
+ * False: it is unknown. */
 bool dead_explain(struct pg *c, const struct operate_scope *scope, struct message_id id, struct err *e);
 
 enum dead_kind { DEAD_REQUEUE, DEAD_DROP };
@@ -110,8 +110,8 @@ struct dead_bulk {
     bool (*progress)(void *ctx, int64_t matched, int64_t changed);
     void *ctx;
 };
-/* In chunks of some hundred, a transaction each. What dies again meanwhile is left alone. ERR_REJECT: they
- * would go back over a longer time than days are prepared for. */
+/* In chunks of some hundred, a transaction each. Messages that become dead letters meanwhile are not touched.
+ * ERR_REJECT: at that rate, returning would take longer than partitions exist. */
 int dead_bulk(struct pg *c, const struct operate_scope *scope, const struct dead_bulk *b,
               struct operate_count *out, struct err *e);
 

@@ -5,31 +5,32 @@
 #include "sql/connection/pg_internal.h"
 #include "sql/operate/operate.h"
 
-/* What all operations that change something are asked by: pg_query_sure, but locks, deadlocks and
- * serialization failures are tried again for a while. So "it is so already" is as safe as "it is done". */
+/* Runs an operation that changes something: pg_query_sure, with retries for a while after locks, deadlocks
+ * and serialization failures. So an answer "nothing to change" is as durable as "done". */
 PGresult *operate_query(struct pg *c, const char *query, struct pg_params *p, struct err *e);
 
 struct pg_value as_scope(const struct operate_scope *scope); /* null: all */
 
-/* A bulk operation in chunks of one statement each, which does it to the next few, or only counts them. Its
- * answer is a row: how many there were, how many were changed, which was the first; and where it ended. */
+/* A bulk operation in chunks of one statement each, which changes or only counts the next few messages. Its
+ * result is a row: how many matched, how many were changed, the first one; and where it ended. */
 struct operate_chunks {
     struct pg *c;
-    struct operate_count *count; /* all together */
+    struct operate_count *count; /* the sum over all chunks */
     bool (*progress)(void *ctx, int64_t matched, int64_t changed);
     void *ctx;
-    bool counts;      /* else they are changed */
-    bool dry_run;     /* counts for about OPERATE_DRY_MS: who asks wants to know whether it is many */
+    bool counts;      /* only counts; else changes */
+    bool dry_run;     /* counts for about OPERATE_DRY_MS, enough to show whether it is many */
     int64_t until_ms; /* of a dry run */
     int64_t n, changed;
     struct message_id first;
     bool stopped;
 };
-/* Their count is 0 then. */
+/* Sets the count to 0. */
 void operate_chunks_begin(struct operate_chunks *w);
-/* How many a chunk has at most. */
+/* The most rows of a chunk. */
 int operate_chunk_rows(const struct operate_chunks *w);
-/* to: n, changed and first, and more. 1: there may be more; 0: no, or it was stopped; -1: error. */
+/* to: where n, changed, first and further columns are stored. 1: there may be more; 0: no more, or stopped;
+ * -1: error. */
 int operate_chunk(struct operate_chunks *w, const char *query, struct pg_params *p, const struct pg_to *to,
                   struct err *e);
 

@@ -1,5 +1,5 @@
-/* The objective for lateness: how many deliveries were within it. Counts are kept by the minute, later by the
- * hour (sql/schema/001_84_slo.sql). */
+/* The objective for lateness, and how many deliveries met it. Counts are stored per minute, later per hour
+ * (sql/schema/001_84_slo.sql). */
 #ifndef POSTDATE_SQL_OPERATE_SLO_H
 #define POSTDATE_SQL_OPERATE_SLO_H
 
@@ -10,17 +10,17 @@
 
 struct slo_count {
     int64_t delivered;
-    int64_t late;        /* of these, more than the objective after their due time */
-    int64_t again;       /* of these, after a retry or a recovery */
-    int64_t again_late;  /* of those, more than the objective after their due time … */
+    int64_t late;        /* of these, later than the objective */
+    int64_t again;       /* of these, after a retry or a recovery (a claim of a dead gateway's message, or a rescue) */
+    int64_t again_late;  /* of those, later than the objective after the due time … */
     int64_t again_later; /* … and after the time of their last attempt */
-    int64_t peak;        /* for slo_add: deliveries a second */
+    int64_t peak;        /* for slo_add: deliveries per second */
 };
 
-/* What is promised. */
+/* The objective. */
 struct slo_objective {
     int64_t late_ms, window_ms;
-    double target; /* the part of all deliveries, 0 to 1 */
+    double target; /* the share of all deliveries, 0 to 1 */
 };
 
 /* The windows of burn rates; the last one is the objective's own. */
@@ -36,7 +36,7 @@ struct slo_report {
 /* Adds to this session's minute. */
 int slo_add(struct pg *c, const struct slo_count *n, struct err *e);
 int slo_read(struct pg *c, const struct slo_objective *o, struct slo_report *out, struct err *e);
-/* Minutes to hours, and what is older than the window is forgotten. */
+/* Merges counts of minutes into hours, and deletes those older than the window. */
 int slo_fold(struct pg *c, int64_t window_ms, struct err *e);
 
 static inline const char *slo_window_name(enum slo_window w)
@@ -45,31 +45,32 @@ static inline const char *slo_window_name(enum slo_window w)
     return names[w];
 }
 
-/* Of all that was delivered, what was within the objective; 1 where nothing was. */
+/* The share of deliveries that met the objective; 1 without deliveries. */
 static inline double slo_share(const struct slo_count *n)
 {
     return n->delivered > 0 ? 1 - (double)n->late / (double)n->delivered : 1;
 }
 
-/* How many times as fast as the objective allows its budget was used; 1: at the end of the window there is
- * none left. */
+/* The burn rate: how fast the budget was used, as a multiple of the allowed rate; 1: exactly used up at the
+ * end of the window. */
 static inline double slo_burn(const struct slo_report *r, enum slo_window w)
 {
     return (1 - slo_share(&r->in[w])) / (1 - r->objective.target);
 }
 
-/* What is left of the window's budget, 1 to 0, and below when it is spent. */
+/* The remaining share of the window's budget, 1 to 0; negative: overspent. */
 static inline double slo_budget_left(const struct slo_report *r)
 {
     return 1 - slo_burn(r, SLO_ALL);
 }
 
-/* From how many deliveries on the budget is judged: fewer, and a single late one would spend all of it. */
+/* The number of deliveries from which on the budget is evaluated. With fewer, one late delivery would use all
+ * of it. */
 static inline int64_t slo_least(const struct slo_report *r)
 {
     return (int64_t)(1 / (1 - r->objective.target) + 0.5);
 }
-/* Is the promise broken, as far as so few deliveries can tell? */
+/* Is the objective missed, with enough deliveries to evaluate it? */
 static inline bool slo_is_broken(const struct slo_report *r)
 {
     return r->in[SLO_ALL].delivered >= slo_least(r) && slo_budget_left(r) < 0;

@@ -1,35 +1,35 @@
-/* Storing a batch with patience, whatever becomes of the connection meanwhile.
+/* Stores a batch, with retries when the connection is lost.
  *
- * A lock in the way is waited for. Where the connection dies, or the answer to the COMMIT is lost, one row
- * tells whether it happened: a transaction is there whole or not at all. It may also be still under way, in a
- * session that does not know yet that its client is gone: so the batch is offered again under the same ids.
- * The second transaction meets the first one, and can't be stored beside it. One thread's. */
+ * It waits for locks. If the connection, or the answer to the COMMIT, is lost, one row shows whether the
+ * transaction was committed, because it is stored completely or not at all. The transaction may also still be
+ * running, in a session that has not noticed the loss: so the batch is stored again with the same ids, which
+ * cannot be stored twice. One thread's. */
 #ifndef POSTDATE_SQL_PIPELINE_COMMIT_CHECK_H
 #define POSTDATE_SQL_PIPELINE_COMMIT_CHECK_H
 
 #include "sql/pipeline/store.h"
 
 struct commit_check {
-    /* The caller's connection: the open one, or a new one. NULL: not now. */
+    /* The caller's connection, opened if necessary. NULL: not available. */
     struct pg *(*connect)(void *ctx, struct err *e);
     void (*close)(void *ctx);
-    /* False: enough was waited, give up. */
+    /* Sleeps; false: give up. */
     bool (*nap)(void *ctx, int64_t ms);
     void *ctx;
 
-    int64_t busy_ms;       /* how long a lock in the way is waited for … */
-    int64_t busy_pause_ms; /* … with such pauses */
-    int64_t away_ms;       /* how long a connection is tried for while it is certain that nothing is stored */
-    int64_t unclear_ms;    /* how long the outcome of a commit is looked for */
-    int losses_max;        /* connections that may die; 0: any number */
+    int64_t busy_ms;       /* how long to wait for locks … */
+    int64_t busy_pause_ms; /* … retrying at this interval */
+    int64_t away_ms;       /* how long to try to connect while certainly nothing is stored */
+    int64_t unclear_ms;    /* how long to query the outcome of a commit */
+    int losses_max;        /* how many connections may be lost; 0: any number */
 
-    bool unclear; /* out: the answer to a commit was lost, and the commit was not seen since */
+    bool unclear; /* out: the answer to a commit was lost, and its outcome is unknown */
     /* commit_check.c's: */
     const struct store_extra *extra;
     bool commit_sent;
 };
 
-/* As store_accept. ERR_AWAY with unclear: the batch is stored or not, nobody knows. */
+/* As store_accept. ERR_AWAY with unclear set: it is unknown whether the batch is stored. */
 int commit_check_store(struct commit_check *k, const struct store_options *o, struct store_item *items,
                        size_t count, struct err *e);
 

@@ -1,4 +1,5 @@
-/* How far the database has come, and whether it has gone back (sql/schema/001_19_history.sql). */
+/* Points in the history of the database: has it lost commits, by a restore or a fail-over
+ * (sql/schema/001_19_history.sql)? */
 #ifndef POSTDATE_SQL_PIPELINE_HISTORY_H
 #define POSTDATE_SQL_PIPELINE_HISTORY_H
 
@@ -11,34 +12,32 @@
 /* Times in ms since 1970; -1: there is none. */
 struct history_report {
     struct history_point point;
-    int64_t lost_number;    /* given when it was found last that the database had gone back; 0: never */
-    int64_t found_ms;       /* when that was */
-    int64_t from_ms, to_ms; /* what was committed in between, and up to a second later, is forgotten */
-    int64_t look_until_ms;  /* what RabbitMQ held then is due before */
+    int64_t lost_number;    /* the number at which a loss of commits was found last; 0: never */
+    int64_t found_ms;       /* when it was found */
+    int64_t from_ms, to_ms; /* commits in between, and up to a second later, are lost */
+    int64_t look_until_ms;  /* all messages that RabbitMQ held then are due before this */
     int64_t now_ms;
-    int64_t due; /* messages that were due then and are not delivered, as it knows: HISTORY_DUE_MAX at most;
-                    -1: could not be counted */
+    int64_t due; /* messages due in that time that are not delivered according to the database: HISTORY_DUE_MAX at most; -1: could not be counted */
 };
 
 #define HISTORY_DUE_SIZE 80
-/* For people: what `due` of the report says, as half a sentence. Returns out. */
+/* `due` of a report for users, as a part of a sentence. Returns out. */
 const char *history_due_text(int64_t due, char out[HISTORY_DUE_SIZE]);
 
-/* Compares the database with the latest point that is known of it (no lineage: none), and raises its number,
- * once a second at the most. window_ms: so far ahead messages are handed over. Commits synchronously: what is
- * in out->point the database does not lose by crashing. */
+/* Compares the database with its latest known point (without lineage: none known), and increments its number,
+ * at most once a second. window_ms: handover.window. Commits synchronously, so that a crash of the database
+ * does not lose out->point. */
 int history_note(struct pg *c, const struct history_point *known, int64_t window_ms,
                  struct history_report *out, struct err *e);
 
-/* Says once more that these were delivered: to a database that may have forgotten it, or that they were
- * claimed. Returns how many it had forgotten, with a synchronous commit for them; -1. What somebody has
- * locked is left out. */
+/* Records again that these messages were delivered, in a database that may have lost that, or their claim.
+ * Returns how many it had lost, committed synchronously; -1: error. Locked rows are left out. */
 int64_t history_say_delivered(struct pg *c, const struct message_id *ids, size_t count, struct err *e);
 
 /* Which of these ids the database knows: known[i]. 0 or -1. */
 int history_find_known(struct pg *c, const struct message_id *ids, size_t count, bool *known, struct err *e);
-/* Stores these as handed over, where it does not know them: id, names, properties and body. grace_ms:
- * handover.grace. Returns how many were stored, with a synchronous commit, or -1. */
+/* Stores those messages that the database does not have, as handed over: id, names, properties and body.
+ * grace_ms: handover.grace. Returns how many were stored, with a synchronous commit, or -1. */
 int64_t history_store(struct pg *c, const struct message *const *messages, size_t count, int64_t grace_ms,
                       struct err *e);
 

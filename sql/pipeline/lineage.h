@@ -1,5 +1,5 @@
-/* What is known of messages that consumers refused (table postdate.lineage), and the policies for them. The
- * caller's thread; nothing is kept here. */
+/* Lineages: records of messages that consumers rejected (table postdate.lineage), and the policies for them.
+ * The caller's thread; no state. */
 #ifndef POSTDATE_SQL_PIPELINE_LINEAGE_H
 #define POSTDATE_SQL_PIPELINE_LINEAGE_H
 
@@ -12,33 +12,33 @@
 struct lineage {
     struct message_id id;
     struct bytes queue;
-    struct message_id refusal; /* the one that is asked about */
+    struct message_id refusal; /* in: the rejection that is looked up */
     bool found;
     bool dead;
-    bool counted;                        /* that refusal is one of the last that were counted */
-    int failed;                          /* deliveries that were refused; 0: none, or none since a requeue */
+    bool counted;                        /* that rejection is among the last that were counted */
+    int failed;                          /* rejected deliveries; 0: none, or none since a requeue */
     uint8_t hash[DEAD_LETTER_HASH_SIZE]; /* of its content */
 };
 
-/* Reads what is there of each; fills the members after refusal. Counted: before before_ms, by the database's
+/* Reads the record of each; fills the members after refusal. counted: before before_ms, by the database's
  * clock. */
 int lineage_read(struct pg *c, struct lineage *items, size_t count, int64_t before_ms, struct err *e);
 
 struct lineage_failure {
     struct message_id id, refusal;
     struct bytes queue, exchange, routing_key;
-    int failed; /* with this one */
+    int failed; /* rejected deliveries, including this one */
     unsigned reason;
     const uint8_t *hash;              /* DEAD_LETTER_HASH_SIZE bytes */
     bool dead;                        /* no further delivery */
-    const struct message_id *message; /* else the row that waits for it */
+    const struct message_id *message; /* else the row of the next delivery */
     struct bytes properties, body;    /* of a dead one */
     int64_t deadline_ms;              /* of the message; 0: none */
-    int64_t keep_ms;                  /* a dead one is kept so long; of another the count */
+    int64_t keep_ms;                  /* retention of a dead letter, or of the count */
 };
 
-/* Records them, in the caller's transaction. ERR_BUSY: another gateway has recorded one of them meanwhile, or
- * it was tried before, or somebody's dead letter has the name: read again. */
+/* Records them, in the caller's transaction. ERR_BUSY: one of them was recorded meanwhile, by another gateway
+ * or an earlier try, or a dead letter with this lineage exists: read them again. */
 int lineage_write(struct pg *c, const struct lineage_failure *failures, size_t count, struct err *e);
 
 /* All policies, in the arena. */

@@ -7,8 +7,7 @@
 #include "sql/pipeline/claim.h"
 #include "sql/pipeline/locked.h"
 
-/* The ids that a query is about, and between which due times their rows lie: always the first three
- * parameters. */
+/* The ids of a query, and the range of their due times: always the first three parameters. */
 struct id_set {
     struct buf *array;          /* … */
     struct pg_value *from, *to; /* of the params */
@@ -19,7 +18,7 @@ void id_set_begin(struct id_set *s, struct pg_params *p, size_t count);
 void id_set_add(struct id_set *s, struct message_id id);
 /* Both at once. */
 void id_set_fill(struct pg_params *p, const struct message_id *ids, size_t count);
-/* 0: nobody. */
+/* 0: no owner. */
 struct pg_value as_owner(int32_t instance);
 /* Is the id among the rows of r? */
 bool is_among(const PGresult *r, struct message_id id);

@@ -5,8 +5,8 @@
 #include "sql/connection/pg_internal.h"
 #include "sql/pipeline/store.h"
 
-/* Marks what RabbitMQ is to wait for, and notes the hand-over that is under way then. h may be NULL. Inside
- * the transaction, which began at now_ms, before it is stored. In handing.c. */
+/* Marks the messages to hand over at once, and records their handing. h may be NULL. Inside the transaction,
+ * which began at now_ms, before the messages are stored. In handing.c. */
 int note_handing(struct pg *c, struct store_handover *h, struct store_item *items, size_t count,
                  int64_t now_ms, struct err *e);
 

@@ -1,5 +1,5 @@
-/* Operations that a SQL function does (sql/operate/ask.h): their requests become its argument by the fields
- * that the table of operations names, and its answer is passed on. */
+/* Operations of a SQL function (sql/operate/ask.h): the request's fields, as in the table of operations,
+ * become its argument, and its answer is returned. */
 #ifndef POSTDATE_GATEWAY_API_ASK_API_ASK_H
 #define POSTDATE_GATEWAY_API_ASK_API_ASK_H
 
@@ -7,7 +7,7 @@
 #include "gateway/api/api_operation.h"
 #include "sql/operate/ask.h"
 
-/* ERR_REJECT names a field of the request, its value and what is allowed. Needs no database. */
+/* Checks the fields, without the database. ERR_REJECT names the field, its value and what is allowed. */
 int api_ask_check(const struct api_request *r, struct err *e);
 
 #endif
