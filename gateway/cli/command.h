@@ -1,33 +1,32 @@
-/* What a command is: its options and verbs are tables, from which come the parsing, the checks which verb
- * takes which option, and the help. */
+/* A command: parsing, the check which verb has which options, and the help come from tables of its options
+ * and verbs. */
 #ifndef POSTDATE_GATEWAY_CLI_COMMAND_H
 #define POSTDATE_GATEWAY_CLI_COMMAND_H
 
 #include "gateway/cli/cli.h"
 #include <getopt.h>
 
-/* Takes the text of an option (NULL: it has none) to where the row says; 0 or the exit code. */
+/* Stores the value of an option (NULL: it has none) at the place in its row; 0 or the exit code. */
 struct cli_option;
 typedef int cli_take(struct cli *cli, const struct cli_option *o, void *at, const char *text);
 
-/* A row without a name is a line of the help. {0} ends a table. */
+/* A row without a name is a line of the help. A table ends with {0}. */
 struct cli_option {
     const char *name;  /* without its dashes */
-    const char *value; /* what the help calls its value; NULL: it takes none */
+    const char *value; /* its value's name in the help; NULL: no value */
     const char *help;
-    cli_take *take; /* NULL: cli_gave tells */
-    size_t offset;  /* in the command's order */
+    cli_take *take; /* NULL: use cli_gave */
+    size_t offset;  /* in the command's order (the struct of its options) */
     char letter;
     int64_t max;       /* of cli_take_number */
-    const char *field; /* of cli_take_field, where it is not the name */
-    const char *of;    /* the verbs that take it, "list and show"; NULL: all */
-    const char *words; /* those that the value may be, for completion: "allow skip"; with a comma before
-                          them: a list of them; CLI_FILE; NULL: anything */
-    const struct cli_option *more; /* nothing else: the rows of another table stand here */
+    const char *field; /* of cli_take_field, if it differs from the name */
+    const char *of;    /* the verbs with this option, "list and show"; NULL: all */
+    const char *words; /* possible values, for completion: "allow skip"; with a leading comma: a list of them; CLI_FILE; NULL: any */
+    const struct cli_option *more; /* this row stands for the rows of another table */
 };
 #define CLI_TAKE(what, order, member) cli_take_##what, .offset = offsetof(struct order, member)
 #define CLI_FILE "FILE"
-#define CLI_HELP_LINE "\n                      " /* in a help that goes on */
+#define CLI_HELP_LINE "\n                      " /* continues the help on the next line */
 
 cli_take cli_take_flag;  /* bool */
 cli_take cli_take_text;  /* const char * */
@@ -35,47 +34,46 @@ cli_take cli_take_bytes; /* struct bytes; data is not NULL then */
 cli_take cli_take_time, cli_take_duration;
 cli_take cli_take_number; /* int64_t, from 1 to max */
 
-/* How a command or a verb is run with --cells. */
+/* How a command or verb runs with --cells. */
 enum cli_cells {
-    CLI_CELLS_NONE, /* not at all: it is for one database */
-    CLI_CELLS_FIND, /* of messages that are named by ids or by a key: until a cell has it */
-    CLI_CELLS_KEYS, /* the same, and a key is looked for in all of them */
-    CLI_CELLS_EACH, /* in one after the other */
+    CLI_CELLS_NONE, /* not allowed: for one database */
+    CLI_CELLS_FIND, /* messages by ids or a key: cell by cell until one has it */
+    CLI_CELLS_KEYS, /* the same, but a key is looked up in all cells */
+    CLI_CELLS_EACH, /* in all cells, one after the other */
 };
 
-/* {0} ends a table. */
+/* A table ends with {0}. */
 struct cli_verb {
     const char *name;
     int (*run)(struct cli *cli, void *order); /* the exit code */
-    int least, most;                          /* words behind it: cli->words */
-    const char *wrong;                        /* said of fewer or more */
+    int least, most;                          /* number of arguments after it: cli->words */
+    const char *wrong;                        /* the error for fewer or more */
     int kind;                                 /* the command's own */
     enum cli_cells cells;
-    bool takes_file;                     /* its words are names of files, for completion */
-    const struct cli_question *question; /* of one that asks for an operation (gateway/cli/ops/question.h) */
+    bool takes_file;                     /* its arguments are file names, for completion */
+    const struct cli_question *question; /* of a verb that runs an operation of the table (gateway/cli/ops/question.h) */
 };
 
 struct cli_operation;
 struct command {
     const char *name;
-    const char *synopsis; /* behind "postdate NAME " */
+    const char *synopsis; /* after "postdate NAME " */
     const char *summary;  /* one line */
     const char *notes;    /* more of the help, or NULL */
     const struct cli_option *options;
-    const struct cli_verb *verbs;               /* NULL: it has none, and is run itself */
-    const char *choices;                        /* of verbs: "say list or show" */
-    int (*check)(struct cli *cli, void *order); /* what can be said wrong with it before; or NULL */
-    bool opens;                                 /* the database is opened then (cli_open) */
+    const struct cli_verb *verbs;               /* NULL: none; `run` is the command itself */
+    const char *choices;                        /* the error for an unknown verb: "write list or show" */
+    int (*check)(struct cli *cli, void *order); /* checks the arguments before the database is opened; or NULL */
+    bool opens;                                 /* opens the database before run (cli_open) */
     int (*run)(struct cli *cli, void *order);
-    bool takes_words;    /* without verbs: they are in cli->words */
-    size_t order_size;   /* what the options are taken into: zeros, or */
-    const void *initial; /* a copy of this */
+    bool takes_words;    /* without verbs: it has arguments, in cli->words */
+    size_t order_size;   /* size of the struct for the options, filled with zeros or … */
+    const void *initial; /* … a copy of this */
     void (*close)(void *order);
-    bool has_content;                      /* its options may hold what nobody is to log */
+    bool has_content;                      /* its options may contain message content, which must not be logged */
     enum cli_cells cells;                  /* without verbs */
-    const char *cells_not;                 /* options, "watch here", that do not go with --cells; or NULL */
-    const struct cli_operation *operation; /* of the commands that work on named or filtered messages
-                                              (gateway/cli/filter.h), else NULL */
+    const char *cells_not;                 /* options, "watch here", that are not allowed with --cells; or NULL */
+    const struct cli_operation *operation; /* of commands on messages by id, key or filter (gateway/cli/filter.h), else NULL */
 };
 
 extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,
@@ -83,31 +81,31 @@ extern const struct command command_migrate, command_schedule, command_show, com
     command_doctor, command_dead, command_retry_policy, command_recur, command_forecast, command_rejected,
     command_drop_topology, command_import, command_rate;
 
-/* Every command's long options end with these, and its short ones begin with CLI_SHORT. */
+/* Every command's long options end with CLI_LONG, and its short ones begin with CLI_SHORT. */
 #define CLI_SHORT ":c:h"
-#define CLI_CELLS 255 /* what getopt calls --cells */
+#define CLI_CELLS 255 /* getopt's value of --cells */
 #define CLI_LONG                                                                                             \
     {"config", required_argument, NULL, 'c'}, {"cells", required_argument, NULL, CLI_CELLS},                 \
         {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'},                               \
     {                                                                                                        \
         NULL, 0, NULL, 0                                                                                     \
     }
-/* Handles -c (returns -1: go on); for -h, --version and mistakes returns the exit code to leave with. */
+/* Handles the common options. -1: continue; else (-h, --version, errors) the exit code. */
 int cli_common_option(struct cli *cli, int option, char **argv);
 
-/* Runs cli->command, in each cell that is to be asked; argv[0] is its name. The exit code. */
+/* Runs cli->command, in each cell if there are several; argv[0] is its name. The exit code. */
 int cli_run(struct cli *cli, int argc, char **argv);
-/* The same once: in the database of the configuration, or in cli->cell. CLI_ASK_CELLS: the command line is
- * right, and nothing was done, for --cells was given; the words that name messages are in cli->words. */
+/* Runs it once: in the database of the configuration, or of cli->cell. CLI_ASK_CELLS: the command line is
+ * valid, but --cells was given, so nothing was done; cli->words has the arguments. */
 #define CLI_ASK_CELLS (-2)
 int cli_run_once(struct cli *cli, int argc, char **argv);
-/* Prints what completion is made from (packaging/completion/generate.sh): a line for the command, for each
- * verb, and for each option of each of them, with tabs between "option", command, verb, letter, name, value,
- * words and help; "-" is none. */
+/* Prints the data for completion (packaging/completion/generate.sh): a line for the command, for each verb,
+ * and for each of their options, with tabs between "option", command, verb, letter, name, value, words and
+ * help; "-" is none. */
 void cli_describe(struct cli *cli);
-/* How cli->command, with its verb, is run with --cells. */
+/* How cli->command, with its verb, runs with --cells. */
 enum cli_cells cli_cells_of(const struct cli *cli);
-/* Any of these options, "limit group", was given. */
+/* Was any of these options, "limit group", given? */
 bool cli_gave(const struct cli *cli, const char *names);
 
 #endif

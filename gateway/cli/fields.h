@@ -7,26 +7,26 @@
 #include "gateway/cli/command.h"
 #include <jansson.h>
 
-/* What an order begins with whose message is made of options. */
+/* The first member of an order whose options make a message object. */
 struct cli_fields {
     json_t *object, *headers, *properties; /* NULL while empty */
     const char *body, *file;
 };
 /* Its headers, properties and body. */
 extern const struct cli_option cli_content_options[];
-/* The headers and properties become part of the object. */
+/* Puts headers and properties into the object. */
 void cli_fields_join(const struct cli_fields *f);
 void cli_fields_close(void *order);
-/* The object at this place, which is made if there is none. */
+/* The object at this place; created if NULL. */
 json_t *cli_object_at(json_t **at);
-/* The option's name is the field's in the object at this place; once. With a `max` it is a number from 1. */
+/* Sets the field of the option's name in the object at this place; only once. With `max`: a number from 1. */
 cli_take cli_take_field;
 /* "NAME=VALUE" of --header or --property. */
 cli_take cli_take_pair;
-/* Says why path could not be opened, by errno. The exit code: 66 where it is not there. */
+/* Prints why path could not be opened, by errno. Returns the exit code: 66 if it is missing. */
 int cli_cannot_read(const char *path);
 /* The body from path ("-": stdin), at most max bytes, in the arena. 0 or the exit code. */
-/* limit: who says how much, for the error. */
+/* limit: the option that sets max, for the error. */
 int cli_read_file(const char *path, size_t max, const char *limit, struct arena *a, struct bytes *out);
 int cli_read_body(const char *path, size_t max, struct arena *a, struct bytes *out);
 

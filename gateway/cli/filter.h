@@ -1,4 +1,4 @@
-/* The filters that list, cancel, reschedule and retry share, and what the latter three do with them. */
+/* The filters of list, cancel, reschedule and retry, and how the latter three apply them. */
 #ifndef POSTDATE_GATEWAY_CLI_FILTER_H
 #define POSTDATE_GATEWAY_CLI_FILTER_H
 
@@ -12,22 +12,24 @@ struct cli_filter {
 
 #define CLI_DUE_OPEN_MS INT64_C(253402300800000)
 
-/* The filters, and what the operations have beside them. The order begins with a struct cli_filter. */
+/* The options of filters, and the further options of operations. The order begins with a struct cli_filter.
+ */
 extern const struct cli_option cli_filter_options[], cli_operate_options[];
 
-/* What is asked for by ids, by --key, or by filters: each answer is a line, or a count at the end. */
+/* An operation on messages by ids, by --key, or by filters: prints a line per message, or a count at the end.
+ */
 struct cli_operation {
     enum operate_kind kind;
     const char *done;       /* "cancelled" */
-    const char *left_out;   /* why fewer may be done than the filters matched */
-    bool moves;             /* needs a due time, or with filters a shift; shows the new id */
+    const char *left_out;   /* why fewer messages may be changed than match */
+    bool moves;             /* needs a due time, or with filters a shift; prints the new id */
     struct operate_due due; /* moves: of ids and keys */
     int64_t shift_ms;       /* moves: by filters */
     bool has_shift;
 };
-/* What can be said wrong with it before; 0 or the exit code. cli->words are ids. */
+/* Checks the arguments; 0 or the exit code. cli->words are ids. */
 int cli_check_operation(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f);
-/* Does it in the database, which is open; the exit code. */
+/* Runs the operation in the database, which is open; the exit code. */
 int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cli_filter *f);
 
 #endif

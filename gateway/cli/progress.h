@@ -15,7 +15,7 @@ struct progress {
 void progress_start(struct progress *p, int64_t total_bytes);
 /* Shows at most ten times a second. */
 void progress_update(struct progress *p, int64_t bytes, int64_t lines);
-/* Erases the line, so that words can follow. */
+/* Erases the line, so that other text can follow. */
 void progress_clear(struct progress *p);
 double progress_seconds(const struct progress *p);
 

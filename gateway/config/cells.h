@@ -1,9 +1,8 @@
-/* The cells of several Postdates: where the database of each is. One INI file:
+/* The list of cells: the database of each. One INI file:
  *
  *   [cell north]
  *   postgres.url = postgresql://postdate@db-north/postdate
- *   number = 0
- */
+ *   number = 0 */
 #ifndef POSTDATE_GATEWAY_CONFIG_CELLS_H
 #define POSTDATE_GATEWAY_CONFIG_CELLS_H
 
@@ -17,7 +16,7 @@
 
 struct cell {
     char name[CELL_NAME_MAX + 1]; /* letters, digits, '.', '_' and '-' */
-    int number;                   /* 0 to 255, as its cell.number; -1: not said */
+    int number;                   /* 0 to 255, as its cell.number; -1: not given */
     char *postgres_url;           /* owned */
 };
 /* Read-only once it is loaded, so any thread may read it. */
@@ -26,17 +25,18 @@ struct cells {
     size_t count;                /* from 1 */
 };
 
-/* Every mistake is reported through report (may be NULL) with its line, the first one is also put into e:
- * ERR_CONFIG, or ERR_PERMISSION for a file that this user may not read. -1 when there was any; then there is
- * nothing to free. A file with passwords that every user may read is warned of, as a configuration is. */
+/* Every error is reported through report (may be NULL) with its line; the first one is also put into e:
+ * ERR_CONFIG, or ERR_PERMISSION for a file that this user may not read. -1 if there was any; then there is
+ * nothing to free. Warns of a file with passwords that every user may read, as for a configuration. */
 int cells_load(struct cells *c, const char *path, const struct config_report *report, struct err *e);
 void cells_free(struct cells *c);
 
-/* In which order to ask them for a message: those first whose number the id has. id NULL: as in the file. */
+/* The order in which to query the cells for a message: those with the number in its id first. id NULL: as in
+ * the file. */
 void cells_order(const struct cells *c, const struct message_id *id, size_t out[CELLS_MAX]);
 
-/* May one of them have made it? False: each says its number, and none is the id's: one is missing, or the id
- * was made where there was no number. */
+/* May one of the cells have made this id? False: each has a number, and none is the id's: a cell is missing,
+ * or the id was made by a database without a number. */
 bool cells_may_have(const struct cells *c, struct message_id id);
 
 #endif

@@ -15,9 +15,9 @@ enum config_last_hop { LAST_HOP_GATEWAY, LAST_HOP_RABBITMQ };
 /* As topology_intake_ways. */
 enum config_queues_by { QUEUES_BY_RANDOM, QUEUES_BY_ROUTING_KEY, QUEUES_BY_MESSAGE_ID, QUEUES_BY_KEY };
 enum config_feeder { FEEDER_INTERNAL, FEEDER_CRON };
-/* What the audit lines are about: nothing, changes of what is stored, scheduling, too. */
+/* Which audit lines are logged: none, changes of stored messages, also scheduling. */
 enum config_log_audit { LOG_AUDIT_OFF, LOG_AUDIT_CHANGES, LOG_AUDIT_ALL };
-/* What decides which cell of an exchange gets a message (amqp/topology/topology.h). */
+/* By which the cell of a message is chosen (amqp/topology/topology.h). */
 enum config_exchange_by { CELL_BY_KEY, CELL_BY_MESSAGE_ID, CELL_BY_ROUTING_KEY };
 enum config_log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
@@ -93,47 +93,46 @@ struct config {
     char *source; /* the file it was read from, or NULL */
 };
 
-/* Called once per mistake or warning: file may be NULL (environment), line 0. */
+/* Called once per error or warning. */
 struct config_report {
-    /* text already reads "file:line: option: what is wrong"; kind: ERR_CONFIG, or ERR_PERMISSION for a file
-     * that this user may not read */
+    /* text: "file:line: option: error"; kind: ERR_CONFIG, or ERR_PERMISSION for a file that this user may not
+     * read */
     void (*mistake)(void *ctx, enum err_kind kind, const char *text);
     void (*warning)(void *ctx, const char *text);
-    void (*exposed)(void *ctx, const char *text); /* a warning that a file's password can be read by all;
-                                                     NULL: as warning */
+    void (*exposed)(void *ctx, const char *text); /* a warning that all users can read a password in a file; NULL: as warning */
     void *ctx;
 };
 
 /* Loads: path (from -c) else $POSTDATE_CONFIG else /etc/postdate/postdate.conf (may be absent) else defaults;
  * then the environment POSTDATE_<SECTION>_<OPTION> (environ is searched) which wins; secrets (urls) also from
- * …_FILE. Every mistake is reported through `report` (may be NULL), the first one is also put into e, with
- * its kind. -1 when there was any. An unknown option is a mistake; unknown POSTDATE_ variables give one
- * warning in all (none for POSTDATE_CONFIG). On -1 the config is freed. */
+ * …_FILE. Every error is reported through `report` (may be NULL); the first one is also put into e, with its
+ * kind. -1 if there was any; then the config is freed. An unknown option is an error; unknown POSTDATE_
+ * variables give one warning in all (none for POSTDATE_CONFIG). */
 int config_load(struct config *c, const char *path, const struct config_report *report, struct err *e);
 void config_free(struct config *c);
 
 /* Every option with its default and one line of explanation, as a valid config file. */
 void config_print_sample(FILE *out);
-/* Calls fn with each option that is no secret, "section.name" and its value as a user would write it, in the
+/* Calls fn for each option that is not secret: "section.name" and its value as a user would write it, in the
  * order of the sample. */
 void config_each(const struct config *c, void (*fn)(void *ctx, const char *name, const char *value),
                  void *ctx);
 
-/* Neither server's address was set: as after an installation. */
+/* Is no server's address set, as after an installation? */
 bool config_names_no_server(const struct config *c);
 
-/* Whether there is a transport only a gateway knows that has asked the broker, and its schema, in which it
- * records that (sql/admin/settings.h). */
+/* Which messages RabbitMQ may hold. Only a gateway, which has tested RabbitMQ, knows has_transport; it
+ * records the result in the schema (sql/admin/settings.h). */
 enum hold_policy config_hold_policy(const struct config *c, bool has_transport);
-/* The rules for accept_message, pointing into c. hold: as if the transport that is asked for were there. */
+/* The rules for accept_message, pointing into c. hold: as if the configured transport were available. */
 struct accept_rules config_accept_rules(const struct config *c);
 
-/* slo.target as a part of one. */
+/* slo.target as a fraction, 0 to 1. */
 double config_slo_target(const struct config *c);
 /* As hold_policy_least_ahead_ms. */
 int64_t config_least_ahead_ms(const struct config *c);
-/* The window that a transport is declared for. A message may be handed over at the window's far end just when
- * it moves on: a second more does no harm. */
+/* The window for which a transport is declared: one second longer than handover.window, for messages that are
+ * handed over at its end. */
 int64_t config_declared_window_ms(const struct config *c);
 
 #endif

@@ -11,10 +11,10 @@
 #define INI_FILE_MAX ((size_t)1024 * 1024)
 
 struct ini_file {
-    /* Set by the caller; section and line say where the reader is. */
+    /* Set by the caller, except section and line, the position of the reader. */
     struct config_loader *loader;
     const char *path;
-    void (*begin)(struct ini_file *f); /* a [section], whose name is in section */
+    void (*begin)(struct ini_file *f); /* at a [section], whose name is in section */
     void (*take)(struct ini_file *f, const char *name, const char *value);
     void *ctx;
     char section[64]; /* cut to its size */
@@ -23,14 +23,14 @@ struct ini_file {
 /* config_mistake of this line. */
 #define ini_file_mistake(f, ...) config_mistake((f)->loader, (f)->path, (f)->line, __VA_ARGS__)
 
-/* Reads text (which it cuts up) to its end. Malformed lines are mistakes of f->loader. */
+/* Reads text, which it modifies, to its end. Malformed lines are errors of f->loader. */
 void ini_file_read(struct ini_file *f, char *text);
 
 /* The whole file as a string, or NULL with errno set (EFBIG: longer than max; EINVAL: has a NUL byte). */
 char *ini_file_text(const char *path, size_t max);
-/* In place; where it begins. */
+/* Removes blanks in place; returns the first other character. */
 char *ini_file_trim(char *s);
-/* "user:password@" or "password=". url may be NULL. */
+/* Does it contain "user:password@" or "password="? url may be NULL. */
 bool ini_file_has_password(const char *url);
 
 #endif

@@ -9,11 +9,11 @@
 struct control;
 struct tokens;
 
-/* Starts its thread, which ends by itself at STOP_INTAKE; the executor, the tokens (NULL: http.tokens is off)
- * and the notifier, which wakes it, must outlive it. NULL: out of memory or threads. */
+/* Starts its thread, which exits at STOP_INTAKE. The executor, the tokens (NULL: http.tokens is off) and the
+ * notifier, which wakes it, must outlive it. NULL: out of memory or threads. */
 struct control *control_open(struct runtime *rt, struct executor *executor, struct tokens *tokens,
                              struct notifier *notifier, struct err *e);
-/* Waits for the thread. Requests may still be with the executor. */
+/* Waits for the thread to exit. The executor may still have requests. */
 void control_join(struct control *c);
 /* After executor_stop. NULL is fine. */
 void control_close(struct control *c);

@@ -1,6 +1,6 @@
-/* HTTP/1.1 requests as bytes, by RFC 9112 and nothing looser: what two readers end at two places lets a body
- * run as a request. Pure. Only the headers that Postdate uses are looked at, each once and at most
- * FRAMING_VALUE_MAX bytes. */
+/* Parses HTTP/1.1 requests strictly by RFC 9112: if a proxy and this parser disagreed about the end of a
+ * request, a body could be executed as a request (request smuggling). Pure. Only the headers that Postdate
+ * uses are read; each may occur once, with at most FRAMING_VALUE_MAX bytes. */
 #ifndef POSTDATE_GATEWAY_HTTP_FRAMING_H
 #define POSTDATE_GATEWAY_HTTP_FRAMING_H
 
@@ -9,11 +9,11 @@
 #define FRAMING_METHOD_MAX 32
 #define FRAMING_HEAD_MAX (32u * 1024)  /* request line and headers */
 #define FRAMING_TARGET_MAX (8u * 1024) /* path and query */
-#define FRAMING_VALUE_MAX (8u * 1024)  /* one header that is used */
+#define FRAMING_VALUE_MAX (8u * 1024)  /* the value of a header that is read */
 #define FRAMING_CHUNK_LINE_MAX 1024u   /* a chunk's size and extensions */
 #define FRAMING_TRAILER_MAX (8u * 1024)
 
-/* Those that are used, in the order of framing_header_names. */
+/* The headers that are read, in the order of framing_header_names. */
 enum framing_header {
     FRAMING_HOST,
     FRAMING_CONTENT_LENGTH,
@@ -72,33 +72,33 @@ struct framing {
         FRAMING_BEHIND_CHUNK,
         FRAMING_IN_TRAILER,
         FRAMING_AT_END,
-        FRAMING_ENDED, /* refused, or the last request of this connection: the rest is dropped */
+        FRAMING_ENDED, /* after an error, or the last request of this connection: further bytes are dropped */
     } state;
     struct framing_head head;
-    enum framing_refusal why; /* it was refused */
-    struct buf line;          /* a head, line or trailer that is not whole */
+    enum framing_refusal why; /* the error */
+    struct buf line;          /* an incomplete head, line or trailer */
     uint64_t left;            /* of the body or chunk */
     bool last;                /* no request follows this one */
 };
 
 enum framing_event {
-    FRAMING_NOTHING, /* all is read: more is needed */
-    FRAMING_HEAD,    /* f->head is there until the next call */
+    FRAMING_NOTHING, /* all input is consumed: more is needed */
+    FRAMING_HEAD,    /* f->head is filled, until the next call */
     FRAMING_DATA,    /* a part of the body */
     FRAMING_END,     /* of a request */
-    FRAMING_REFUSED, /* f->why; nothing follows */
+    FRAMING_REFUSED, /* an error, f->why; no further events */
 };
 
 void framing_open(struct framing *f);
 void framing_close(struct framing *f);
-/* Reads on in what came, and moves *in behind it. *data: of FRAMING_DATA, a view into *in. */
+/* Parses the next part of *in and advances it. *data: for FRAMING_DATA, a view into the input. */
 enum framing_event framing_next(struct framing *f, struct bytes *in, struct bytes *data);
-/* The client has begun a request line or headers and not ended them. */
+/* Has a request line or header section begun, but not ended? */
 bool framing_is_in_head(const struct framing *f);
-/* Is it that word, in whatever case? */
+/* Is the value that word, in any case? */
 bool framing_is_word(struct bytes value, const char *word);
 
-/* What is wrong and what is allowed. */
+/* The error text: what is wrong and what is allowed. Returns out. */
 const char *framing_refusal_text(enum framing_refusal why, char out[160]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Between gateway/http/front*.c and what clients share (front.c): the front's thread. */
+/* The front: the thread that serves HTTP connections (front.c). */
 #ifndef POSTDATE_GATEWAY_HTTP_FRONT_H
 #define POSTDATE_GATEWAY_HTTP_FRONT_H
 
@@ -9,7 +9,7 @@
 struct front {
     struct http *http;
     int epoll, listening;
-    bool accepting, paused; /* paused: there was no descriptor for one more */
+    bool accepting, paused; /* paused: no file descriptor was left for a new connection */
     unsigned count, max;
     struct http_link *dead;
     int64_t now_ms;

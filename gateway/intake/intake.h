@@ -1,10 +1,10 @@
 /* The intake: from the intake queue into the database. One thread, one broker connection, one database
  * connection.
  *
- * Reads a batch as far as deliveries are there, decides each (core/message/accept.h), stores them in one
- * transaction, rejects what can't be accepted, and only then acknowledges. What can't be finished now is
- * deferred, unacknowledged, and offered again while the others go on: a message whose key is held by
- * somebody's open transaction, and a refused one while postdate.rejected takes nothing. */
+ * Reads a batch of available deliveries, decides each (core/message/accept.h), stores the accepted ones in
+ * one transaction, publishes the others to postdate.rejected, and only then acknowledges. A message is
+ * deferred, unacknowledged, and tried again while others continue, if another open transaction has its key,
+ * or if it is rejected while postdate.rejected does not accept messages. */
 #ifndef POSTDATE_GATEWAY_INTAKE_INTAKE_H
 #define POSTDATE_GATEWAY_INTAKE_INTAKE_H
 
@@ -20,9 +20,9 @@
 #include "sql/pipeline/store.h"
 #include <sys/queue.h>
 
-#define INTAKE_QUEUES (SHARDS_MAX + 3) /* intake.queues of them; by type; what expired; what has a time */
+#define INTAKE_QUEUES (SHARDS_MAX + 3) /* intake.queues, and one each for: the exchange type, expired messages, messages with x-opt-delivery-time */
 
-/* A delivery that waits, with a copy of its bytes. */
+/* A deferred delivery, with a copy of its bytes. */
 struct intake_deferred {
     STAILQ_ENTRY(intake_deferred) next;
     struct inbox_delivery delivery;
@@ -46,27 +46,27 @@ struct intake {
     struct store_session session;
     struct store_locks locks;
     struct store_item items[INBOX_BATCH_MAX];
-    struct store_handover offer;           /* what of this batch RabbitMQ may wait for */
+    struct store_handover offer;           /* which messages of this batch are handed over */
     size_t item_delivery[INBOX_BATCH_MAX]; /* which delivery an item came from */
     size_t item_count;
     struct intake_deferred_list deferred;
     size_t deferred_count, deferred_bytes;
-    char probe_queue[NAMES_SIZE]; /* of this connection's probe; "": none was sent */
-    enum stamp_verdict stamps;    /* what the last probe said */
-    int64_t stamps_asked_ms;      /* monotonic, when that was; 0: it is not to be relied on */
-    struct broker *prober;        /* the second connection; NULL: there is none */
-    int64_t prober_ms;            /* monotonic: not to be opened before */
-    bool stamp_refused;           /* the broker does not allow the probe: not asked again */
-    bool stamp_said;              /* what was logged last about time stamps */
-    bool retrying;                /* the batch comes from those deferred */
+    char probe_queue[NAMES_SIZE]; /* for this connection's test of timestamps; "": none was sent */
+    enum stamp_verdict stamps;    /* the result of the last test */
+    int64_t stamps_asked_ms;      /* monotonic: when; 0: the result is not valid */
+    struct broker *prober;        /* the connection for the test; NULL: none */
+    int64_t prober_ms;            /* monotonic: do not open it before */
+    bool stamp_refused;           /* RabbitMQ does not permit the test: not repeated */
+    bool stamp_said;              /* the state of timestamps that was logged last */
+    bool retrying;                /* the batch consists of deferred deliveries */
     int64_t deferred_retry_ms;    /* monotonic */
-    int64_t misspelt_said_ms;     /* monotonic: that a header is nearly x-delay; 0: never */
-    int64_t give_up_ms;           /* monotonic; storing this batch */
+    int64_t misspelt_said_ms;     /* monotonic: last log line about a header similar to x-delay; 0: never */
+    int64_t give_up_ms;           /* monotonic: deadline for storing this batch */
 };
 
 void *intake_thread(void *intake);
 
-/* How many deliveries a session can have unacknowledged at most, however many queues it reads. */
+/* The most unacknowledged deliveries of a session, over all its queues. */
 int64_t intake_unacknowledged_max(const struct config *c);
 
 #endif

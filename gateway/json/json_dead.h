@@ -10,13 +10,13 @@
 
 /* New references; out of memory as gateway/json/json_memory.h says. */
 
-/* style: JSON_STYLE_NO_BODY as dead_list gives it; else as dead_show does. NULL and e set: its properties
- * can't be read. */
+/* style: JSON_STYLE_NO_BODY for records of dead_list, else for those of dead_show. NULL with e: its
+ * properties are malformed. */
 json_t *json_dead_value(const struct dead_letter_record *r, unsigned style, struct err *e);
 json_t *json_dead_group_value(const struct dead_group *g);
 
-/* Fields of a policy, those that are missing as in the default one; the pattern is the caller's. ERR_REJECT
- * names the field, its value and what is allowed. */
+/* Reads the fields of a policy; missing ones are as in the default policy. The pattern is given by the
+ * caller. ERR_REJECT names the field, its value and what is allowed. */
 int json_policy_read(const json_t *object, struct bytes pattern, struct retry_policy *out, struct err *e);
 
 #endif

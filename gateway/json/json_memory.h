@@ -1,9 +1,9 @@
-/* jansson without memory. Its functions return NULL then, but a value that could not be set in an object is
- * dropped without a word, its parser calls a text malformed that it had no memory for, and a string whose
- * buffer could not grow once loses characters. So its memory is asked for here: within a scope, once one
- * request was refused all that follow are, which makes it give up soon, and the end of the scope tells.
+/* Detects that jansson ran out of memory. Its functions return NULL then, but it drops a value that could not
+ * be set in an object, reports a text as malformed for which it had no memory, and loses characters of a
+ * string whose buffer could not grow. So its allocations are made here: within a scope, all allocations after
+ * a failed one fail, too, and the end of the scope reports it.
  *
- * Scopes belong to a thread and may lie within each other. Outside of one nothing is noted. */
+ * Scopes belong to a thread and may be nested. Outside of a scope, failures are not recorded. */
 #ifndef POSTDATE_GATEWAY_JSON_JSON_MEMORY_H
 #define POSTDATE_GATEWAY_JSON_JSON_MEMORY_H
 
@@ -11,23 +11,24 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Once at the start of the program, before any other thread and any JSON. */
+/* Call it once at the start of the program, before any other thread and any JSON. */
 void json_memory_open(void);
 
 struct json_memory_scope {
-    bool in_scope, refused; /* of the scope around it */
+    bool in_scope, refused; /* of the enclosing scope */
 };
 
 struct json_memory_scope json_memory_begin(void);
-/* Something else had no memory for a value. */
+/* Records a failed allocation outside of jansson. */
 void json_memory_refuse(void);
-/* Has any request of this scope been refused so far? */
+/* Has any allocation of this scope failed so far? */
 bool json_memory_refused(void);
-/* Has any request been refused since json_memory_begin? What was made meanwhile may be incomplete. */
+/* Ends the scope. True: an allocation failed since json_memory_begin, and values made since may be
+ * incomplete. */
 bool json_memory_end(struct json_memory_scope outer);
 
-/* json_loadb with duplicates rejected and NUL allowed, and flags besides. NULL: *no_memory says whether it
- * was that; else `why` is set. The caller has the reference. */
+/* json_loadb with duplicates rejected, NUL allowed, and further flags. NULL: *no_memory, or `why` is set. The
+ * caller owns the reference. */
 json_t *json_memory_load(struct bytes text, size_t flags, bool *no_memory, json_error_t *why);
 
 #endif

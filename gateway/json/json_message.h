@@ -1,10 +1,10 @@
-/* The message object of Postdate's interfaces (NDJSON of `postdate schedule --batch`, `--json` output) to and
- * from the messages that are stored. Pure, but for memory.
+/* Converts between stored messages and the message object of Postdate's interfaces (HTTP, NDJSON of `postdate
+ * schedule --batch`, `--json` output). Pure, except for memory.
  *
  * AMQP headers as JSON: strings S, integers I or l, other numbers d, true/false t, null V, objects F, arrays
- * A. What JSON has no word for: bytes (x, and strings that are not UTF-8) are {"!bytes": "<base64>"}, in both
- * directions; times (T) print as seconds since 1970, decimals (D) and floats as numbers, not-a-number and
- * infinities as strings. */
+ * A. Types without a JSON counterpart: bytes (x, and strings that are not UTF-8) are {"!bytes": "<base64>"},
+ * in both directions; times (T) print as seconds since 1970, decimals (D) and floats as numbers, not-a-number
+ * and infinities as strings. */
 #ifndef POSTDATE_GATEWAY_JSON_JSON_MESSAGE_H
 #define POSTDATE_GATEWAY_JSON_JSON_MESSAGE_H
 
@@ -17,15 +17,14 @@
 #include "sql/operate/lookup.h"
 #include <jansson.h>
 
-/* --- Values of JSON as texts: for AMQP, for functions that take C strings, and for people. */
-/* A value for error texts: its JSON, printable and cut short. */
+/* --- JSON values as texts: for AMQP, as C strings, and for users. */
+/* A value for error texts: its JSON, printable and cut. */
 #define JSON_SHOW_SIZE 72
 const char *json_show(const json_t *value, char out[JSON_SHOW_SIZE]);
 
 struct bytes json_text(const json_t *string);
 
-/* The string's text when it has no NUL inside, else "": for functions that take C strings, which refuse "".
- */
+/* The string's text if it contains no NUL, else "": for functions that take C strings, which reject "". */
 const char *json_c_string(const json_t *string);
 
 /* Appends it. -1: out of memory. */
@@ -44,29 +43,29 @@ struct json_parser {
     struct accept_rules
         rules;         /* default exchange, allow list, max_delay_ms, max_body, max_properties, hold */
     int64_t now_ms;    /* delays count from here; set it before each batch */
-    struct bytes text; /* what the objects come from; json_message_parse sets it itself */
-    struct bytes outside_body; /* data not NULL: the body, and the object must bring none */
+    struct bytes text; /* the text of the objects; json_message_parse sets it itself */
+    struct bytes outside_body; /* data not NULL: the body; the object must have none */
     struct buf properties, headers;
-    bool stored; /* the headers come from the tables: ours may be among them */
+    bool stored; /* the headers come from the database: Postdate's are allowed */
 };
 
 void json_parser_init(struct json_parser *p, const struct accept_rules *rules);
 void json_parser_free(struct json_parser *p);
 
-/* One object to schedule. All bytes of out lie in the arena or in outside_body, exchange may point into the
- * rules; its id is not set. A due time in the past becomes now. ERR_REJECT names the field, its value and
+/* One object to schedule. All bytes of out are in the arena or in outside_body, exchange may point into the
+ * rules; the id is not set. A due time in the past becomes now. ERR_REJECT names the field, its value and
  * what is allowed. */
 int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a, struct message *out,
                        struct err *e);
 
 /* Properties as SQL stores them, {"headers":{…} or null,"properties":{…} or null}, appended to out as AMQP
- * bytes. ERR_REJECT: AMQP can't carry them (what the SQL functions accepted, it can). */
+ * bytes. ERR_REJECT: AMQP cannot represent them (those accepted by the SQL functions, it can). */
 int json_message_encode(struct bytes json, struct buf *out, struct err *e);
 
 enum json_style {
     JSON_STYLE_LINE = 0,
     JSON_STYLE_PRETTY = 1,
-    JSON_STYLE_NO_BODY = 2, /* for listings, which do not read bodies */
+    JSON_STYLE_NO_BODY = 2, /* for lists, which do not read bodies */
 };
 
 /* Appends the object, without a line end; style: JSON_STYLE_ values or-ed. A body that is not UTF-8 (or holds
@@ -82,25 +81,24 @@ int json_message_read(struct json_parser *p, const json_t *object, struct arena 
 /* The value of "delay_ms", "delay" or "due_at", in ms. ERR_REJECT names the field. */
 int json_due_read(const char *field, const json_t *v, int64_t *out_ms, struct err *e);
 
-/* Properties that are texts, by their names in JSON; the last one has none. */
+/* Text properties, by their names in JSON; the last row has no name. */
 extern const struct json_property_text {
     uint16_t flag;
     const char *name;
     size_t at;      /* in struct wire_properties */
-    bool user_sets; /* "properties" of a message to schedule may have it, as any text */
+    bool user_sets; /* allowed in "properties" of a message to schedule */
 } json_property_texts[];
 
-/* --- json_message.c: new references, or NULL without memory, as gateway/json/json_memory.h counts it
- */
+/* --- json_message.c: new references, or NULL if out of memory (gateway/json/json_memory.h) */
 
-/* A string, or {"!bytes": …} where it is not UTF-8. */
+/* A string, or {"!bytes": …} if it is not UTF-8. */
 json_t *json_text_value(struct bytes v);
 json_t *json_properties_value(const struct wire_properties *w);
 /* The entries of a table of AMQP, such as headers. */
 json_t *json_table_value(struct bytes entries);
 /* RFC 3339; null for -1. */
 json_t *json_time_value(int64_t ms);
-/* "body", or "body_base64" where it is not UTF-8. */
+/* Sets "body", or "body_base64" if it is not UTF-8. */
 void json_body_set(json_t *object, struct bytes body);
 
 #endif

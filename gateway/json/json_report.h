@@ -8,11 +8,11 @@
 #include "sql/operate/slo.h"
 #include <jansson.h>
 
-/* The objective for lateness, and how far it is kept. */
+/* The objective for lateness, and how far it is met. */
 json_t *json_slo(const struct slo_report *r);
-/* What rightly keeps work back. */
+/* Work that is held back as configured. */
 json_t *json_held(const struct status_held *h);
-/* How much is due when. */
+/* The forecast. */
 json_t *json_forecast(const struct forecast_report *r);
 
 #endif

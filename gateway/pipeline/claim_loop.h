@@ -1,6 +1,6 @@
-/* The loop that claims what is due before a horizon: on a connection of its own, again and again, around days
- * that somebody has locked. The claimer runs it up to the lead, the handover feeder up to the window; what
- * one does unlike the other is in its struct claim_horizon. */
+/* The loop that claims messages due before a horizon, on its own connection, leaving out locked days. The
+ * claimer runs it up to the lead, the handover feeder up to the window; struct claim_horizon has their
+ * differences. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_CLAIM_LOOP_H
 #define POSTDATE_GATEWAY_PIPELINE_CLAIM_LOOP_H
 
@@ -18,13 +18,13 @@ struct claim_loop;
 enum looked { LOOKED_DONE, LOOKED_MORE, LOOKED_FULL, LOOKED_ERROR };
 
 struct claim_horizon {
-    const char *name;                    /* as Postgres shows it */
+    const char *name;                    /* application_name in PostgreSQL */
     bool listens;                        /* for NOTIFY */
-    bool one_piece;                      /* one with rows is enough for a look */
+    bool one_piece;                      /* one piece with rows is enough for a look */
     void (*begin)(struct claim_loop *l); /* on a new connection; NULL: nothing */
-    /* One look. How long to sleep in ms (0: there is more), or -1. */
+    /* One look. Returns the time to sleep in ms (0: there is more), or -1. */
     int64_t (*look)(struct claim_loop *l, struct err *e);
-    /* These are for claim_loop_claim and the like. Claims once within q->due, perhaps with limits. */
+    /* For claim_loop_claim and claim_loop_claim_around. Claims once within q->due, perhaps with limits. */
     enum looked (*claim)(struct claim_loop *l, struct claim_request *q, struct err *e);
     int (*take)(struct claim_loop *l, struct inflight *h); /* 0: owns h now; -1: out of memory */
 };
@@ -42,50 +42,49 @@ struct claim_loop { /* one thread's */
     struct pg *pg;
     struct locks locks;
     int32_t instance;          /* under which this look claims */
-    struct claim_range *range; /* that the rows belong to which are kept just now; NULL: none */
+    struct claim_range *range; /* the range of the rows that are being kept; NULL: none */
     struct handing *handing;   /* the same */
     bool rated;                /* the rows get slots of their rate … */
     int64_t slot_ms;           /* … which are so far apart */
     /* Of the last claim: */
     int64_t sent_ns;    /* claimed_row_hear_clock */
-    int64_t next_at_ms; /* the greatest of its rows */
+    int64_t next_at_ms; /* the greatest next_at of its rows */
     int rows;
-    size_t bytes; /* their bodies and properties, as they came */
+    size_t bytes; /* of bodies and properties, as received */
     size_t recovered;
     struct message_id first_recovered;
     struct log_quota said_recovered;
 };
 
-/* Until the stop. */
+/* Runs until the gateway stops. */
 void claim_loop_run(struct claim_loop *l);
-/* Before a claim's rows are kept. */
+/* Call it before the rows of a claim are kept. */
 void claim_loop_begin(struct claim_loop *l);
-/* Takes a row that was claimed. loop: struct claim_loop. False: it could not, and the instance ends. */
+/* Keeps a claimed row. loop: struct claim_loop. False: it could not, and ends the instance. */
 bool claim_loop_keep(void *loop, const struct claimed_row *row);
-/* After it: how many there were; -1: e says why. Is that all, or is there probably more? */
+/* Call it after the claim. rows: the number claimed; -1: error, e. Returns whether there is probably more. */
 enum looked claim_loop_end(struct claim_loop *l, const struct claim_request *q, int rows,
                            const struct err *e);
-/* Claims once: is that all, or is there probably more? */
+/* Claims once, and returns whether there is probably more. */
 enum looked claim_loop_claim(struct claim_loop *l, struct claim_request *q, struct err *e);
-/* The same around the days that are locked. l->next_at_ms: the least of those pieces that have more. */
+/* The same, leaving out locked days. l->next_at_ms: the least of all pieces with more rows. */
 enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *q, struct err *e);
 
-/* --- for all that claim */
+/* --- for all claiming threads */
 
 /* A copy of the row that can be published: properties that SQL stored as JSON are encoded. NULL: out of
- * memory. *refused: they can't be, which is the message's error; settle it as SETTLE_FAILED. For the claiming
- * threads. */
+ * memory. *refused: they cannot be encoded: settle the message as SETTLE_FAILED. */
 struct inflight *claimed_row_to_inflight(struct pipeline *p, const struct claimed_row *row, int32_t instance,
                                          bool *refused);
 
-/* Before a row of a claim is judged: its clock. A row that was stored after the database's clock was set back
- * is not judged by what that clock was before. *sent_ns: monotonic, when the claim was asked for; 0
- * afterwards. */
+/* Takes the database's clock from a claimed row, before the row's times are compared: a row that was stored
+ * after the clock was set back must not be compared with the earlier clock. *sent_ns: monotonic, when the
+ * claim was sent; set to 0. */
 void claimed_row_hear_clock(struct lease *lease, struct runtime *rt, const struct claimed_row *row,
                             int64_t *sent_ns);
 
-/* Up to when messages are handed over, at now_ms of the database: the window's end, or, where cron feeds,
- * what was fed so far if that is less. -1: the database did not say. */
+/* The time up to which messages are handed over, at now_ms of the database: the end of the window or, with
+ * handover.feeder = cron, the fed time if that is earlier. -1: database error. */
 int claimed_row_handover_horizon(const struct config *c, struct pg *pg, int64_t now_ms, int64_t *out_ms,
                                  struct err *e);
 

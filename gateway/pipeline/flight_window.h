@@ -1,15 +1,15 @@
-/* How many may wait for their answer at once: published ones for RabbitMQ's confirm, confirmed ones for the
- * settler.
+/* The limit of messages that wait for an answer at once: published ones for RabbitMQ's confirm, confirmed
+ * ones for the settler.
  *
- * What waits when a connection or this gateway dies may arrive twice: as few as keep the other side busy. So
- * it begins small and grows, as TCP's window does: doubled after a round in which it was full. Beyond
- * `enough`, and beyond 16 while answers take longer than the quickest, the doubling must pay: more must be
- * answered in the same time, or it is taken back. Beyond twice `enough` answers must be quick as well. It is
- * halved when answers wait long. While something is overdue and even the quickest answer of a round takes
- * more than a millisecond, `wide` takes the place of `enough`. A round is as long as one answer takes. The
- * quickest is learnt anew every five seconds, with so little in flight that no queue of it is over there.
- * After a rest it is small, too, for what comes then is often what had piled up. Owned by one thread, or
- * guarded by its owner. */
+ * If a connection is lost or this gateway dies, messages in the window may be delivered twice, so it is only
+ * as large as needed to keep the other side busy. It begins small and grows, as TCP's window does: it doubles
+ * after a round in which it was full. Beyond `enough`, and beyond 16 while answers take longer than the
+ * quickest, a doubling must increase the throughput, or it is undone. Beyond twice `enough` answers must be
+ * quick as well. It is halved when answers wait long. While something is overdue and even the quickest answer
+ * of a round takes more than a millisecond, `wide` takes the place of `enough`. A round is as long as one
+ * answer takes. The quickest answer is measured again every five seconds, with so few messages in flight that
+ * none of them queue at the other side. After a pause it is small, too, because a backlog often follows.
+ * Owned by one thread, or guarded by its owner. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 #define POSTDATE_GATEWAY_PIPELINE_FLIGHT_WINDOW_H
 
@@ -18,39 +18,37 @@
 
 struct flight_window {
     int size, least, most;
-    int enough; /* to grow beyond this must pay … */
-    int wide;   /* … and while something is overdue, beyond this */
+    int enough; /* growing beyond this must increase the throughput … */
+    int wide;   /* … and while messages are overdue, beyond this */
     bool overdue;
     int64_t quickest_ms; /* the quickest answer since learned_ms (monotonic) */
     int64_t learned_ms;
-    int learning;     /* rounds until it is known; the window does not grow meanwhile */
-    int before;       /* the size until then; where less was not enough, it goes on from half of it */
+    int learning;     /* rounds until the quickest is known; the window does not grow meanwhile */
+    int before;       /* the size before; if the small size was not enough, it continues from half of it */
     int64_t round_ms; /* the quickest of this round */
-    /* Where a doubling must pay: what this size is good for. */
-    int rounds;              /* that it was full in; what is answered in the first was sent before */
+    /* The throughput of this size, where a doubling must increase it. */
+    int rounds;              /* rounds in which it was full; answers in the first are for earlier messages */
     int64_t measured_ms;     /* monotonic: the end of that first one */
     int64_t answered;        /* since then */
-    int64_t pace;            /* answers a second with half of it */
-    bool grown;              /* no more until learned_ms: doubling it did not pay */
-    int64_t moved_ms;        /* monotonic, when the last one was added or answered */
-    uint64_t round_ends_tag; /* with the answer to this one */
+    int64_t pace;            /* answers per second with half of the size */
+    bool grown;              /* does not grow until learned_ms: the last doubling did not increase the throughput */
+    int64_t moved_ms;        /* monotonic: the last message added or answered */
+    uint64_t round_ends_tag; /* the round ends with the answer to this tag */
     bool was_full;           /* in this round */
 };
 
 /* For a new connection. 1 <= least <= enough <= wide <= most, or least == most: a fixed size. */
 void flight_window_begin(struct flight_window *window, int least, int enough, int wide, int most);
-/* Has what the window keeps back been due for a while? Asked where there is no room. */
+/* Are messages that the window delays overdue? Call it while there is no room. */
 void flight_window_note_overdue(struct flight_window *window, bool overdue);
-/* The other side stopped or goes on: small again. What is known of its pace stays. */
+/* After the other side stopped or continued: small again; the measured throughput is kept. */
 void flight_window_shrink(struct flight_window *window);
-/* May one more be added, with in_flight without an answer, `stalled` of them for so long that their queue
- * must stand still? Those do not count but against `most`: one queue without its majority must not delay the
- * others. */
+/* May a message be added, while in_flight have no answer, `stalled` of them for so long that their queue must
+ * hang? The stalled ones count against `most` only: a queue without a majority must not delay the others. */
 bool flight_window_has_room(struct flight_window *window, int in_flight, int stalled);
-/* One was added at now_ms (monotonic), when in_flight others had no answer. */
+/* A message was added at now_ms (monotonic), while in_flight others had no answer. */
 void flight_window_sent(struct flight_window *window, int in_flight, int64_t now_ms);
-/* The answer to `tag` came at now_ms (monotonic), after took_ms (>= 0); next_tag is what the next one will
- * have. */
+/* `tag` was answered at now_ms (monotonic), after took_ms (>= 0); next_tag: of the next message. */
 void flight_window_answered(struct flight_window *window, uint64_t tag, uint64_t next_tag, int64_t took_ms,
                             int64_t now_ms);
 

@@ -1,9 +1,9 @@
-/* Which delivery exchanges RabbitMQ's last hop leads to (amqp/topology/transport.h).
+/* The delivery exchanges that are bound to RabbitMQ's last hop (amqp/topology/transport.h).
  *
- * A delivery exchange is bound when the first message for it is handed over, and again now and then: somebody
- * may delete it, and its binding goes with it. Whoever believes a receipt asks first, for a receipt comes
- * from a binding of its own. On a connection for this alone: a missing exchange closes the channel, and
- * RabbitMQ may not answer for seconds. Owned by one thread. */
+ * A delivery exchange is bound when the first message for it is handed over, and again now and then, because
+ * a client may delete it together with its binding. Before a receipt is trusted, the binding is checked,
+ * because receipts come from a different binding. On its own connection: a missing exchange closes the
+ * channel, and RabbitMQ may not answer for seconds. Owned by one thread. */
 #ifndef POSTDATE_GATEWAY_PIPELINE_LAST_HOP_ROUTES_H
 #define POSTDATE_GATEWAY_PIPELINE_LAST_HOP_ROUTES_H
 
@@ -13,33 +13,33 @@
 #include "gateway/pipeline/handover.h"
 #include <stdbool.h>
 
-#define LAST_HOP_ROUTES 512 /* that are remembered */
+#define LAST_HOP_ROUTES 512 /* the most entries */
 
 struct last_hop_route {
     uint8_t name[255];
     uint8_t len;
     bool leads;
     int64_t asked_ms; /* monotonic; 0: never */
-    int epoch;        /* of then, see struct handover */
+    int epoch;        /* handover.routes_epoch at that time */
 };
 
 struct last_hop_routes {
     struct runtime *runtime;
     struct handover *handover;
-    bool tells;            /* others that a delivery exchange is gone, which they may believe to know */
+    bool tells;            /* notify the other threads, whose entries may be outdated, that a delivery exchange is missing */
     struct broker *broker; /* NULL: not connected */
     struct last_hop_route *entries;
     int count, victim;
-    int64_t retry_ms; /* monotonic: before that RabbitMQ is not asked again; 0: it answers */
+    int64_t retry_ms; /* monotonic: RabbitMQ is not queried before; 0: it answers */
 };
 
-/* 1: it leads to that exchange, as of fresh_ms ago at most; 0: it can't (there is no such exchange, or not
- * for this login); -1: RabbitMQ did not say. */
+/* 1: the exchange is bound, checked at most fresh_ms ago; 0: it cannot be (it is missing, or this login has
+ * no right); -1: RabbitMQ did not answer. */
 int last_hop_routes_lead_to(struct last_hop_routes *routes, struct bytes exchange, int64_t fresh_ms,
                             struct err *e);
-/* Did RabbitMQ not answer the last question? */
+/* Did RabbitMQ not answer the last query? */
 bool last_hop_routes_are_away(const struct last_hop_routes *routes);
-/* Asks again for the one that was asked for longest ago, if that is longer ago than age_ms. */
+/* Checks the entry with the oldest check again, if that is older than age_ms. */
 int last_hop_routes_refresh(struct last_hop_routes *routes, int64_t age_ms, struct err *e);
 void last_hop_routes_close(struct last_hop_routes *routes);
 

@@ -1,6 +1,6 @@
-/* Commands that ask for an operation of the table (gateway/api/api_operation.h), as the control queue does:
- * with the fields that options and words make, on the command's connection, for all exchanges. What the
- * answer is for people, tables say. */
+/* Commands that run an operation of the table (gateway/api/api_operation.h), as the control queue does, on
+ * the command's connection, for all exchanges. Options and arguments become the request's fields; tables
+ * format the answer for users. */
 #ifndef POSTDATE_GATEWAY_CLI_OPS_QUESTION_H
 #define POSTDATE_GATEWAY_CLI_OPS_QUESTION_H
 
@@ -10,12 +10,12 @@
 
 struct cli_question {
     const char *operation;            /* its name in the table */
-    const char *words;                /* the fields that the words are, between blanks */
-    const struct sheet_cell *columns; /* the answer is a list; NULL: it is one thing */
-    const struct sheet_cell *lines;   /* of one thing, and "said" beside it; NULL: that is said */
+    const char *words;                /* the fields of the arguments, separated by blanks */
+    const struct sheet_cell *columns; /* of an answer that is a list; NULL: it is one object */
+    const struct sheet_cell *lines;   /* of an answer that is one object, with "said"; NULL: prints "said" */
 };
 
-/* The order of such a command: its options are cli_take_field, at its begin. */
+/* The order of such a command; its options use cli_take_field. */
 struct cli_asked {
     json_t *fields; /* NULL: none */
 };
@@ -26,11 +26,11 @@ struct cli_asked {
         .operation = (operation_), .words = (words_), __VA_ARGS__                                            \
     }
 
-/* Of struct command: check, close; and of its verbs, run. */
+/* For struct command: check and close; for its verbs: run. */
 int cli_question_check(struct cli *cli, void *order);
 int cli_question_run(struct cli *cli, void *order);
 void cli_question_close(void *order);
-/* A table, or with --json an object a line. The exit code. */
+/* Prints a table or, with --json, an object per line. The exit code. */
 int cli_print_list(const struct cli *cli, const struct sheet_cell *columns, const json_t *list);
 
 #endif

@@ -1,13 +1,12 @@
-/* Objects of JSON answers as text for people, by tables. On standard output. */
+/* Prints objects of JSON answers as text for users, by tables. On standard output. */
 #ifndef POSTDATE_GATEWAY_CLI_OPS_SHEET_H
 #define POSTDATE_GATEWAY_CLI_OPS_SHEET_H
 
 #include <jansson.h>
 #include <stdint.h>
 
-/* A column of a list, or a line about one thing. In its text stand, in braces, fields of the object; behind
- * "||", another text, for where one of them is null, an empty list or
- * missing. Without one, a line is left out then.
+/* A column of a list, or a line of one object. Its text contains fields of the object in braces. If one of
+ * them is null, an empty list or missing, the text after "||" is used; without it, the line is left out.
  *   {rate}                as it is: a text, a number, texts with commas between them
  *   {on:,}               texts with only a comma between them
  *   {said!}               our own words, whatever the terminal can show

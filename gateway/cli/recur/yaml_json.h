@@ -1,5 +1,5 @@
-/* YAML as JSON text, for files that people write. What JSON has, and nothing more: no aliases, no tags, one
- * document. Plain words are text unless they are null, true, false or a number of JSON. */
+/* Converts YAML, for files that users write, to JSON text. Only JSON's features: no aliases, no tags, one
+ * document. Plain scalars are strings unless they are null, true, false or a JSON number. */
 #ifndef POSTDATE_GATEWAY_CLI_RECUR_YAML_JSON_H
 #define POSTDATE_GATEWAY_CLI_RECUR_YAML_JSON_H
 
