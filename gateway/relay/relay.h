@@ -1,9 +1,9 @@
-/* The relay takes from the exit queue what RabbitMQ waited with, and delivers it as what the gateway held
- * (docs/internals/relay.md).
+/* The relay consumes the messages that RabbitMQ releases into the exit queues, and delivers them as those
+ * that the gateway held (docs/internals/relay.md).
  *
- * RabbitMQ lets go `lead` before due, so that a message waits for its millisecond here. It is acknowledged
- * once its outcome is in the database, or a proof of it in the exit queue (relay.c). relay_book.h says
- * what is looked up before it is published. */
+ * RabbitMQ releases a message one lead before it is due, and it waits here for the rest. It is acknowledged
+ * once its outcome is in the database, or a proof of it in an exit queue (relay.c). relay_book.h: which
+ * messages are looked up in the database before they are published. */
 #ifndef POSTDATE_GATEWAY_RELAY_RELAY_H
 #define POSTDATE_GATEWAY_RELAY_RELAY_H
 
@@ -16,19 +16,19 @@
 #include <stdint.h>
 
 #define RELAY_PING_QUEUE_HEADER                                                                              \
-    "x-postdate-ping-queue"  /* by which exit queue of RabbitMQ's last hop it goes */
-#define RELAY_ASIDE_MS 15000 /* so long a gateway without a database goes on where others have it */
+    "x-postdate-ping-queue"  /* the exit queue of RabbitMQ's last hop through which it is routed */
+#define RELAY_ASIDE_MS 15000 /* how long a gateway without a database continues while others have it */
 
-/* A copy of what somebody else published. */
+/* A copy of a foreign message: one that another client published to an exit queue. */
 struct relay_foreign {
     struct relay_foreign *next;
-    uint64_t session, tag; /* of its delivery; the reader's */
+    uint64_t session, tag; /* of its delivery to the reader */
     size_t size;
-    struct rejected rejected; /* to be published: points into data */
+    struct rejected rejected; /* to publish; points into data */
     uint8_t data[];
 };
 
-/* What its threads share. */
+/* Shared by its threads. */
 struct relay {
     struct runtime *runtime;
     struct pipeline *pipeline;
@@ -37,19 +37,17 @@ struct relay {
     struct notifier proof_notifier;    /* wakes the thread of relay.c */
     struct notifier receipts_notifier; /* … of relay_receipts.c */
     /* Atomic. */
-    atomic_bool content_wanted; /* of messages that came, for the database does not know them: they are to
-                                   come again */
-    atomic_bool forgotten;      /* nothing comes to this gateway's consumers, or to anybody's */
-    atomic_int lost_consumers[EXIT_QUEUES_MAX]; /* of its lost connections: RabbitMQ goes on counting those of
-                                                   a dead node */
-    atomic_uint left_out;                       /* exit queues that are not read, 1u << (number - 1) */
-    atomic_int_fast64_t read_ms;                /* database time: when all that had come was read */
-    atomic_int_fast64_t receipts_low_ms;        /* what it took that was due before is settled */
+    atomic_bool content_wanted; /* received messages are not in the database: RabbitMQ must redeliver them with their content */
+    atomic_bool forgotten;      /* RabbitMQ delivers to none of this gateway's consumers, or to no consumer at all */
+    atomic_int lost_consumers[EXIT_QUEUES_MAX]; /* of its lost connections: RabbitMQ still counts consumers of a dead node */
+    atomic_uint left_out;                       /* exit queues that are not consumed, 1u << (number - 1) */
+    atomic_int_fast64_t read_ms;                /* database time: all messages delivered until then were read */
+    atomic_int_fast64_t receipts_low_ms;        /* all receipts that it consumed and that were due before this are settled */
     struct {
-        struct relay_foreign *waits, *done; /* for postdate.rejected; it is there. relay.c */
+        struct relay_foreign *waits, *done; /* to be published to postdate.rejected; done. relay.c */
         atomic_size_t count, bytes;         /* of both lists, and between them */
     } foreign;
-    atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of what came by its last hop */
+    atomic_int_fast64_t last_hop_ping_ms[LAST_HOP_QUEUES]; /* as ping_ms, of pings through the last hop */
 };
 
 void *relay_thread(void *relay);

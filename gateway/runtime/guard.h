@@ -1,4 +1,4 @@
-/* A mutex that is held until the block ends, whichever way it ends; a condition to wait for with it. */
+/* Locks a mutex until the end of the block; initialises a condition variable. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_GUARD_H
 #define POSTDATE_GATEWAY_RUNTIME_GUARD_H
 
@@ -16,11 +16,11 @@ static inline void guard_give(pthread_mutex_t *const *mutex)
     pthread_mutex_unlock(*mutex);
 }
 
-/* One in a block. */
+/* At most one per block. */
 #define GUARD(mutex)                                                                                         \
     pthread_mutex_t *const guarded __attribute__((cleanup(guard_give), unused)) = guard_take(mutex)
 
-/* Waits for it end by the monotonic clock. */
+/* Timed waits use the monotonic clock. */
 static inline void guard_open_cond(pthread_cond_t *cond)
 {
     pthread_condattr_t a;

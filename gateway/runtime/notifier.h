@@ -1,5 +1,5 @@
-/* A thread's alarm clock: anyone may ring it, its owner polls the descriptor. Ringing twice is ringing once.
- */
+/* Wakes a thread: any thread may notify, the owner polls the descriptor. Several notifications before a poll
+ * are one. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_NOTIFIER_H
 #define POSTDATE_GATEWAY_RUNTIME_NOTIFIER_H
 
@@ -15,7 +15,7 @@ int notifier_open(struct notifier *w, struct err *e);
 void notifier_close(struct notifier *w);
 void notifier_notify(struct notifier *w); /* any thread */
 
-/* Waits until w rings, other_fd (-1: none) is readable, or timeout_ns passed (< 0: for ever). */
+/* Waits until w is notified, other_fd (-1: none) is readable, or timeout_ns has passed (< 0: no limit). */
 void notifier_wait(struct notifier *w, int other_fd, int64_t timeout_ns);
 
 #endif

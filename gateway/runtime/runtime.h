@@ -1,6 +1,6 @@
-/* What every thread may use: the configuration, how far start and stop have come, the database's clock, what
- * is known of the servers, and what the ways in tell the stages. What only the stages share is in
- * gateway/pipeline (pipeline.h, lease.h, handover.h). Each member says how it is guarded. */
+/* State of the whole gateway, for all threads: the configuration, the progress of start and stop, the
+ * database's clock, the servers' status, and notifications between threads. State of the delivery alone is in
+ * pipeline.h, lease.h and handover.h. Each member is documented with how it is guarded. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_RUNTIME_H
 #define POSTDATE_GATEWAY_RUNTIME_RUNTIME_H
 
@@ -19,13 +19,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Stopping goes in stages, so that what is in flight finds its way into the database. */
+/* A stop has stages, so that messages in flight are settled in the database. */
 enum stop_stage {
     STOP_NOT,
-    STOP_INTAKE,     /* accept and claim nothing more */
-    STOP_PUBLISHERS, /* put back what was not begun, wait for confirms */
+    STOP_INTAKE,     /* no more messages are accepted or claimed */
+    STOP_PUBLISHERS, /* messages not begun are put back, confirms awaited */
     STOP_SETTLER,
-    STOP_RELAY, /* acknowledge what is settled */
+    STOP_RELAY, /* settled messages are acknowledged */
     STOP_LEASE_KEEPER,
 };
 
@@ -52,48 +52,47 @@ struct runtime {
     char name[INSTANCE_NAME_SIZE]; /* host:pid */
     char identity[OWNER_ID_SIZE];  /* of the schema */
     int exit_queues, exit_bound;   /* of transport_options, at the start */
-    int up_wanted;                 /* enum up_bit of the threads that there are */
-    /* One thread's at a time: startup's, then the intake's. */
-    bool owner_refused; /* said that the vhost can't remember whose it is */
-    bool cell_refused;  /* said that the feed of this cell can't be made sure of */
+    int up_wanted;                 /* enum up_bit of all threads of this gateway */
+    /* Used by one thread at a time: startup, then the intake. */
+    bool owner_refused; /* logged that the owner cannot be recorded in the vhost */
+    bool cell_refused;  /* logged that the binding of this cell cannot be checked */
 
     /* Atomic: any thread. */
-    atomic_int stop_stage;    /* enum stop_stage, only ever rises */
-    atomic_int code;          /* what the program ends with, where it ends by itself */
-    atomic_int up;            /* enum up_bit of threads that have done their first connect */
-    atomic_int cell_number;   /* of the database, as settings_take_cell says; -1: none, or not known yet */
-    atomic_bool stored_ready; /* the schema fits and its partitions are there: messages can be stored */
-    atomic_bool publishing;   /* the fast queue is connected and not blocked: claiming makes sense */
-    const struct transport *_Atomic transport; /* how the broker waits; NULL: the gateway holds everything.
-                                          Set before the threads start, but HTTP's look at it earlier */
-    atomic_uint intake_rests; /* how often the intake had stored all that came, and waited in vain for more */
-    atomic_int intake_queues; /* how many there are, as the last declaration found; 0: there was none yet */
-    atomic_bool said_queues;  /* that others have configured another number */
-    atomic_size_t control_requests; /* requests of the control queue that are being done */
+    atomic_int stop_stage;    /* enum stop_stage, never decreases */
+    atomic_int code;          /* the exit code if the program exits by itself */
+    atomic_int up;            /* enum up_bit of threads that have connected once */
+    atomic_int cell_number;   /* of the database, by settings_take_cell; -1: none, or not known yet */
+    atomic_bool stored_ready; /* schema and partitions are checked: messages can be stored */
+    atomic_bool publishing;   /* the fast publisher is connected and not blocked: messages can be claimed */
+    const struct transport *_Atomic transport; /* how RabbitMQ holds messages; NULL: the gateway holds all. Set before the threads start, except those of HTTP, which read it earlier */
+    atomic_uint intake_rests; /* how often the intake had stored all deliveries and waited without getting more */
+    atomic_int intake_queues; /* their number, by the last declaration; 0: none yet */
+    atomic_bool said_queues;  /* logged that other gateways are configured with another number */
+    atomic_size_t control_requests; /* requests of the control queue in progress */
 
     pthread_mutex_t clock_lock;
     struct db_clock clock; /* guarded by clock_lock, as … */
-    int64_t suspended_ms;  /* … how long this machine had been suspended at the last sample, ever */
-    atomic_int_fast64_t clock_back_ms; /* how far the database's clock was set back, in all */
+    int64_t suspended_ms;  /* … the total time that this machine had been suspended, at the last sample */
+    atomic_int_fast64_t clock_back_ms; /* by how much the database's clock was set back, in total */
     pthread_mutex_t locked_lock;
-    struct locked_days locked; /* guarded by locked_lock: days that the claimer goes around (locks.h) */
+    struct locked_days locked; /* guarded by locked_lock: locked days, which the claimer leaves out (locks.h) */
 
     /* Guard themselves. */
     struct server_status postgres, rabbitmq;
     struct history history;
     struct broker_hosts *hosts; /* of amqp.url */
     struct metrics metrics;
-    /* Rung by all ways in, when something is due within the lead, or stored. */
+    /* Notified by all threads that store messages: claimer, if one is due within the lead; feeder, always. */
     struct notifier claimer_notifier, handover_feeder_notifier;
 };
 
 /* The notifiers are the supervisor's to open. */
 int runtime_open(struct runtime *rt, const struct config *c, struct err *e);
 
-/* Has the stop come as far as that stage? */
+/* Has the stop reached that stage? */
 bool runtime_stopping(struct runtime *rt, enum stop_stage stage);
 void runtime_set_up(struct runtime *rt, enum up_bit bit);
-/* Who waits: "timer", "native", "plugin", "ttl". */
+/* "timer", "native", "plugin" or "ttl". */
 const char *runtime_transport_name(const struct runtime *rt);
 
 /* Estimated database time, never ahead of it (core/base/clock.h); false before the first sample. Rounded down
@@ -102,21 +101,21 @@ const char *runtime_transport_name(const struct runtime *rt);
 bool runtime_now_ms(struct runtime *rt, int64_t *out_ms);
 /* The same in us, after the first sample. */
 int64_t runtime_now_us(struct runtime *rt);
-/* The same, as late as it may be: with the time that this machine was suspended since the last sample.
- * INT64_MAX before the first sample. */
+/* The latest possible database time: includes the time for which this machine was suspended since the last
+ * sample. INT64_MAX before the first sample. */
 int64_t runtime_latest_ms(struct runtime *rt);
-/* From now until that database time, after the first sample. */
+/* The time in ns from now until that database time, after the first sample. */
 int64_t runtime_ns_until(struct runtime *rt, int64_t at_ms);
-/* Takes what the database's clock said; lease_hear_clock is who calls it. How far it was set forward since
- * the last answer, or this machine stood still; < 0: it was set back. */
+/* Processes an answer with the database's clock; called by lease_hear_clock. Returns how far in ns the clock
+ * was set forward, or this machine was suspended, since the last answer; < 0: set back. */
 enum clock_answer {
-    CLOCK_ASKED,      /* for its own sake, so it came as fast as it could */
-    CLOCK_CAME_ALONG, /* with a statement's result */
+    CLOCK_ASKED,      /* from a query for the clock, which is fast */
+    CLOCK_CAME_ALONG, /* part of another statement's result */
 };
 int64_t runtime_hear_clock(struct runtime *rt, const struct db_clock_answer *a, enum clock_answer kind);
 
-/* The claimer looks twice a lead: rings it when one of these was stored and is due within a lead from now_ms.
- */
+/* The claimer looks twice per lead: notifies it if one of these items was stored and is due within a lead
+ * from now_ms. */
 void runtime_ring_claimer(struct runtime *rt, const struct store_item *items, size_t count, int64_t now_ms);
 
 #endif

@@ -1,4 +1,4 @@
-/* Connections to the servers as they are configured. */
+/* Opens connections to the servers as configured. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_SESSIONS_H
 #define POSTDATE_GATEWAY_RUNTIME_SESSIONS_H
 
@@ -6,16 +6,16 @@
 #include "gateway/runtime/runtime.h"
 #include "sql/connection/pg.h"
 
-/* How to connect to the broker; name says who does. Points into rt. */
+/* The options for a connection to RabbitMQ; name: of the connection. Points into rt. */
 struct broker_options sessions_broker_options(const struct runtime *rt, const char *name);
-/* Opens a broker connection as configured; says which hosts fail, and where a lasting connection is. */
+/* Opens a connection to RabbitMQ; logs hosts that fail, and the host of a lasting connection. */
 struct broker *sessions_open_broker(const struct runtime *rt, const char *name, struct err *e);
-/* The same with heartbeats as often at least, unless they are off. */
+/* The same with a heartbeat of at most heartbeat_s, unless heartbeats are off. */
 struct broker *sessions_open_broker_with(const struct runtime *rt, const char *name, int heartbeat_s,
                                          struct err *e);
 
-/* A database session: *pg, if it still works, or a new one in its place, prepared by that (NULL: not at all).
- * Tells the server's status. -1: there is none now, and *pg is NULL. */
+/* A database session: keeps *pg if it works, else replaces it by a new one, prepared by `prepare` (may be
+ * NULL). Updates the server's status. -1: none is possible now; *pg is NULL. */
 int sessions_open_database(struct runtime *rt, struct pg **pg, const char *name,
                            int (*prepare)(struct pg *, struct err *), struct err *e);
 

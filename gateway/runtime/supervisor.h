@@ -1,5 +1,5 @@
-/* Starts the gateway's threads, watches over them, and stops them in order. supervisor.c has the table of
- * them. Only the supervisor sees everything; the table says what each thread sees. */
+/* Starts the gateway's threads, monitors them, and stops them in order. supervisor.c has the table of
+ * threads. Only the supervisor has access to everything; the table defines the access of each thread. */
 #ifndef POSTDATE_GATEWAY_RUNTIME_SUPERVISOR_H
 #define POSTDATE_GATEWAY_RUNTIME_SUPERVISOR_H
 
@@ -10,12 +10,12 @@
 struct supervisor_options {
     const struct config *config; /* valid while it runs, as is … */
     const struct cells *cells;   /* … this one; NULL: none */
-    const char *config_path;     /* as config_load takes it; for SIGHUP */
-    bool once;                   /* do what there is to do now, and end */
+    const char *config_path;     /* as for config_load; for SIGHUP */
+    bool once;                   /* process pending work once, and exit */
 };
 
-/* Runs the gateway until it is asked to stop, or can't start; once in a process. Signals are blocked
- * (daemon.h) in the calling thread. The program's exit code. */
+/* Runs the gateway until it is stopped, or fails to start; once per process. Signals must be blocked
+ * (daemon.h) in the calling thread. Returns the program's exit code. */
 int supervisor_run(const struct supervisor_options *o);
 
 #endif

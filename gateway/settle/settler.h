@@ -1,4 +1,4 @@
-/* Writes outcomes into the database; settler.c says how. */
+/* The settler: records outcomes in the database (settler.c). */
 #ifndef POSTDATE_GATEWAY_SETTLE_SETTLER_H
 #define POSTDATE_GATEWAY_SETTLE_SETTLER_H
 
@@ -12,12 +12,12 @@
 #include "sql/connection/pg.h"
 #include "sql/operate/slo.h"
 
-/* --- The claimed ranges of which something is settled, in the settler's thread.
+/* --- The claimed ranges with settled messages, in the settler's thread.
  *
- * What is delivered is said of a range in one small row: up to which message, and which before it are still
- * pending. So neither what takes long nor what somebody has locked holds back the others. Ranges are kept for
- * a while after that: a database that failed over may have forgotten what it was told last, and is told
- * again. Where it has forgotten the range, too, struct delivered_ring has the ids. */
+ * Deliveries of a range are recorded in one small row: up to which message, and which before it are still
+ * pending. So slow or locked messages do not delay the others. Ranges are kept for a while afterwards: a
+ * database that failed over may have lost its last commits, and they are recorded again. If it has lost the
+ * range, too, struct delivered_ring has the ids. */
 
 struct settler {
     struct runtime *runtime;
@@ -26,17 +26,17 @@ struct settler {
     /* The thread's own. */
     struct pg *pg;
     struct settle_batch batch;
-    struct settle_backlog backlog; /* taken from the queue, not yet in a batch */
+    struct settle_backlog backlog; /* taken from the result queue, not yet in a batch */
     struct inflight
-        *later; /* locked by somebody, or refused by Postgres; tried again at later_ms (monotonic) */
+        *later; /* locked by another session, or rejected by PostgreSQL; retried at later_ms (monotonic) */
     int64_t later_ms;
     struct claim_range *ranges; /* held: settler.h */
     struct settle_handings handings;
-    int64_t around_ms; /* monotonic: until then rows that somebody has locked are not waited for */
-    int64_t forgotten; /* deliveries that the database had forgotten, and that are not counted yet */
+    int64_t around_ms; /* monotonic: until then, does not wait for locked rows */
+    int64_t forgotten; /* deliveries that the database had lost, not yet counted */
     struct log_quota ends;
-    struct slo_count slo; /* settled, and not yet written */
-    int64_t slo_ms;       /* monotonic: when it was written last */
+    struct slo_count slo; /* settled deliveries, not yet recorded */
+    int64_t slo_ms;       /* monotonic: last recorded */
 };
 
 void *settler_thread(void *settler);
