@@ -1,7 +1,8 @@
-/* What the server sends: deliveries, confirms, returns, alarms, the end.
+/* Events from the server: deliveries, confirms, returns, alarms, the end of the connection.
  *
- * Frames are taken one by one: a message's properties stay the bytes that came, and while its body comes
- * there are heartbeats and a limit. Everything is copied into the caller's arena at once. */
+ * Frames are read one by one: a message's properties are kept as the received bytes; while a body is
+ * received, heartbeats are sent and its size is limited. Everything is copied into the caller's arena at
+ * once. */
 #include "amqp/connection/broker_internal.h"
 #include "core/base/clock.h"
 #include "core/message/wire.h"
@@ -10,10 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- What the server sends: deliveries, confirms, returns, alarms, the end.
- *
- * Frames are taken one by one: a message's properties stay the bytes that came, and while its body comes
- * there are heartbeats and a limit. Everything is copied into the caller's arena at once. */
+/* --- Reading events. */
 
 #define CONTENT_WAIT_NS (30 * INT64_C(1000000000)) /* for the next frame of a message that has begun */
 #define HEADER_FIXED 12                            /* class, weight, body size */

@@ -1,11 +1,11 @@
-/* Frames: reading them, and requests that wait for their answer.
+/* Reads frames, and sends requests that wait for their answer.
  *
- * Not by rabbitmq-c's own functions, because those decode the headers of every message that comes, and what
- * they do not like ends the connection: the message would come again on the next one, and again, with all
- * others behind it. What is too much differs by version (0.11 takes any depth, 0.13 and later a hundred
- * levels), and anybody who may publish decides what comes. So the library encodes and decodes methods, whose
- * arguments are the server's and ours; a message's header frame and body are bytes, which core/message/wire.h
- * judges, one message at a time. Source: AMQP 0-9-1 specification, 2.3 and 4.2. */
+ * It does not use rabbitmq-c's own functions, because those decode the headers of every received message, and
+ * an error ends the connection: RabbitMQ would redeliver the message on each new connection, in front of all
+ * others. The limits differ by version (0.11: any depth, 0.13 and later: a hundred levels), and any publisher
+ * could reach them. So the library only encodes and decodes methods, whose arguments come from the server and
+ * from us; a message's header frame and body are bytes, which core/message/wire.h checks, one message at a
+ * time. Source: AMQP 0-9-1 specification, 2.3 and 4.2. */
 #include "amqp/connection/broker_internal.h"
 #include "core/base/clock.h"
 
@@ -247,14 +247,7 @@ static int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, 
     }
 }
 
-/* --- Frames: reading them, and requests that wait for their answer.
- *
- * Not by rabbitmq-c's own functions, because those decode the headers of every message that comes, and what
- * they do not like ends the connection: the message would come again on the next one, and again, with all
- * others behind it. What is too much differs by version (0.11 takes any depth, 0.13 and later a hundred
- * levels), and anybody who may publish decides what comes. So the library encodes and decodes methods, whose
- * arguments are the server's and ours; a message's header frame and body are bytes, which core/message/wire.h
- * judges, one message at a time. Source: AMQP 0-9-1 specification, 2.3 and 4.2. */
+/* --- Requests. */
 
 #define FRAME_HEAD 7 /* type, channel, size */
 #define METHOD_ID 4

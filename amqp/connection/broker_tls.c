@@ -1,9 +1,9 @@
-/* TLS towards RabbitMQ: what is trusted, and in which words a refusal is told.
+/* TLS towards RabbitMQ: trusted certificates, and the error texts of a failed verification.
  *
- * rabbitmq-c makes the handshake; then its session is taken over, so that frames are read and written in one
- * way. It checks certificates after the handshake and keeps the reason to itself, and it knows no
- * addresses in them. So OpenSSL is told, through the library's own context, to check peer and host in the
- * handshake, and on_verify notes why it refused. */
+ * rabbitmq-c makes the handshake; then its session is taken over, so that frames are read and written as
+ * without TLS. The library checks certificates after the handshake, does not report the reason, and ignores
+ * IP addresses in them. So OpenSSL is configured, through the library's context, to verify peer and host in
+ * the handshake, and on_verify records the reason of a failure. */
 #include "amqp/connection/broker_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>

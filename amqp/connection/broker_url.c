@@ -1,6 +1,6 @@
 /* AMQP URLs. The library's own parser refuses encoded bytes above %7f (a password such as "pä"), reads "% 1"
- * as an escape, takes ':' in a vhost for an error and knows one host only, so this is our own. Texts never
- * quote the URL, which holds the password, but for the name of a host that is wrong. */
+ * as an escape, rejects ':' in a vhost and supports one host only, so this is our own. Error texts never
+ * quote the URL, which contains the password, except the name of an invalid host. */
 #include "amqp/connection/broker_internal.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* What a caller may do, and the line that says who did what.
+/* Checks the rights of callers, and writes the audit lines.
  *
- * Every request passes api_guard_admit before a thread of the executor sees it, whatever way it came; over
- * HTTP before its body is read. What depends on the body is decided by the thread that does the work. */
+ * Every request, of all interfaces, passes api_guard_admit before the executor gets it; over HTTP before its
+ * body is read. Checks that depend on the body are made by the thread that executes it. */
 #include "gateway/api/api_guard.h"
 #include "core/base/clock.h"
 #include "gateway/api/api_internal.h"
@@ -82,10 +82,7 @@ void api_audit_flush(bool at_once)
     pthread_mutex_unlock(&lock);
 }
 
-/* --- What a caller may do, and the line that says who did what.
- *
- * Every request passes api_guard_admit before a thread of the executor sees it, whatever way it came; over
- * HTTP before its body is read. What depends on the body is decided by the thread that does the work. */
+/* --- Rights and audit lines. */
 
 #define WHAT_SIZE 700
 

@@ -1,4 +1,4 @@
-/* What a request says: its parameters, its page, whom it may name, and that it is asked once. */
+/* The parts of a request: parameters, page token, scope and Idempotency-Key. */
 #include "core/base/base64.h"
 #include "core/base/hash.h"
 #include "core/base/share.h"

@@ -1,4 +1,4 @@
-/* Scheduling: from request bodies to the items of a transaction, and from their results to answers. */
+/* Scheduling: makes the items of a transaction from request bodies, and answers from their results. */
 #include "core/base/timestamp.h"
 #include "core/message/reserved.h"
 #include "gateway/api/api_internal.h"

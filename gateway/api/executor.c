@@ -1,6 +1,6 @@
-/* Workers: look-ups and operations on stored messages, one request at a time each. What meets a lock is
- * parked (executor_park.h), so nobody else waits for it. Operations by filter may take minutes, so they have
- * threads of their own: nobody's look-up or cancel waits for them. */
+/* Workers: look-ups and operations on stored messages, one request at a time each. A request that meets a
+ * lock is parked (executor_park.h), so that no other request waits for it. Operations by filter may take
+ * minutes, so they have their own threads, and do not delay look-ups and cancels. */
 #include "core/base/hash.h"
 #include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"

@@ -1,5 +1,5 @@
-/* Where requests wait that met somebody's lock. No thread waits with them: one of them at a time, of all that
- * ask for the same, is tried a few times a second, and the others stay behind it. */
+/* The park: requests that met a lock wait here without occupying a thread. Of all requests for the same name,
+ * one is tried a few times a second, and the others wait behind it. */
 #include "gateway/api/executor_park.h"
 
 #include "core/base/clock.h"

@@ -1,5 +1,5 @@
-/* The statistics: knows whether the database answers, and counts messages, at most a twentieth of the time
- * where that leaves no count older than 15 s. */
+/* The statistics thread: checks whether the database answers, and counts messages. Counting uses at most a
+ * twentieth of the time, unless counts would become older than 15 s. */
 #include "gateway/api/api_guard.h"
 #include "gateway/api/api_operation.h"
 #include "gateway/api/executor_internal.h"

@@ -1,16 +1,16 @@
-/* Claims what is due within the lead and hands it to the fast publisher.
+/* The claimer: claims messages that are due within the lead, for the fast publisher.
  *
- * Plain rows are claimed by range, and what such a claim could not see is opened afterwards (batch.h). Ranges
- * that were put back come first. The rest is about rows with a next_at.
+ * Plain rows are claimed by range; rows that such a claim could not see are opened afterwards (batch.h).
+ * Ranges that were put back are first. The following is about rows with a next_at.
  *
- * A look finds what is due within the lead; looks are at most half a lead apart, so everything is claimed at
- * least half a lead before it is due. What is accepted later than that rings claimer_notifier. A hot look
- * reads the partitions of yesterday and today, FLOOR_BELOW under the point that the last one reached, past
- * the dead index entries of what is done. Once a second a sweep looks at all days from the beginning, some at
- * a time and hot looks in between, for late commits, what somebody had locked, and retries of what was due
- * days ago: less often where an old snapshot keeps so many dead entries that it takes long, and after what is
- * due just now. Neither waits for a day that somebody has locked: they go around it. A sweep that fails harms
- * no hot look. */
+ * A look finds messages that are due within the lead. Looks are at most half a lead apart, so every message
+ * is claimed at least half a lead before it is due; one that is accepted later notifies claimer_notifier. A
+ * hot look reads the partitions of yesterday and today from FLOOR_BELOW below the point that the last look
+ * reached, and so skips dead index entries of settled rows. Once a second, a sweep reads all days from the
+ * beginning, some days at a time with hot looks in between, for late commits, rows that were locked, and
+ * retries of messages that were due days ago. Sweeps are rarer if an old snapshot keeps so many dead entries
+ * that they take long, and follow due messages. Both leave out locked days. A sweep that fails does not
+ * affect hot looks. */
 #include "gateway/claim/claimer.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"

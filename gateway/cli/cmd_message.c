@@ -1,4 +1,4 @@
-/* Commands on messages that are known by their ids, or found: list, show, cancel, reschedule and others. */
+/* Commands on messages, by ids, keys or filters: list, show, cancel, reschedule and others. */
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/timestamp.h"

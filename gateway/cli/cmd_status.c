@@ -137,7 +137,7 @@ static int status_print_json(const struct status *status, bool indented)
         indented ? JSON_INDENT(2) : JSON_COMPACT);
 }
 
-/* --- postdate status, once or (--watch) again and again. */
+/* --- The command. */
 
 #define PERIOD_NS INT64_C(1000000000)
 #define SHARE 10 /* at least so many times as long as counting took lies between two counts */

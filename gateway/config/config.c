@@ -1,4 +1,4 @@
-/* Loading: defaults, then the file, then the environment. Each source reports every mistake it has. */
+/* Loading: defaults, then the file, then the environment. All errors of each source are reported. */
 #include "gateway/config/config.h"
 #include "core/base/bytes.h"
 #include "core/base/duration.h"
@@ -215,7 +215,7 @@ static void config_load_environment(struct config_loader *l)
     warn_unknown_variables(l);
 }
 
-/* --- Loading: defaults, then the file, then the environment. Each source reports every mistake it has. */
+/* --- Loading. */
 
 #define DEFAULT_PATH "/etc/postdate/postdate.conf"
 /* A header frame holds 128 KiB less its own few bytes by default; the gateway adds some headers when it

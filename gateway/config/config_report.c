@@ -1,4 +1,5 @@
-/* What a source of options has to say: to the caller's report, and the first mistake to its error. */
+/* Reports errors and warnings of a source of options to the caller's report; the first error also to its
+ * struct err. */
 #include "gateway/config/config_report.h"
 
 #include "core/base/bytes.h"

@@ -1,4 +1,4 @@
-/* From the text of one option, or of a route, to its field, and the look-ups in the table. */
+/* Converts the text of an option, or of a route, to its field; look-ups in the table. */
 #include "core/base/bytes.h"
 #include "core/base/duration.h"
 #include "core/message/message.h"

@@ -1,20 +1,21 @@
-/* The control queue: management over AMQP, for who has no HTTP.
+/* The control queue: management over AMQP, for clients without HTTP.
  *
  *   postdate.control ─▶ this thread: to a request ─▶ executor (commits) ─▶ this thread: ack, then the answer
  *                                                                          to reply_to, by the default
  * exchange
  *
- * A request is acknowledged when its answer is there, so after the commit. Before that a crash, of the
- * gateway or the broker, delivers it again, which is harmless: show, list and cancel say the same twice;
+ * A request is acknowledged when its answer is made, so after the commit. If the gateway or RabbitMQ crashes
+ * before that, the request is redelivered, which is harmless: show, list and cancel give the same answer;
  * schedule and operations by filter with a message-id are done once (the message-id is their
- * Idempotency-Key); reschedule comes to the same due time, or with a delay counts it afresh; a retry that was
- * done says that the message has not failed. Only a schedule without message-id and key may then be stored
- * twice, under two ids.
+ * Idempotency-Key); reschedule gives the same due time or, with a delay, counts it again; a repeated retry
+ * answers that the message is not failed. Only a schedule without message-id and key may be stored twice,
+ * with two ids.
  *
- * The ack goes before the answer: an answer that the broker refuses ends the channel, and must not bring the
- * request back for ever. What kills the gateway itself ends in postdate.rejected, by the queue's delivery
- * limit. While the database is away requests wait here, unacknowledged, at most PREFETCH; so do those of
- * which nobody knows whether they were done, where asking again is safe (control_request_may_wait). */
+ * The ack is sent before the answer: RabbitMQ closes the channel over an answer that it refuses, and the
+ * request must not be redelivered for ever. A request that kills the gateway is moved to postdate.rejected by
+ * the queue's delivery limit. While the database is unavailable, up to PREFETCH requests wait here,
+ * unacknowledged; so do requests with an unknown outcome, if a repetition is safe (control_request_may_wait).
+ */
 #include "gateway/control/control.h"
 
 #include "amqp/topology/topology.h"

@@ -1,8 +1,8 @@
-/* The console: the web page that is embedded in the program. It is static and knows nothing; what it shows,
- * it asks the API for, with the token that the user gives it. So it needs none itself.
+/* The console: the web page that is embedded in the program. The files are static and contain no data: the
+ * page reads from the API, with the user's token. So the files need no token.
  *
- * "/" is the page; what belongs to it is below "/console/VERSION/", where the version is made of the files'
- * content: a browser may keep those for ever. */
+ * "/" is the page; its files are below "/console/VERSION/", where the version is a hash of their content, so
+ * that a browser may cache them for ever. */
 #include "gateway/http/http_internal.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* The clients' sockets: accepts, reads requests, hands them to the executor, sends answers, and ends what
- * takes too long.
+/* The front: accepts connections, reads requests, submits them to the executor, sends answers, and closes
+ * connections that take too long.
  *
- * One thread, which never waits for one client. A connection has one request at a time, and is not read while
- * that is worked on or its answer waits to be taken: so what a client may make us keep is bounded. */
+ * One thread, which never blocks on a client. A connection has one request at a time, and is not read while
+ * that is executed or its answer unsent: so the memory of a client is bounded. */
 #include "gateway/http/front.h"
 #include "core/base/share.h"
 #include "gateway/http/http_internal.h"
@@ -419,11 +419,7 @@ static void http_respond_late(struct http_request *r)
     end_head(r, 503, &l->head);
 }
 
-/* --- The clients' sockets: accepts, reads requests, hands them to the executor, sends answers, and ends what
- * takes too long.
- *
- * One thread, which never waits for one client. A connection has one request at a time, and is not read while
- * that is worked on or its answer waits to be taken: so what a client may make us keep is bounded. */
+/* --- The thread. */
 
 #define TURNS 8 /* reads for one client before the others have theirs */
 #define EVENTS 128

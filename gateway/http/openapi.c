@@ -1,11 +1,11 @@
-/* The description of the interface, /openapi.json (OpenAPI 3.1). The file openapi.json has what each call is
- * for and what its fields are, in short forms; what many calls have, and what the table of operations knows
- * (parameters, who may ask, what can go wrong), is added here.
+/* The description of the interface, /openapi.json (OpenAPI 3.1). The file openapi.json has the description of
+ * each call and its fields, in short forms. Parts that many calls share, and those of the table of operations
+ * (parameters, rights, errors), are added here.
  *
  * A schema in short is one of
  *   "integer", "uuid", "time", "Message"     a type; with a capital, one of our schemas
  *   "[]Message", "time?"                     an array of it; or null
- *   {"id!": …, "key": …, "...": false}       an object; ! is required; "..." says what else there may be
+ *   {"id!": …, "key": …, "...": false}       an object; ! is required; "...": whether other fields are allowed
  *   ["integer", "What it is.", {"minimum": 0}]   any of these, with a description, and more of JSON Schema,
  *                                            in which "items", "anyOf" and "oneOf" are in short, too */
 #include "gateway/http/http_internal.h"

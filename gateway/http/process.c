@@ -1,5 +1,5 @@
-/* The process_* metrics, by the names that Prometheus' client libraries use: its dashboards and alerts know
- * them. */
+/* The process_* metrics, with the names of Prometheus' client libraries, which its dashboards and alerts use.
+ */
 #include "gateway/http/http_internal.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
-/* From the request line to the call: target, method and path; one of the table of operations, or one of
- * HTTP's own. */
+/* Finds the call for a request line (target, method, path): in the table of operations, or among the calls of
+ * HTTP only. */
 #include "gateway/http/http_internal.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Keeps the tables in order: makes partitions ahead of need, drops settled ones, forgets what is of no use
- * any more. On a session of its own, for it may take long; nothing waits for it. Each duty by itself: one
- * that fails is said once, tried again sooner, and keeps none of the others. */
+/* The janitor cleans up the tables: creates partitions in advance, drops settled ones, deletes records that
+ * are no longer needed. It has its own session, because it may take long; no thread waits for it. Its duties
+ * are independent: one that fails is logged once, retried sooner, and does not delay the others. */
 #include "gateway/instance/instance.h"
 #include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"

@@ -1,4 +1,4 @@
-/* Deferred deliveries: unacknowledged, with a copy of their bytes, offered again from time to time. */
+/* Deferred deliveries: unacknowledged, with a copy of their bytes, tried again from time to time. */
 #include "gateway/intake/intake.h"
 #include "core/base/clock.h"
 #include "core/base/names.h"

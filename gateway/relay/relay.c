@@ -1,8 +1,5 @@
-/* Consumes the exit queue.
- *
- * What is taken and not published yet is bounded by bytes: beyond that reading stops, and when that takes
- * long, content is dropped and read from the database later. How much RabbitMQ sends ahead:
- * relay.c. */
+/* Consumes the exit queues. Received messages that are not published yet are limited in bytes: beyond the
+ * limit, reading stops; if that takes long, content is dropped and read from the database later. */
 #include "amqp/topology/topology.h"
 #include "amqp/topology/transport.h"
 #include "core/base/clock.h"
@@ -723,11 +720,7 @@ void *relay_proof_thread(void *arg)
     return NULL;
 }
 
-/* --- Consumes the exit queue.
- *
- * What is taken and not published yet is bounded by bytes: beyond that reading stops, and when that takes
- * long, content is dropped and read from the database later. How much RabbitMQ sends ahead:
- * relay.c. */
+/* --- The thread. */
 
 #define EVENTS_MAX 500 /* read between two acknowledgements */
 #define TICK_NS INT64_C(100000000)

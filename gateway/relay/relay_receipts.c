@@ -1,9 +1,10 @@
-/* Receipts: copies of what RabbitMQ delivered itself (handover.last_hop = broker).
+/* Receipts: copies of messages that RabbitMQ delivered itself (handover.last_hop = broker).
  *
- * A receipt says that RabbitMQ is responsible now. It comes from a binding of its own, so it also comes when
- * the delivery exchange is gone: then the message is looked up, and this gateway publishes it, which fails
- * where everybody sees it. RabbitMQ may not say for seconds whether the exchange is there. So a thread of its
- * own reads the receipts, and settles them itself. While the database is away they stay in RabbitMQ. */
+ * A receipt shows that RabbitMQ is responsible for the delivery now. It is routed by a separate binding, so
+ * it also arrives if the delivery exchange is missing: then the message is looked up, and this gateway
+ * publishes it, so that the failure is visible. RabbitMQ may take seconds to answer whether the exchange
+ * exists, so a separate thread consumes and settles receipts. While the database is unavailable, they stay in
+ * RabbitMQ. */
 #include "amqp/topology/transport.h"
 #include "core/base/names.h"
 #include "core/message/envelope.h"

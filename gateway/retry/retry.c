@@ -1,11 +1,11 @@
-/* To which lineage a refusal belongs, and whether it was counted before.
+/* Decides to which lineage a rejection belongs, and whether it was counted before.
  *
- * RabbitMQ may deliver one refusal twice. Flagged as redelivered, when a gateway died with it: then it is
- * left out if the very same was counted before this connection was opened. What this connection counted it
- * has acknowledged, or it ends: so it cannot come again here (RabbitMQ 4.3 flags others so, too). Not
- * flagged, when a quorum queue's dead-letter worker begins anew after a fault: then nothing tells it from
- * another message that is the same, which somebody has published with the headers of the first. So it goes
- * back, too, counted by itself. */
+ * RabbitMQ may deliver a rejection twice. If a gateway died, the second delivery is flagged as redelivered:
+ * it is left out if the same rejection was counted before this connection was opened. A rejection counted on
+ * this connection is acknowledged on it, or the connection ends, so it cannot be redelivered here (although
+ * RabbitMQ 4.3 flags other deliveries, too). If a quorum queue's dead-letter worker restarts after a fault,
+ * the second delivery is not flagged: it cannot be told from an equal message that a client published with
+ * the same headers. So it returns, too, with its own count. */
 #include "gateway/retry/retry.h"
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"

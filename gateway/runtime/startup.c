@@ -1,5 +1,4 @@
-/* What is declared in RabbitMQ for the intake, where the database remembers over how many queues it is
- * spread. */
+/* Declares the intake in RabbitMQ, with the number of queues in the database's record. */
 #include "gateway/runtime/startup.h"
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"

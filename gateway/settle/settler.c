@@ -1,9 +1,9 @@
-/* Writes outcomes into the database, a batch at a time.
+/* The settler: records outcomes in the database, a batch at a time.
  *
- * Commits of what was claimed by row and delivered are asynchronous: what a crash of the database swallows is
- * said again (struct delivered_ring), or else published again, never lost. All others are synchronous. A row
- * that somebody's open transaction has locked does not hold up the others: it is left out and tried again
- * later. */
+ * Deliveries of messages claimed by row are committed asynchronously: those that a crash of the database
+ * loses are recorded again (struct delivered_ring), or else published again, but never lost. All other
+ * commits are synchronous. A row that another open transaction has locked does not delay the others: it is
+ * left out and retried later. */
 #include "gateway/settle/settler.h"
 #include "core/base/clock.h"
 #include "gateway/runtime/failing.h"
@@ -181,12 +181,7 @@ static void settle_ranges_close(struct claim_range **ranges)
     }
 }
 
-/* --- Writes outcomes into the database, a batch at a time.
- *
- * Commits of what was claimed by row and delivered are asynchronous: what a crash of the database swallows is
- * said again (struct delivered_ring), or else published again, never lost. All others are synchronous. A row
- * that somebody's open transaction has locked does not hold up the others: it is left out and tried again
- * later. */
+/* --- The thread. */
 
 /* After a small batch, wait for company: commits cost more than rows. Where little comes, a moment is enough,
  * for what is not settled may come twice. */

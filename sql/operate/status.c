@@ -1,6 +1,6 @@
-/* How many messages are in which state. Each state has a budget of its own, so a million delivered ones do
- * not hide that some wait. What is few among many is found by an index; where nearly all of a day is looked
- * for, a sequential scan is several times as fast. */
+/* Counts messages by state. Each state has its own limit, so that a million delivered messages do not hide
+ * waiting ones. States with few rows are counted by an index; if nearly all rows of a day match, a sequential
+ * scan is several times as fast. */
 #include "core/base/timestamp.h"
 #include "sql/admin/partition.h"
 #include "sql/operate/lookup_internal.h"

@@ -1,6 +1,6 @@
-/* The database's own history: how far it has come, and what it may have forgotten.
+/* The database's own history, and records that it may have lost.
  *
- * What is said again is said around days that somebody has locked: as if those had been forgotten. */
+ * Outcomes are recorded again except in locked days, which are treated as lost. */
 #include "sql/pipeline/history.h"
 
 #include "sql/connection/pg_internal.h"

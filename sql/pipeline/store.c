@@ -1,19 +1,19 @@
-/* What RabbitMQ delivers twice is stored once.
+/* A message that RabbitMQ delivers twice is stored once.
  *
- * Each batch notes the message-ids it stores (postdate.intake_batch); a redelivery is looked for there. But
- * the session that had the message before may still be about to store it: its commit may outlive its
- * connection; its process may have been stopped, and wake up with the batch in its hands; it may still be
- * reading deliveries that wait in its socket, with the end of the connection behind them. No time is short
- * enough to exclude that. So:
+ * Each batch records its message-ids (postdate.intake_batch), where a redelivery is looked up. But the
+ * session that got the first delivery may still store it later: its commit may outlive its connection; its
+ * process may have been stopped, and continue with the batch in memory; it may still be reading deliveries
+ * from its socket, before it finds the end of the connection. No waiting time is long enough to exclude that.
+ * So:
  *
  * - A batch with redeliveries excludes all others while it is looked up and stored, by a lock of
- * postdate.gate, which the others share. Whoever was first is committed, and found.
- * - It also counts (a sequence). Another session that finds, with the lock in its hands, that somebody has
- * counted since it looked last may hold messages that are somebody else's by now: it looks its own up, too,
- * and goes on doing so for as many messages as can have been on their way to it then.
+ *   postdate.gate, which the others share. So the first of two is committed, and found by the second.
+ * - It also increments a sequence. A session that finds, under the lock, that the sequence has changed since
+ *   its last check may have messages that were redelivered to another session: it looks up its own messages,
+ *   too, for as many messages as it could have unacknowledged at that time.
  *
- * And both may be in one batch: when a node of the broker is cut off, a quorum queue's new leader delivers
- * again to consumers that never lost their connection. */
+ * And both may be in one batch: when a node of RabbitMQ is cut off, a quorum queue's new leader redelivers to
+ * consumers that never lost their connection. */
 #include "sql/pipeline/store.h"
 #include "core/base/clock.h"
 #include "core/base/timestamp.h"

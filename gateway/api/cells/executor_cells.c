@@ -1,9 +1,9 @@
-/* What this gateway's database does not have is looked for in those of the other cells; a key also where it
- * has it, for they may, too.
+/* Looks up messages that this gateway's database does not have in the databases of the other cells; a key in
+ * all of them, because several cells may have it.
  *
- * Only where its own has answered, and by the same operation with the same scope: so the answer is what a
- * gateway of that cell would give, with the cell's name. Who does not answer is not asked for a while, so
- * that it slows only what nobody else has. */
+ * Only after its own database has answered, and by the same operation with the same scope: so the answer is
+ * that of a gateway of that cell, with the cell's name. A cell that does not answer is not queried for a
+ * while, so that it delays only requests for messages that no other cell has. */
 #include "gateway/api/executor_internal.h"
 #include "gateway/runtime/log.h"
 #include "sql/admin/migrate.h"

@@ -1,8 +1,8 @@
-/* Group commits: as many requests as wait go into one transaction, and are answered after its commit.
+/* Group commits: all waiting requests share one transaction, and are answered after its commit.
  *
- * What can't share it waits for the next (group_commit.c). A request whose key, or Idempotency-Key,
- * somebody's open transaction holds is parked (executor_park.h) and tried alone, in turns with the groups. A
- * group whose connection dies is offered again: sql/pipeline/commit_check.h. */
+ * Requests that cannot share it wait for the next. A request whose key or Idempotency-Key another open
+ * transaction has is parked (executor_park.h) and tried alone, in turns with the groups. A group whose
+ * connection is lost is stored again: sql/pipeline/commit_check.h. */
 #include "gateway/api/group/group_commit.h"
 #include "core/base/clock.h"
 #include "core/base/hash.h"
@@ -342,11 +342,7 @@ static bool group_commit_gather(struct group_commit *s)
     return true;
 }
 
-/* --- Group commits: as many requests as wait go into one transaction, and are answered after its commit.
- *
- * What can't share it waits for the next (group_commit.c). A request whose key, or Idempotency-Key,
- * somebody's open transaction holds is parked (executor_park.h) and tried alone, in turns with the groups. A
- * group whose connection dies is offered again: sql/pipeline/commit_check.h. */
+/* --- The thread. */
 
 #define BUSY_MS 3000 /* how long a group is offered again that meets a lock as a whole */
 #define BUSY_PAUSE_MS 20

@@ -1,7 +1,7 @@
 /* Runs a command once, or, with --cells, in one database after the other.
  *
- * Looking for a message: the cell that its id names is asked first, then the others, until one has it. One
- * that cannot be asked leaves it open whether it has it. */
+ * To look up a message, the cell in its id is queried first, then the others, until one has it. If a cell
+ * cannot be queried, the result says so, because that cell may have the message. */
 #include "gateway/cli/command.h"
 #include "sql/admin/audit.h"
 #include "sql/pipeline/store.h"

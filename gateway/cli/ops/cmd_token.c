@@ -1,5 +1,5 @@
-/* Tokens for callers over HTTP and the control queue. A token is shown once, on standard output; what is kept
- * is its hash. */
+/* Tokens for callers over HTTP and the control queue. A token is printed once, on standard output; the
+ * database stores its hash. */
 #include "core/base/base64.h"
 #include "core/base/buf.h"
 #include "core/base/hash.h"

@@ -1,4 +1,4 @@
-/* Recurring schedules. What they are is SQL; this makes a JSON object of options and prints JSON answers. */
+/* Recurring schedules, which SQL implements: makes a JSON object from options and prints JSON answers. */
 #include "core/base/timestamp.h"
 #include "gateway/cli/cli.h"
 #include "gateway/cli/fields.h"
@@ -163,8 +163,7 @@ static void recur_print_history(const json_t *changes, int64_t now_ms)
     }
 }
 
-/* --- Recurring schedules. What they are is SQL; this makes a JSON object of options and prints JSON answers.
- */
+/* --- The command. */
 
 #define PAGE 500 /* schedules of a list at a time */
 #define FILE_BYTES_MAX ((size_t)32 * 1024 * 1024)

@@ -1,8 +1,8 @@
-/* `postdate schedule --batch`: NDJSON in chunks, each one transaction. While one is stored the next is read
- * and parsed, if there is more to read: a writer that pauses is not waited for with something unstored.
+/* `postdate schedule --batch`: NDJSON in chunks, each one transaction. While one is stored, the next is read
+ * and parsed. If the writer pauses, the lines read so far are stored at once.
  *
- * What was said to be stored is stored: a chunk counts after its commit. Whatever stops the run, the last
- * words name the line up to which everything is stored or was reported as refused. */
+ * A chunk is reported as stored only after its commit. However the run ends, the last message names the line
+ * up to which every message is stored or was reported as rejected. */
 #include "core/base/arena.h"
 #include "core/base/bytes.h"
 #include "core/base/clock.h"
