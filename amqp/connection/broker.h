@@ -21,9 +21,9 @@ struct broker_options {
     const char *url; /* amqp://user:password@host:port,host:port/vhost or amqps://… ; the vhost is
                         percent-decoded, absent path means "/" */
     struct broker_hosts *hosts; /* remembers which hosts fail; NULL: not remembered */
-    int only_host;              /* 1…: only that host of the URL; 0: the first that accepts the connection */
-    const char *name;           /* shown as connection_name in the management UI, e.g. "postdate publisher" */
-    int heartbeat_s;            /* 0..3600; 0 disables */
+    int only_host;    /* 1…: only that host of the URL; 0: the first that accepts the connection */
+    const char *name; /* shown as connection_name in the management UI, e.g. "postdate publisher" */
+    int heartbeat_s;  /* 0..3600; 0 disables */
     int connect_timeout_ms;
     const char *ca_file, *cert_file,
         *key_file; /* amqps only; NULL: system CA store / no client certificate */

@@ -28,7 +28,8 @@
 #endif
 
 #define BROKER_CHANNEL 1
-#define BROKER_FRAME_MAX 131072                   /* the largest frame that we accept and send; a server may request a smaller one */
+#define BROKER_FRAME_MAX                                                                                     \
+    131072 /* the largest frame that we accept and send; a server may request a smaller one */
 #define BROKER_FRAME_OVERHEAD 8                   /* type, channel, size, end mark */
 #define BROKER_GATHERED_BYTES 32768               /* publishes and acknowledgements are sent at this size */
 #define BROKER_CALL_NS (10 * INT64_C(1000000000)) /* for the answer to a request */
@@ -68,10 +69,10 @@ struct broker {
     struct buf out;    /* whole frames that are not sent yet */
     uint8_t *in;       /* of in_size; unread data is in_start..in_len */
     size_t in_start, in_len, in_size;
-    size_t skip;                /* bytes of a too large header that are still to be received and discarded */
-    size_t kept;                /* whole frames from in_start on that were received before the answer to a request */
-    amqp_pool_t pool;           /* arguments of the method that was read last */
-    int heartbeat_s;            /* negotiated; 0: none */
+    size_t skip;      /* bytes of a too large header that are still to be received and discarded */
+    size_t kept;      /* whole frames from in_start on that were received before the answer to a request */
+    amqp_pool_t pool; /* arguments of the method that was read last */
+    int heartbeat_s;  /* negotiated; 0: none */
     int64_t heard_ns, spoke_ns; /* monotonic */
     int64_t check_ms;           /* monotonic: when to check the consumers; 0: not requested yet */
     /* An alarm notice received between the frames of a delivery: reported by the next broker_next_event. */
@@ -144,8 +145,12 @@ struct broker_call {
     void *decoded; /* the request's arguments: a struct of the library's */
     amqp_method_number_t reply;
     enum broker_phase phase;
-    const char *what;                                        /* for errors, e.g. "declare queue 'x'" */
-    enum { BROKER_KEEP, BROKER_DROP, BROKER_REFUSE } others; /* what to do with frames received before the answer */
+    const char *what; /* for errors, e.g. "declare queue 'x'" */
+    enum {
+        BROKER_KEEP,
+        BROKER_DROP,
+        BROKER_REFUSE
+    } others; /* what to do with frames received before the answer */
 };
 
 /* Gathers the request in b->out. */

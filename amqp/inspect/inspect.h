@@ -41,7 +41,7 @@ enum inspect_right {
     INSPECT_CONFIGURE_EXCHANGE,
     INSPECT_CONFIGURE_QUEUE,
     INSPECT_READ_QUEUE,
-    INSPECT_WRITE_QUEUE,    /* tested by unbinding it from `by`: also refused without read permission on `by` */
+    INSPECT_WRITE_QUEUE, /* tested by unbinding it from `by`: also refused without read permission on `by` */
     INSPECT_WRITE_EXCHANGE, /* the same */
 };
 struct inspect_subject {

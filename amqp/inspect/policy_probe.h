@@ -23,8 +23,9 @@
 struct policy_finding {
     bool routing_key, length; /* dead-letter-routing-key; max-length, max-length-bytes */
     bool expires;             /* unused queues are deleted */
-    bool overflow;  /* quorum queues drop messages instead of rejecting publishes: set by policy_probe_overflow, not by a round */
-    int64_t ttl_ms; /* messages expire after this time; 0: not within the time tested */
+    bool overflow;            /* quorum queues drop messages instead of rejecting publishes: set by
+                                 policy_probe_overflow, not by a round */
+    int64_t ttl_ms;           /* messages expire after this time; 0: not within the time tested */
 };
 
 struct policy_sentinel {

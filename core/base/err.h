@@ -10,10 +10,10 @@
 
 enum err_kind {
     ERR_NONE = 0,
-    ERR_AWAY,   /* a server cannot be reached, or the connection was lost: reconnect with back-off */
-    ERR_LIMIT,  /* this process or machine has reached a limit that an operator can raise: as ERR_AWAY */
-    ERR_BUSY,   /* connected, but blocked by a lock, a limit or an alarm: retry later */
-    ERR_REJECT, /* this input can never be accepted */
+    ERR_AWAY,       /* a server cannot be reached, or the connection was lost: reconnect with back-off */
+    ERR_LIMIT,      /* this process or machine has reached a limit that an operator can raise: as ERR_AWAY */
+    ERR_BUSY,       /* connected, but blocked by a lock, a limit or an alarm: retry later */
+    ERR_REJECT,     /* this input can never be accepted */
     ERR_NOT_FOUND,  /* the named thing does not exist */
     ERR_PERMISSION, /* login failed, or a privilege is missing */
     ERR_CONFIG,     /* wrong configuration, or a database schema of another version */

@@ -27,7 +27,7 @@
 
 #define NAMES_LIST(X)                                                                                        \
     X(prefix, "postdate")                                                                                    \
-    X(own, "postdate.") /* the prefix of all others */                                                    \
+    X(own, "postdate.") /* the prefix of all others */                                                       \
     X(intake, "postdate.intake")                                                                             \
     X(intake_delayed, "postdate.intake.delayed")                                                             \
     X(expired, "postdate.expired")                                                                           \
@@ -59,7 +59,7 @@
     X(watch_long, "postdate.watch.long")                                                                     \
     X(watch_short, "postdate.watch.short")                                                                   \
     X(doctor, "postdate.doctor")                                                                             \
-    X(ladder, "postdate.ttl.") /* the prefix of the following */                                          \
+    X(ladder, "postdate.ttl.") /* the prefix of the following */                                             \
     X(ladder_exit, "postdate.ttl.exit")                                                                      \
     X(ladder_0, NAMES_LADDER "0")                                                                            \
     X(ladder_1, NAMES_LADDER "1")                                                                            \

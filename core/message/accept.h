@@ -18,8 +18,8 @@ struct accept_route {
 };
 
 struct accept_rules {
-    const char
-        *intake_queue; /* "postdate.intake": dead-letter marks of this queue are ours and are removed */
+    /* "postdate.intake": dead-letter marks of this queue are ours and are removed */
+    const char *intake_queue;
     const char *intake_exchange;   /* "postdate" */
     const char *delivery_exchange; /* of messages that specify none */
     const char *cell_exchange;     /* "postdate.cells", which is bound to intake_exchange; NULL: none */
@@ -37,13 +37,12 @@ struct accept_rules {
 
 /* A delivery from the intake queue. */
 struct accept_input {
-    struct bytes
-        exchange; /* it was published to; if it was dead-lettered, x-death has the original one */
+    struct bytes exchange; /* it was published to; if it was dead-lettered, x-death has the original one */
     struct bytes routing_key;
     struct bytes properties; /* raw */
     struct bytes body;
-    bool
-        by_type; /* from broker_names.intake_delayed, which RabbitMQ's exchange type fills (exchange-type/) */
+    /* from broker_names.intake_delayed, which RabbitMQ's exchange type fills (exchange-type/) */
+    bool by_type;
 };
 
 /* Fills out (its id is not set here; views point into the input or the arena).

@@ -24,12 +24,15 @@ struct dead_letter {
     struct bytes cc;  /* array items: its further routing keys, which a dead-letter routing key replaces */
     bool has_lineage; /* it has an x-postdate-id */
     struct message_id id, /* … with this value, which consumers see */
-        lineage;          /* by which attempts are counted: the same, except for a second message with that id */
-    bool is_named;        /* it has an x-postdate-id, or a message-id of its publisher */
-    int attempt; /* the number of the rejected delivery to that queue: from our header on a returned message, else 1 */
-    uint8_t hash[DEAD_LETTER_HASH_SIZE]; /* of content and routing key, without headers that RabbitMQ or Postdate adds */
-    struct message_id refusal;           /* identifies this rejection if RabbitMQ redelivers it; equal messages rejected within the same second share it */
-    struct wire_properties properties;   /* as they came */
+        lineage;   /* by which attempts are counted: the same, except for a second message with that id */
+    bool is_named; /* it has an x-postdate-id, or a message-id of its publisher */
+    int attempt; /* the number of the rejected delivery to that queue: from our header on a returned message,
+                    else 1 */
+    uint8_t hash[DEAD_LETTER_HASH_SIZE]; /* of content and routing key, without headers that RabbitMQ or
+                                            Postdate adds */
+    struct message_id refusal; /* identifies this rejection if RabbitMQ redelivers it; equal messages rejected
+                                  within the same second share it */
+    struct wire_properties properties; /* as they came */
 };
 
 /* Views into in. ERR_REJECT: RabbitMQ did not dead-letter it (an internal exchange, to which no client can

@@ -28,8 +28,8 @@ struct delay_clock {
     int64_t unasked_ms; /* the delay without a delay header; at most max_delay_ms */
     bool broker_stamps; /* delays count from the header timestamp_in_ms, if present and not after now_ms */
     int64_t stamp_behind_ms; /* added to it: how far RabbitMQ's clock is behind the database's */
-    bool
-        by_type; /* from RabbitMQ's exchange type, which has read x-delay: only x-delay applies, and must be > 0 */
+    bool by_type; /* from RabbitMQ's exchange type, which has read x-delay: only x-delay applies, and must be
+                     > 0 */
 };
 
 struct delay {

@@ -35,9 +35,11 @@ enum on_conflict {
 
 struct message {
     struct message_id id;
-    int64_t due_ms;           /* ms since 1970 */
-    int64_t counted_from_ms;  /* the "now" from which a delay gave due_ms: store_accept computes due_ms again from the transaction's clock; 0: due_ms is absolute */
-    int64_t deadline_ms;      /* not published after it; 0: none. Messages with a deadline are held by the gateway */
+    int64_t due_ms;          /* ms since 1970 */
+    int64_t counted_from_ms; /* the "now" from which a delay gave due_ms: store_accept computes due_ms again
+                                from the transaction's clock; 0: due_ms is absolute */
+    /* not published after it; 0: none. Messages with a deadline are held by the gateway */
+    int64_t deadline_ms;
     struct bytes exchange;    /* delivery exchange, "" is the default exchange; text */
     struct bytes routing_key; /* text */
     struct bytes key;         /* the publisher's own name for it; len 0: none; text */
@@ -67,7 +69,8 @@ enum hold_policy {
 
 /* The facts about one message. */
 struct hold_request {
-    bool is_named; /* the client knows its id: it was scheduled by SQL, HTTP, the control queue or the command line */
+    bool is_named; /* the client knows its id: it was scheduled by SQL, HTTP, the control queue or the command
+                      line */
     bool has_key;
     bool has_deadline; /* which RabbitMQ would not obey */
     bool has_wish;     /* x-postdate-hold, "hold", --hold */

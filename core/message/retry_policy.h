@@ -27,10 +27,11 @@ struct retry_policy {
     struct bytes pattern; /* of queue names, '*' matches any run of bytes; 1 to 255 bytes */
     int attempts;         /* deliveries in all, 1 to RETRY_ATTEMPTS_MAX; 1: no retry */
     int64_t first_ms,
-        max_ms;           /* the delay before the second delivery, and the longest delay; 0 to RETRY_WAIT_MAX_MS */
-    double factor;        /* of each further delay, 1 to RETRY_FACTOR_MAX */
-    int jitter;           /* each delay is up to this percentage shorter or longer, 0 to 100 */
-    unsigned on;          /* sum of the reasons that are retried; messages with other reasons become dead letters at once */
+        max_ms;    /* the delay before the second delivery, and the longest delay; 0 to RETRY_WAIT_MAX_MS */
+    double factor; /* of each further delay, 1 to RETRY_FACTOR_MAX */
+    int jitter;    /* each delay is up to this percentage shorter or longer, 0 to 100 */
+    unsigned
+        on; /* sum of the reasons that are retried; messages with other reasons become dead letters at once */
     int64_t keep_dead_ms; /* how long a dead letter is kept, 0 to RETRY_KEEP_MAX_MS */
 };
 

@@ -106,7 +106,8 @@ struct api_request {
     void (*done)(struct api_request *r); /* called when the answer is complete, by a thread of the executor */
     struct api_request *next;
     uint64_t turn;     /* of its caller, in a queue */
-    uint64_t names[2]; /* hashes of names that no other request may use meanwhile: a key, an Idempotency-Key; 0: none */
+    uint64_t names[2]; /* hashes of names that no other request may use meanwhile: a key, an Idempotency-Key;
+                          0: none */
     bool alone;        /* a batch with keys: no other request with keys at the same time */
 
     /* After it met a lock (gateway/api/executor_park.h). */

@@ -42,18 +42,19 @@ struct api_operation {
     enum api_threads threads; /* API_BULK_WORKER: its body may have dry_run */
     enum api_effect effect;
     int (*run)(struct api_context *c, struct api_request *r, struct err *e); /* for workers; as api_run */
-    int kind; /* for run: which of its operations */
-    enum ask_noun
-        noun; /* of api_ask: the noun of the SQL function; the operation's name there is the last word of `name` */
-    const struct api_field *fields; /* of api_ask: the fields of its body, or its parameters; NULL: no argument */
-    const char *answers;            /* of api_ask: the field that contains the answer; NULL: the answer is an object */
-    const char *for_all;            /* why it needs a token for all exchanges; NULL: any token */
-    bool large;                     /* its body may be a message */
-    bool empty;                     /* its body is {} */
-    bool needs_key;                 /* needs an Idempotency-Key if a request may be delivered twice */
-    bool in_cells;                  /* if this gateway's cell does not have the message, the other cells are queried */
-    bool conditional;               /* if_match and if_none_match apply */
-    bool removes;                   /* removes the object: a repetition finds none */
+    int kind;           /* for run: which of its operations */
+    enum ask_noun noun; /* of api_ask: the noun of the SQL function; the operation's name there is the last
+                           word of `name` */
+    /* of api_ask: the fields of its body, or its parameters; NULL: no argument */
+    const struct api_field *fields;
+    const char *answers; /* of api_ask: the field that contains the answer; NULL: the answer is an object */
+    const char *for_all; /* why it needs a token for all exchanges; NULL: any token */
+    bool large;          /* its body may be a message */
+    bool empty;          /* its body is {} */
+    bool needs_key;      /* needs an Idempotency-Key if a request may be delivered twice */
+    bool in_cells;       /* if this gateway's cell does not have the message, the other cells are queried */
+    bool conditional;    /* if_match and if_none_match apply */
+    bool removes;        /* removes the object: a repetition finds none */
 };
 
 /* All of them; the last one has no name. */

@@ -6,10 +6,9 @@
 #include "gateway/api/executor.h"
 #include <pthread.h>
 
-#define EXECUTOR_BULK_EACH                                                                                   \
-    2 /* while one is busy, the other one can answer a repeated Idempotency-Key */
-#define EXECUTOR_BULK_CROWD 4                     /* with so many busy workers, a caller has one */
-#define EXECUTOR_QUEUE_WORKERS 8                  /* the most workers of one queue */
+#define EXECUTOR_BULK_EACH 2     /* while one is busy, the other one can answer a repeated Idempotency-Key */
+#define EXECUTOR_BULK_CROWD 4    /* with so many busy workers, a caller has one */
+#define EXECUTOR_QUEUE_WORKERS 8 /* the most workers of one queue */
 #define EXECUTOR_SMALL_BODY ((size_t)1024 * 1024) /* a larger one gets its own group commit */
 
 /* Requests in turns by caller: the first request of each caller before the second of any. Thread-safe. */
@@ -18,9 +17,9 @@ struct executor_queue {
     pthread_cond_t came;
     struct api_request *first; /* by turn, within a turn in order of arrival */
     size_t count;
-    uint64_t turn;                           /* of the last request taken */
-    int each;                                /* the most workers of one caller at a time; 0: all */
-    int crowd;                               /* with `each`: only one worker per caller once so many are busy */
+    uint64_t turn; /* of the last request taken */
+    int each;      /* the most workers of one caller at a time; 0: all */
+    int crowd;     /* with `each`: only one worker per caller once so many are busy */
     uint64_t served[EXECUTOR_QUEUE_WORKERS]; /* the caller whose request each worker is executing; 0: none */
     bool closed;
 };

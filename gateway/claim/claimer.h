@@ -22,8 +22,7 @@ struct notify_watch {
 
 struct claimer {
     struct claim_loop loop; /* the supervisor sets its first members */
-    int64_t
-        reached_ms; /* messages due before this were claimed earlier, except late commits and retries */
+    int64_t reached_ms; /* messages due before this were claimed earlier, except late commits and retries */
     int64_t sampled_ms; /* monotonic: the last sample */
     struct sweep sweep;
     bool more;          /* the last look for due rows left some */

@@ -36,7 +36,8 @@ struct cli {
     struct pg *pg;      /* open after cli_open */
     int64_t now_ms;     /* by its clock, when it was opened; cli_now reads it again */
     struct arena arena; /* for data read from it, until the command ends */
-    bool changing;      /* something was changed, or was about to be: an audit line is written to the database's log */
+    bool changing; /* something was changed, or was about to be: an audit line is written to the database's
+                      log */
     int64_t changed;
     struct {
         const char *option, *text;

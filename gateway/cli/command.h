@@ -21,7 +21,8 @@ struct cli_option {
     int64_t max;       /* of cli_take_number */
     const char *field; /* of cli_take_field, if it differs from the name */
     const char *of;    /* the verbs with this option, "list and show"; NULL: all */
-    const char *words; /* possible values, for completion: "allow skip"; with a leading comma: a list of them; CLI_FILE; NULL: any */
+    const char *words; /* possible values, for completion: "allow skip"; with a leading comma: a list of them;
+                          CLI_FILE; NULL: any */
     const struct cli_option *more; /* this row stands for the rows of another table */
 };
 #define CLI_TAKE(what, order, member) cli_take_##what, .offset = offsetof(struct order, member)
@@ -50,8 +51,9 @@ struct cli_verb {
     const char *wrong;                        /* the error for fewer or more */
     int kind;                                 /* the command's own */
     enum cli_cells cells;
-    bool takes_file;                     /* its arguments are file names, for completion */
-    const struct cli_question *question; /* of a verb that runs an operation of the table (gateway/cli/ops/question.h) */
+    bool takes_file; /* its arguments are file names, for completion */
+    /* of a verb that runs an operation of the table (gateway/cli/ops/question.h) */
+    const struct cli_question *question;
 };
 
 struct cli_operation;
@@ -61,19 +63,21 @@ struct command {
     const char *summary;  /* one line */
     const char *notes;    /* more of the help, or NULL */
     const struct cli_option *options;
-    const struct cli_verb *verbs;               /* NULL: none; `run` is the command itself */
-    const char *choices;                        /* the error for an unknown verb: "write list or show" */
-    int (*check)(struct cli *cli, void *order); /* checks the arguments before the database is opened; or NULL */
-    bool opens;                                 /* opens the database before run (cli_open) */
+    const struct cli_verb *verbs; /* NULL: none; `run` is the command itself */
+    const char *choices;          /* the error for an unknown verb: "write list or show" */
+    int (*check)(struct cli *cli,
+                 void *order); /* checks the arguments before the database is opened; or NULL */
+    bool opens;                /* opens the database before run (cli_open) */
     int (*run)(struct cli *cli, void *order);
     bool takes_words;    /* without verbs: it has arguments, in cli->words */
     size_t order_size;   /* size of the struct for the options, filled with zeros or … */
     const void *initial; /* … a copy of this */
     void (*close)(void *order);
-    bool has_content;                      /* its options may contain message content, which must not be logged */
-    enum cli_cells cells;                  /* without verbs */
-    const char *cells_not;                 /* options, "watch here", that are not allowed with --cells; or NULL */
-    const struct cli_operation *operation; /* of commands on messages by id, key or filter (gateway/cli/filter.h), else NULL */
+    bool has_content;      /* its options may contain message content, which must not be logged */
+    enum cli_cells cells;  /* without verbs */
+    const char *cells_not; /* options, "watch here", that are not allowed with --cells; or NULL */
+    /* of commands on messages by id, key or filter (gateway/cli/filter.h), else NULL */
+    const struct cli_operation *operation;
 };
 
 extern const struct command command_migrate, command_schedule, command_show, command_list, command_cancel,

@@ -99,7 +99,9 @@ struct config_report {
      * read */
     void (*mistake)(void *ctx, enum err_kind kind, const char *text);
     void (*warning)(void *ctx, const char *text);
-    void (*exposed)(void *ctx, const char *text); /* a warning that all users can read a password in a file; NULL: as warning */
+    void (*exposed)(
+        void *ctx,
+        const char *text); /* a warning that all users can read a password in a file; NULL: as warning */
     void *ctx;
 };
 

@@ -26,7 +26,8 @@ struct http_link {
         HTTP_READS,   /* reading a request, or idle */
         HTTP_WORKS,   /* the executor has its request */
         HTTP_SENDS,   /* the answer */
-        HTTP_LINGERS, /* after the last answer: still reads and drops data, because closing at once could discard the answer */
+        HTTP_LINGERS, /* after the last answer: still reads and drops data, because closing at once could
+                         discard the answer */
         HTTP_DEAD,    /* closed; freed at the end of the round */
     } state;
     struct framing framing;
@@ -49,8 +50,8 @@ struct http_request {
     struct http_request *next;              /* in http->done */
     struct http_request *other, **previous; /* in http->requests */
     struct tokens_grant grant;              /* owns api.scope */
-    struct http_link *link;                 /* NULL: it was closed, or has got the answer that the request took too long */
-    char *target;                           /* its path, split in place; NULL: out of memory, or none */
+    struct http_link *link; /* NULL: it was closed, or has got the answer that the request took too long */
+    char *target;           /* its path, split in place; NULL: out of memory, or none */
     char key[HTTP_KEY_MAX + 1];
     char conditions[2][HTTP_CONDITION_MAX + 1];
     char peer[HTTP_PEER_SIZE]; /* outlives its connection */

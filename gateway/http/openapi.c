@@ -5,7 +5,8 @@
  * A schema in short is one of
  *   "integer", "uuid", "time", "Message"     a type; with a capital, one of our schemas
  *   "[]Message", "time?"                     an array of it; or null
- *   {"id!": …, "key": …, "...": false}       an object; ! is required; "...": whether other fields are allowed
+ *   {"id!": …, "key": …, "...": false}       an object; ! is required; "...": whether other fields are
+ * allowed
  *   ["integer", "What it is.", {"minimum": 0}]   any of these, with a description, and more of JSON Schema,
  *                                            in which "items", "anyOf" and "oneOf" are in short, too */
 #include "gateway/http/http_internal.h"

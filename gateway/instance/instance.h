@@ -19,8 +19,10 @@ struct lease_keeper {
     int32_t old_instance; /* lost, with claims not yet released; 0: none */
     int64_t began_ms;     /* boottime: the start of the thread, and so of the program */
     int64_t heartbeat_ms; /* boottime of the last */
-    int64_t book_by_ms; /* boottime: until then, a new instance waits for messages of the old one in memory … */
-    int64_t back_ms; /* … and for gateways that were alive at this time, before the database lost commits; 0: none */
+    /* boottime: until then, a new instance waits for messages of the old one in memory … */
+    int64_t book_by_ms;
+    int64_t back_ms; /* … and for gateways that were alive at this time, before the database lost commits; 0:
+                        none */
     bool compared;   /* has compared the database with its known history */
 };
 void *lease_keeper_thread(void *lease_keeper);

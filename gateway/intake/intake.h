@@ -20,7 +20,9 @@
 #include "sql/pipeline/store.h"
 #include <sys/queue.h>
 
-#define INTAKE_QUEUES (SHARDS_MAX + 3) /* intake.queues, and one each for: the exchange type, expired messages, messages with x-opt-delivery-time */
+#define INTAKE_QUEUES                                                                                        \
+    (SHARDS_MAX + 3) /* intake.queues, and one each for: the exchange type, expired messages, messages with  \
+                        x-opt-delivery-time */
 
 /* A deferred delivery, with a copy of its bytes. */
 struct intake_deferred {

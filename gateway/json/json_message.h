@@ -40,10 +40,10 @@ int json_name(const char *field, const json_t *value, struct bytes *out, struct 
 
 /* Belongs to one thread; reused from object to object. */
 struct json_parser {
-    struct accept_rules
-        rules;         /* default exchange, allow list, max_delay_ms, max_body, max_properties, hold */
-    int64_t now_ms;    /* delays count from here; set it before each batch */
-    struct bytes text; /* the text of the objects; json_message_parse sets it itself */
+    /* default exchange, allow list, max_delay_ms, max_body, max_properties, hold */
+    struct accept_rules rules;
+    int64_t now_ms;            /* delays count from here; set it before each batch */
+    struct bytes text;         /* the text of the objects; json_message_parse sets it itself */
     struct bytes outside_body; /* data not NULL: the body; the object must have none */
     struct buf properties, headers;
     bool stored; /* the headers come from the database: Postdate's are allowed */

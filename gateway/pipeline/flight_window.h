@@ -27,12 +27,12 @@ struct flight_window {
     int before;       /* the size before; if the small size was not enough, it continues from half of it */
     int64_t round_ms; /* the quickest of this round */
     /* The throughput of this size, where a doubling must increase it. */
-    int rounds;              /* rounds in which it was full; answers in the first are for earlier messages */
-    int64_t measured_ms;     /* monotonic: the end of that first one */
-    int64_t answered;        /* since then */
-    int64_t pace;            /* answers per second with half of the size */
-    bool grown;              /* does not grow until learned_ms: the last doubling did not increase the throughput */
-    int64_t moved_ms;        /* monotonic: the last message added or answered */
+    int rounds;          /* rounds in which it was full; answers in the first are for earlier messages */
+    int64_t measured_ms; /* monotonic: the end of that first one */
+    int64_t answered;    /* since then */
+    int64_t pace;        /* answers per second with half of the size */
+    bool grown;       /* does not grow until learned_ms: the last doubling did not increase the throughput */
+    int64_t moved_ms; /* monotonic: the last message added or answered */
     uint64_t round_ends_tag; /* the round ends with the answer to this tag */
     bool was_full;           /* in this round */
 };

@@ -26,7 +26,8 @@ struct last_hop_route {
 struct last_hop_routes {
     struct runtime *runtime;
     struct handover *handover;
-    bool tells;            /* notify the other threads, whose entries may be outdated, that a delivery exchange is missing */
+    bool tells; /* notify the other threads, whose entries may be outdated, that a delivery exchange is
+                   missing */
     struct broker *broker; /* NULL: not connected */
     struct last_hop_route *entries;
     int count, victim;

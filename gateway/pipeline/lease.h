@@ -11,12 +11,15 @@
 #include <stdint.h>
 
 struct lease {
-    pthread_mutex_t lock;  /* guards the next three */
-    int32_t instance;      /* 0: none */
-    int64_t deadline_ms;   /* CLOCK_BOOTTIME: so the lease of a suspended machine expires, too */
-    bool unclear;          /* the outcome of one of its settlements or claims is unknown */
-    atomic_bool forgotten; /* a connection to the database was lost, perhaps with the last commits: the settler records its last outcomes again; until then, the lease keeper releases no claims */
-    atomic_bool went_back; /* … and the database lost more than by a crash: all outcomes in memory are recorded again */
+    pthread_mutex_t lock; /* guards the next three */
+    int32_t instance;     /* 0: none */
+    int64_t deadline_ms;  /* CLOCK_BOOTTIME: so the lease of a suspended machine expires, too */
+    bool unclear;         /* the outcome of one of its settlements or claims is unknown */
+    /* a connection to the database was lost, perhaps with the last commits: the settler records its last
+     * outcomes again; until then, the lease keeper releases no claims */
+    atomic_bool forgotten;
+    atomic_bool went_back; /* … and the database lost more than by a crash: all outcomes in memory are
+                              recorded again */
     struct log_hourly said_ahead, said_back; /* of the database's clock; under the lock */
     struct notifier notifier;                /* the lease keeper's; the supervisor opens it */
 };

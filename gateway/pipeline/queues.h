@@ -12,10 +12,10 @@
 
 /* Messages that wait until they are due, for one publisher: other threads push, the publisher takes. */
 struct due_queue {
-    pthread_mutex_t lock;    /* guards the heaps */
-    struct due_heap heap[2]; /* [0]: messages that need a claim to be published; [1]: relayed messages */
-    struct notifier
-        notifier; /* notified when a message was pushed that is due before all others; the supervisor opens it */
+    pthread_mutex_t lock;     /* guards the heaps */
+    struct due_heap heap[2];  /* [0]: messages that need a claim to be published; [1]: relayed messages */
+    struct notifier notifier; /* notified when a message was pushed that is due before all others; the
+                                 supervisor opens it */
 };
 
 void due_queue_open(struct due_queue *q);
@@ -38,7 +38,8 @@ struct result_queue {
     pthread_mutex_t lock;
     pthread_cond_t came; /* CLOCK_MONOTONIC */
     struct inflight *first, **last;
-    atomic_int unsettled; /* number of claimed messages that are delivered and not yet recorded, without deferred ones */
+    atomic_int unsettled; /* number of claimed messages that are delivered and not yet recorded, without
+                             deferred ones */
     atomic_int *relayed;  /* the same for relayed ones; counted by relay_book.h */
     atomic_int room;      /* the limit of `unsettled`: the size of the window */
     atomic_bool behind;   /* settling relayed messages takes long */

@@ -37,12 +37,16 @@ struct relay {
     struct notifier proof_notifier;    /* wakes the thread of relay.c */
     struct notifier receipts_notifier; /* … of relay_receipts.c */
     /* Atomic. */
-    atomic_bool content_wanted; /* received messages are not in the database: RabbitMQ must redeliver them with their content */
-    atomic_bool forgotten;      /* RabbitMQ delivers to none of this gateway's consumers, or to no consumer at all */
-    atomic_int lost_consumers[EXIT_QUEUES_MAX]; /* of its lost connections: RabbitMQ still counts consumers of a dead node */
+    atomic_bool content_wanted; /* received messages are not in the database: RabbitMQ must redeliver them
+                                   with their content */
+    /* RabbitMQ delivers to none of this gateway's consumers, or to no consumer at all */
+    atomic_bool forgotten;
+    atomic_int lost_consumers[EXIT_QUEUES_MAX]; /* of its lost connections: RabbitMQ still counts consumers of
+                                                   a dead node */
     atomic_uint left_out;                       /* exit queues that are not consumed, 1u << (number - 1) */
-    atomic_int_fast64_t read_ms;                /* database time: all messages delivered until then were read */
-    atomic_int_fast64_t receipts_low_ms;        /* all receipts that it consumed and that were due before this are settled */
+    atomic_int_fast64_t read_ms; /* database time: all messages delivered until then were read */
+    /* all receipts that it consumed and that were due before this are settled */
+    atomic_int_fast64_t receipts_low_ms;
     struct {
         struct relay_foreign *waits, *done; /* to be published to postdate.rejected; done. relay.c */
         atomic_size_t count, bytes;         /* of both lists, and between them */

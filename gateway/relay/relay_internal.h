@@ -33,7 +33,8 @@ struct reader { /* the relay thread's own */
     uint64_t session;      /* counts connections */
     size_t foreign_count;  /* TAG_FOREIGN of this session */
     bool aside;            /* consumes nothing, because other gateways have the database */
-    int64_t ping_heard_ms; /* monotonic: when a received ping was sent by a gateway, which needs the database for that */
+    int64_t ping_heard_ms; /* monotonic: when a received ping was sent by a gateway, which needs the database
+                              for that */
 };
 
 /* Ends the program as a crash does, which loses nothing. */

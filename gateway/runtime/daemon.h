@@ -7,8 +7,8 @@
 /* The signals: one thread waits for them and does nothing else, so that a signal takes effect at once, even
  * if the servers hang. */
 struct signals {
-    struct runtime *runtime; /* has the exit code if a stop takes too long, unless it is 1 */
-    const char *config_path; /* SIGHUP reloads its log settings */
+    struct runtime *runtime;          /* has the exit code if a stop takes too long, unless it is 1 */
+    const char *config_path;          /* SIGHUP reloads its log settings */
     void (*stop)(void *ctx, int sig); /* the first SIGTERM or SIGINT; a second one ends the process */
     void *ctx;
 };

@@ -9,10 +9,11 @@
 #include <stdatomic.h>
 
 struct history {
-    pthread_mutex_t lock;       /* guards the next two */
-    struct history_point point; /* the latest known point; without lineage: none */
-    int64_t lost_number; /* of the last known loss of commits; -1: unknown */
-    atomic_int_fast64_t look_until_ms; /* database time: messages from RabbitMQ that are due before this are looked up first; 0: none */
+    pthread_mutex_t lock;              /* guards the next two */
+    struct history_point point;        /* the latest known point; without lineage: none */
+    int64_t lost_number;               /* of the last known loss of commits; -1: unknown */
+    atomic_int_fast64_t look_until_ms; /* database time: messages from RabbitMQ that are due before this are
+                                          looked up first; 0: none */
     atomic_bool known;                 /* this gateway has compared at least once */
 };
 

@@ -42,7 +42,8 @@ struct inbox_kind {
     const char *what;                                /* … and what a delivery is called in log lines */
     int (*connect)(struct inbox *in, struct err *e); /* both servers are connected: declares and consumes */
     void (*disconnect)(struct inbox *in);            /* the connection is lost: drops its state */
-    bool (*skips)(struct inbox *in, const struct broker_event *ev); /* true: an internal delivery, not a message */
+    bool (*skips)(struct inbox *in,
+                  const struct broker_event *ev); /* true: an internal delivery, not a message */
     /* May this delivery wait some milliseconds to be stored together with others? NULL: none may. */
     bool (*has_time)(struct inbox *in, const struct broker_event *ev);
     /* Processes the collected batch, which may be empty. 0; 1: reconnect; -1: error. */

@@ -53,9 +53,10 @@ struct metrics_histogram {
 
 struct metrics {
     atomic_uint_fast64_t count[METRIC_COUNT];
-    struct metrics_histogram lateness;      /* from the due time to the confirm, of all deliveries */
-    struct metrics_histogram rate_waited;   /* from the due time to the slot, of messages with a rate */
-    struct metrics_histogram since_attempt; /* from the last attempt, of messages after a retry or a recovery */
+    struct metrics_histogram lateness;    /* from the due time to the confirm, of all deliveries */
+    struct metrics_histogram rate_waited; /* from the due time to the slot, of messages with a rate */
+    /* from the last attempt, of messages after a retry or a recovery */
+    struct metrics_histogram since_attempt;
     atomic_uint_fast64_t http[METRICS_ROUTES][METRICS_STATUSES]; /* requests by route and status */
     atomic_uint_fast64_t http_sum_us, http_count;                /* how long they took */
     atomic_int http_connections;

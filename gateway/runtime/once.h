@@ -30,7 +30,7 @@ struct once_facts {
     bool relaying;           /* the exit queue is consumed */
     int64_t ping_ms;         /* when the latest ping that passed it was sent; database time */
     /* Of the round, once it has begun: */
-    int64_t relay_low_ms; /* all relayed messages due before this are settled */
+    int64_t relay_low_ms;       /* all relayed messages due before this are settled */
     int64_t due, lost, waiting; /* messages to be delivered, rescued, handed over */
     bool hands_over;            /* RabbitMQ can hold messages, and may hold more */
 };

@@ -64,10 +64,13 @@ struct runtime {
     atomic_int cell_number;   /* of the database, by settings_take_cell; -1: none, or not known yet */
     atomic_bool stored_ready; /* schema and partitions are checked: messages can be stored */
     atomic_bool publishing;   /* the fast publisher is connected and not blocked: messages can be claimed */
-    const struct transport *_Atomic transport; /* how RabbitMQ holds messages; NULL: the gateway holds all. Set before the threads start, except those of HTTP, which read it earlier */
-    atomic_uint intake_rests; /* how often the intake had stored all deliveries and waited without getting more */
-    atomic_int intake_queues; /* their number, by the last declaration; 0: none yet */
-    atomic_bool said_queues;  /* logged that other gateways are configured with another number */
+    const struct transport
+        *_Atomic transport; /* how RabbitMQ holds messages; NULL: the gateway holds all. Set before the
+                               threads start, except those of HTTP, which read it earlier */
+    /* how often the intake had stored all deliveries and waited without getting more */
+    atomic_uint intake_rests;
+    atomic_int intake_queues;       /* their number, by the last declaration; 0: none yet */
+    atomic_bool said_queues;        /* logged that other gateways are configured with another number */
     atomic_size_t control_requests; /* requests of the control queue in progress */
 
     pthread_mutex_t clock_lock;
@@ -75,7 +78,8 @@ struct runtime {
     int64_t suspended_ms;  /* … the total time that this machine had been suspended, at the last sample */
     atomic_int_fast64_t clock_back_ms; /* by how much the database's clock was set back, in total */
     pthread_mutex_t locked_lock;
-    struct locked_days locked; /* guarded by locked_lock: locked days, which the claimer leaves out (locks.h) */
+    /* guarded by locked_lock: locked days, which the claimer leaves out (locks.h) */
+    struct locked_days locked;
 
     /* Guard themselves. */
     struct server_status postgres, rabbitmq;

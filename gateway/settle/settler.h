@@ -27,8 +27,8 @@ struct settler {
     struct pg *pg;
     struct settle_batch batch;
     struct settle_backlog backlog; /* taken from the result queue, not yet in a batch */
-    struct inflight
-        *later; /* locked by another session, or rejected by PostgreSQL; retried at later_ms (monotonic) */
+    /* locked by another session, or rejected by PostgreSQL; retried at later_ms (monotonic) */
+    struct inflight *later;
     int64_t later_ms;
     struct claim_range *ranges; /* held: settler.h */
     struct settle_handings handings;

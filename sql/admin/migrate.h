@@ -10,10 +10,10 @@
 #define MIGRATE_IDENTITY_SIZE 40
 
 struct migrate_options {
-    int64_t max_delay_ms;            /* partitions are created this far ahead, and two days more */
-    const char *vhost;               /* "" : not checked and not recorded */
-    const char *broker;              /* cluster name, "" : not checked and not recorded */
-    bool rebind;                     /* replace the recorded broker and vhost; a copy becomes an independent database */
+    int64_t max_delay_ms; /* partitions are created this far ahead, and two days more */
+    const char *vhost;    /* "" : not checked and not recorded */
+    const char *broker;   /* cluster name, "" : not checked and not recorded */
+    bool rebind;          /* replace the recorded broker and vhost; a copy becomes an independent database */
     const struct settings *settings; /* for the SQL functions */
     int cell;                        /* as settings_take_cell; -1: none */
 };

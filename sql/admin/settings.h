@@ -8,11 +8,12 @@
 #include <stdint.h>
 
 struct settings {
-    const struct accept_rules
-        *rules; /* default exchange, allow list, max_delay_ms, max_body, max_properties */
+    /* default exchange, allow list, max_delay_ms, max_body, max_properties */
+    const struct accept_rules *rules;
     int64_t key_memory_ms;
-    int64_t lead_ms;              /* storing a message that is due within this and a second more wakes the gateways */
-    const enum hold_policy *hold; /* NULL: keeps the value that a gateway, which alone knows it, has recorded */
+    int64_t lead_ms; /* storing a message that is due within this and a second more wakes the gateways */
+    const enum hold_policy
+        *hold; /* NULL: keeps the value that a gateway, which alone knows it, has recorded */
 };
 
 /* Records the settings; the last writer wins. Also records the prefix of broker_names, if none is recorded

@@ -18,9 +18,9 @@ struct shards_wish {
 };
 
 struct shards_record {
-    int queues;              /* number of queues that get messages, as configured at the gateway that started last */
-    int most;                /* number of queues that ever did: all of them are consumed */
-    bool grows;              /* this wish raises `most`: commit before a message is routed to the new queues */
+    int queues; /* number of queues that get messages, as configured at the gateway that started last */
+    int most;   /* number of queues that ever did: all of them are consumed */
+    bool grows; /* this wish raises `most`: commit before a message is routed to the new queues */
     char by[SHARDS_BY_SIZE]; /* how the queue of a message is chosen, as configured at that gateway */
     bool used;               /* messages were ever routed through a shards exchange */
     bool settled;            /* the caller's sources are bound to the wanted shards exchange only */

@@ -20,9 +20,10 @@ struct ask_request {
     struct bytes name;                 /* of the object; data NULL: none */
     struct bytes argument;             /* JSON; data NULL: none */
     const struct operate_scope *scope; /* NULL: all exchanges */
-    const char *via;                   /* the caller for whom the program acts, for the log of changes; never NULL */
-    struct bytes versions;             /* accepted versions of the object, separated by commas; "*": it must exist; data NULL: no condition */
-    bool fresh;                        /* the object must not exist */
+    const char *via;       /* the caller for whom the program acts, for the log of changes; never NULL */
+    struct bytes versions; /* accepted versions of the object, separated by commas; "*": it must exist; data
+                              NULL: no condition */
+    bool fresh;            /* the object must not exist */
 };
 
 enum ask_outcome {

@@ -8,7 +8,8 @@
 
 #define FORECAST_BUCKETS_MAX 1500
 #define FORECAST_EXCHANGES_MAX 20 /* exchanges that are listed, those with the most messages */
-#define FORECAST_RATE_LEAST 1000  /* deliveries per second that any gateway reaches, until a higher rate was measured */
+#define FORECAST_RATE_LEAST                                                                                  \
+    1000 /* deliveries per second that any gateway reaches, until a higher rate was measured */
 #define FORECAST_MINUTES_MS (3 * INT64_C(86400000)) /* the longest time counted by minutes … */
 #define FORECAST_HOURS_MS (180 * INT64_C(86400000)) /* … and by hours */
 
@@ -33,7 +34,9 @@ struct forecast_request {
 struct forecast_bucket {
     int64_t at_ms, count;
     int64_t by_exchange[FORECAST_EXCHANGES_MAX]; /* as in the report; the rest is count less these */
-    int64_t drain_ms;  /* 0: no burst; FORECAST_NEVER: its rate is paused; else the time from its beginning until all of it is delivered. For forecasts of up to FORECAST_MINUTES_MS computed by minutes and with rates */
+    int64_t drain_ms;  /* 0: no burst; FORECAST_NEVER: its rate is paused; else the time from its beginning
+                          until all of it is delivered. For forecasts of up to FORECAST_MINUTES_MS computed by
+                          minutes and with rates */
     struct bytes rate; /* of a burst: the exchanges of the rate that takes longest; data NULL: none does */
 };
 #define FORECAST_NEVER INT64_MAX
@@ -44,8 +47,9 @@ struct forecast_report {
     struct forecast_bucket *buckets; /* in order, those that have any */
     struct bytes exchanges[FORECAST_EXCHANGES_MAX];
     int64_t total, rate_per_s;
-    bool rate_is_measured;          /* else FORECAST_RATE_LEAST */
-    int64_t as_of_ms, corrected_ms; /* when messages due soon, and all messages, were last counted; -1: never */
+    bool rate_is_measured; /* else FORECAST_RATE_LEAST */
+    int64_t as_of_ms,
+        corrected_ms; /* when messages due soon, and all messages, were last counted; -1: never */
     int64_t now_ms;
 };
 

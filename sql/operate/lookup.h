@@ -29,7 +29,8 @@ struct message_record {
     /* Of a message scheduled by SQL with headers or properties: {"headers":…,"properties":…};
      * message.properties is empty then (gateway/json/json_message.h encodes it). len 0: none. */
     struct bytes properties_json;
-    struct bytes former_ids; /* operate_show only: earlier ids of the message, as text, separated by commas; len 0: none */
+    struct bytes former_ids; /* operate_show only: earlier ids of the message, as text, separated by commas;
+                                len 0: none */
     bool waits_for_slot;     /* operate_show only, as the next: */
     struct message_rate rate;
 };
@@ -51,13 +52,13 @@ int lookup_by_id(struct pg *c, struct message_id id, struct arena *a, struct mes
 struct lookup_filter {
     bool has_state;
     enum message_state state;
-    bool retrying;                       /* only messages that wait for another attempt */
-    bool waiting;                        /* only messages that are not settled */
-    bool newest;                         /* of a list: the latest due time first; after_id is then an upper bound */
+    bool retrying; /* only messages that wait for another attempt */
+    bool waiting;  /* only messages that are not settled */
+    bool newest;   /* of a list: the latest due time first; after_id is then an upper bound */
     int64_t due_after_ms, due_before_ms; /* [after, before); 0 and TIMESTAMP_MAX_MS: open */
     struct bytes exchange, routing_key;  /* data NULL: any */
     bool globs;                          /* '*' in routing_key matches any run of characters */
-    struct bytes key; /* data NULL: any; else the messages with this key now, one per exchange */
+    struct bytes key;          /* data NULL: any; else the messages with this key now, one per exchange */
     const struct bytes *scope; /* delivery exchanges to look in; NULL: all */
     size_t scope_count;
 };
@@ -99,13 +100,15 @@ struct status_back {
     int64_t found_ms;
     int64_t from_ms, to_ms; /* commits in between are lost */
     int64_t look_until_ms;  /* all messages that RabbitMQ held then are due before this */
-    int64_t due;            /* messages due in that time and not delivered according to the database, as in struct history_report */
+    int64_t due; /* messages due in that time and not delivered according to the database, as in struct
+                    history_report */
 };
 /* Work that is held back as configured, and is not a problem by itself. Names: the first in sort order, cut.
  */
 struct status_held {
     int64_t paused, behind,
-        rates;        /* schedules that are paused; schedules that skip occurrences, because the previous one is unfinished; rates that are paused. At most 1000 of each are counted */
+        rates; /* schedules that are paused; schedules that skip occurrences, because the previous one is
+                  unfinished; rates that are paused. At most 1000 of each are counted */
     int64_t left_out; /* skipped occurrences of those schedules, up to 100 each */
     int64_t waiting;  /* messages that wait for a paused rate, up to 10,000 each */
     char first_paused[128], first_behind[128], first_rate[128];
@@ -117,7 +120,8 @@ struct status_report {
     int64_t count[MESSAGE_STATE_COUNT];       /* by enum message_state */
     bool capped[MESSAGE_STATE_COUNT];         /* count stopped at STATUS_COUNT_MAX */
     int64_t next_due_ms;                      /* -1: nothing scheduled */
-    int64_t overdue; /* live rows whose next_at is more than a second ago, and which no live gateway has claimed (capped, too) */
+    int64_t overdue; /* live rows whose next_at is more than a second ago, and which no live gateway has
+                        claimed (capped, too) */
     int64_t oldest_overdue_ms; /* -1 */
     int64_t retrying;          /* live rows with a failed attempt (capped, too) */
     struct status_lateness lateness;

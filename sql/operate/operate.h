@@ -32,7 +32,8 @@ int operate_hurry(struct pg *c, struct err *e);
 
 enum operate_answer {
     OPERATE_DONE,       /* cancelled (also if it was cancelled before), rescheduled, retried */
-    OPERATE_TOO_LATE,   /* claimed, handed over or delivered; for a reschedule also cancelled; expired, or failed after its deadline */
+    OPERATE_TOO_LATE,   /* claimed, handed over or delivered; for a reschedule also cancelled; expired, or
+                           failed after its deadline */
     OPERATE_NOT_FOUND,  /* no such message, or outside the scope */
     OPERATE_NOT_FAILED, /* retry of a message that is not failed */
     OPERATE_KEY_TAKEN,  /* the key of a failed message belongs to another live message now */
@@ -43,7 +44,9 @@ enum operate_kind {
     OPERATE_CANCEL,
     OPERATE_RESCHEDULE, /* the successor has a new id; all else is kept */
     OPERATE_RETRY,      /* a failed message is published again at once, with all attempts */
-    OPERATE_FAIL,       /* ends a live message as failed; if it may have been delivered, its error contains that. For messages in doubt that cannot be delivered any more. DONE also if it was failed before */
+    OPERATE_FAIL, /* ends a live message as failed; if it may have been delivered, its error contains that.
+                     For messages in doubt that cannot be delivered any more. DONE also if it was failed
+                     before */
 };
 /* A new due time: at (ms since 1970), or a delay (ms, counted from the database's clock). A time in the past
  * means now. */
@@ -59,7 +62,8 @@ struct operate_request {
 };
 struct operate_result {
     enum operate_answer answer;
-    struct message_id id; /* the message's current id, also with TOO_LATE or NOT_FAILED; the given id with NOT_FOUND */
+    /* the message's current id, also with TOO_LATE or NOT_FAILED; the given id with NOT_FOUND */
+    struct message_id id;
 };
 /* ERR_REJECT: the new due time is beyond delivery.max_delay, or after the message's deadline. */
 int operate_message(struct pg *c, const struct operate_scope *scope, const struct operate_request *q,
@@ -70,17 +74,20 @@ int operate_cancel_key(struct pg *c, const struct operate_scope *scope, struct b
 
 struct operate_bulk {
     enum operate_kind kind;
-    const struct lookup_filter *filter; /* a filter without conditions matches everything: let the user confirm */
+    /* a filter without conditions matches everything: let the user confirm */
+    const struct lookup_filter *filter;
     int64_t shift_ms; /* RESCHEDULE: added to each due time, may be negative; times in the past become now */
     bool dry_run;     /* counts only: up to OPERATE_DRY_ROWS, for about OPERATE_DRY_MS */
-    int64_t since_us; /* 0: begins now. Else when an earlier, unfinished call with the same arguments began (µs since 1970): does only the rest of its work */
+    int64_t since_us; /* 0: begins now. Else when an earlier, unfinished call with the same arguments began
+                         (µs since 1970): does only the rest of its work */
     /* Called after each chunk (may be NULL); false stops there. */
     bool (*progress)(void *ctx, int64_t matched, int64_t changed);
     void *ctx;
 };
 struct operate_count {
     int64_t matched; /* messages that match the filter, in a state to which the operation applies */
-    int64_t changed; /* of these: changed. The others were claimed or locked meanwhile, or their key is taken, or they would be due beyond max_delay or after their deadline */
+    int64_t changed; /* of these: changed. The others were claimed or locked meanwhile, or their key is taken,
+                        or they would be due beyond max_delay or after their deadline */
     bool minimum;    /* a dry run that ended before it counted all */
     struct message_id first; /* of those that matched, if any */
 };

@@ -10,8 +10,9 @@
 
 struct slo_count {
     int64_t delivered;
-    int64_t late;        /* of these, later than the objective */
-    int64_t again;       /* of these, after a retry or a recovery (a claim of a dead gateway's message, or a rescue) */
+    int64_t late; /* of these, later than the objective */
+    /* of these, after a retry or a recovery (a claim of a dead gateway's message, or a rescue) */
+    int64_t again;
     int64_t again_late;  /* of those, later than the objective after the due time … */
     int64_t again_later; /* … and after the time of their last attempt */
     int64_t peak;        /* for slo_add: deliveries per second */

@@ -32,8 +32,9 @@ struct batch_taker {
 
 /* The result of a claim. */
 struct batch_claimed {
-    bool more; /* some messages were passed over, because they are locked or have a rate: there may be more after them */
-    bool busy; /* another gateway is claiming, and nothing was claimed */
+    bool more;    /* some messages were passed over, because they are locked or have a rate: there may be more
+                     after them */
+    bool busy;    /* another gateway is claiming, and nothing was claimed */
     bool unclear; /* the connection was lost during the commit: the messages may be claimed */
 };
 
@@ -64,7 +65,8 @@ enum batch_end { /* numbers as postdate.batch_settle knows them */
 };
 struct batch_position {
     struct batch_name batch;
-    struct message_id upto; /* all of its messages up to here are delivered, or have their outcome in their own rows */
+    /* all of its messages up to here are delivered, or have their outcome in their own rows */
+    struct message_id upto;
     enum batch_end end;
 };
 /* An exception before that: this message is still pending. */

@@ -28,10 +28,11 @@ struct claimed_row {
     int64_t clock_us; /* the database's clock when it was claimed */
     bool in_doubt; /* an earlier publish may have reached RabbitMQ: the message must not become cancellable */
     int attempts;  /* earlier attempts */
-    bool aside; /* it has a rate, and now waits for a slot: not claimed, and without content */
+    bool aside;    /* it has a rate, and now waits for a slot: not claimed, and without content */
     bool kept_back; /* it has waited for the slot of a rate that was then removed */
     bool isolate;   /* the last attempt failed, perhaps because of this message */
-    struct bytes properties_json; /* to be encoded into message.properties; len 0: message.properties is filled */
+    /* to be encoded into message.properties; len 0: message.properties is filled */
+    struct bytes properties_json;
 };
 
 /* Claims due rows, with a synchronous commit, and calls fn for each, in no order. A row for which fn returns
@@ -44,12 +45,14 @@ enum settle_kind {
     SETTLE_DELIVERED,
     SETTLE_RETRY,    /* certainly not delivered: scheduled again, at next_at_ms */
     SETTLE_IN_DOUBT, /* perhaps delivered: stays claimed; published again from next_at_ms on */
-    SETTLE_FAILED,   /* certainly not delivered, and no attempt is left; or its deadline has passed while in doubt, and error contains that it may have been delivered */
-    SETTLE_EXPIRED,  /* certainly not delivered, and its deadline has passed, or passes before the next attempt */
-    SETTLE_HANDED,   /* RabbitMQ holds it. Its row is `handed` already (sql/pipeline/handing.h) */
-    SETTLE_HOLD,     /* released, and never handed over: RabbitMQ's delay topology cannot route to its exchange */
-    SETTLE_WAIT,     /* nothing was sent: scheduled as before, at next_at_ms; error has the reason */
-    SETTLE_RELEASE,  /* nothing was sent: scheduled as before */
+    SETTLE_FAILED,   /* certainly not delivered, and no attempt is left; or its deadline has passed while in
+                        doubt, and error contains that it may have been delivered */
+    SETTLE_EXPIRED, /* certainly not delivered, and its deadline has passed, or passes before the next attempt
+                     */
+    SETTLE_HANDED,  /* RabbitMQ holds it. Its row is `handed` already (sql/pipeline/handing.h) */
+    SETTLE_HOLD, /* released, and never handed over: RabbitMQ's delay topology cannot route to its exchange */
+    SETTLE_WAIT, /* nothing was sent: scheduled as before, at next_at_ms; error has the reason */
+    SETTLE_RELEASE, /* nothing was sent: scheduled as before */
 };
 
 struct settle_item {
@@ -67,7 +70,8 @@ struct settle_item {
 /* The owner of settle_items. */
 struct settle_owner {
     int32_t instance; /* 0: rows in doubt without an owner */
-    bool relayed; /* also handed-over rows, whose messages a gateway consumed from the exit queue. Settling them twice does no harm */
+    bool relayed; /* also handed-over rows, whose messages a gateway consumed from the exit queue. Settling
+                     them twice does no harm */
     bool handing; /* these were to be handed over, but were not */
 };
 
@@ -136,9 +140,9 @@ struct claim_rate_turn {
     int64_t interval_ms; /* from one slot to the next; 0: less than a millisecond, or it has none */
 };
 struct claim_rate_look {
-    struct due_range due;        /* only messages due in this range */
-    int ahead_ms;                /* how long before its time a slot may be assigned */
-    bool sweep;                  /* also messages stored since with earlier due times than the last claimed one */
+    struct due_range due; /* only messages due in this range */
+    int ahead_ms;         /* how long before its time a slot may be assigned */
+    bool sweep;           /* also messages stored since with earlier due times than the last claimed one */
     struct claim_rate_turn turn; /* claim_rate's */
 };
 /* The rates to serve now, in order; at most max. Returns how many, or -1. */

@@ -17,7 +17,8 @@ struct history_report {
     int64_t from_ms, to_ms; /* commits in between, and up to a second later, are lost */
     int64_t look_until_ms;  /* all messages that RabbitMQ held then are due before this */
     int64_t now_ms;
-    int64_t due; /* messages due in that time that are not delivered according to the database: HISTORY_DUE_MAX at most; -1: could not be counted */
+    int64_t due; /* messages due in that time that are not delivered according to the database:
+                    HISTORY_DUE_MAX at most; -1: could not be counted */
 };
 
 #define HISTORY_DUE_SIZE 80

@@ -33,9 +33,9 @@ int relay_look(struct pg *c, int32_t instance, const struct message_id *ids, siz
 
 /* The progress of one gateway, as it records it. Times of the database in ms. */
 struct relay_note {
-    int64_t found_ms;                 /* when low_ms was determined, or before: messages consumed since are not included */
-    int64_t low_ms;                   /* all messages that it consumed and that were due before this are settled */
-    int queues;                       /* exit queues that it knows: 1..EXIT_QUEUES_MAX */
+    int64_t found_ms; /* when low_ms was determined, or before: messages consumed since are not included */
+    int64_t low_ms;   /* all messages that it consumed and that were due before this are settled */
+    int queues;       /* exit queues that it knows: 1..EXIT_QUEUES_MAX */
     int64_t ping_ms[EXIT_QUEUES_MAX]; /* when the latest ping that it consumed from each was sent; 0: none */
     int32_t consumers[EXIT_QUEUES_MAX];
     int64_t last_hop_ping_ms[2]; /* as ping_ms, for pings that passed RabbitMQ's last hop */
@@ -50,7 +50,8 @@ struct relay_marks {
     int64_t ping_ms[EXIT_QUEUES_MAX]; /* the latest of each; 0: none */
     int32_t consumers[EXIT_QUEUES_MAX];
     int exit_wanted; /* exit queues configured at the gateway that started last: 1..queues */
-    int exit_bound;  /* exit queues that get released messages; 0: there was never more than one; -1: the bindings must be moved first */
+    int exit_bound;  /* exit queues that get released messages; 0: there was never more than one; -1: the
+                        bindings must be moved first */
     bool all_know;   /* every gateway consumes all of them, as far as permitted */
     int64_t now_ms;
     int32_t last_hop_queue; /* the queue from which RabbitMQ delivers by itself: 1 or 2; 0: it never did */

@@ -17,20 +17,22 @@ enum store_result {
     STORE_CONFLICT,  /* on_conflict reject, or replace of a message that is already claimed: reject it */
     STORE_REPLACED,  /* a later item of the same batch replaced it before it was stored: existing_id */
     STORE_SKIPPED,   /* left out by store_extra.before */
-    STORE_WAITS, /* another open transaction has its key, or its day is locked: store it again later */
+    STORE_WAITS,     /* another open transaction has its key, or its day is locked: store it again later */
 };
 
 struct store_item {
-    struct message message;  /* the caller sets its id from due_ms; store_accept may change both, and puts the number of the cell, if any, into the id */
+    struct message message;  /* the caller sets its id from due_ms; store_accept may change both, and puts the
+                                number of the cell, if any, into the id */
     bool due_is_settled;     /* in: false; set by the first store_accept */
     struct bytes message_id; /* AMQP message-id for redelivery dedupe; len 0: none */
     bool redelivered;
     enum store_result result; /* out */
-    bool day_locked; /* out: it waits because the partition of its day is locked, or because an earlier message with the same key waits for that */
-    bool untried; /* out: it waits because other messages of the batch met locks; whether it would meet one is unknown */
+    bool day_locked; /* out: it waits because the partition of its day is locked, or because an earlier
+                        message with the same key waits for that */
+    bool untried; /* out: it waits because other messages of the batch met locks; whether it would meet one is
+                     unknown */
     struct message_id existing_id; /* out */
-    bool
-        handed; /* out: stored as handed over, which the caller must do next: struct store_handover */
+    bool handed; /* out: stored as handed over, which the caller must do next: struct store_handover */
 };
 
 /* Messages to hand over at once: those of the batch without key or deadline that are due by until_ms, but not
@@ -42,7 +44,8 @@ struct store_handover {
     int64_t until_ms, least_ahead_ms;
     int64_t grace_ms; /* after this time past its due time, a message is treated as lost by RabbitMQ */
     size_t most;
-    bool tried; /* out: although store_accept failed, it may have been committed; messages marked as handed stay so when it is repeated. Set to false before the first call */
+    bool tried; /* out: although store_accept failed, it may have been committed; messages marked as handed
+                   stay so when it is repeated. Set to false before the first call */
 };
 
 /* Further work in the transaction that stores the batch, committed with the batch or not at all. Either
@@ -73,11 +76,11 @@ struct store_locks {
 };
 
 struct store_options {
-    bool
-        keeps_ids; /* ids do not get the number of the cell: the caller must be able to make the same ids again */
-    int64_t
-        key_memory_ms; /* how long a key stays taken after the delivery of its message ([keys] key_memory) */
-    int key_wait_ms;   /* how long to wait for a key that another open transaction has; 0: some ms */
+    bool keeps_ids; /* ids do not get the number of the cell: the caller must be able to make the same ids
+                       again */
+    /* how long a key stays taken after the delivery of its message ([keys] key_memory) */
+    int64_t key_memory_ms;
+    int key_wait_ms; /* how long to wait for a key that another open transaction has; 0: some ms */
     struct store_session *session;   /* NULL: not from AMQP */
     const struct store_extra *extra; /* NULL: nothing more */
     struct store_locks *locks;       /* NULL: each batch finds locked days itself */

@@ -304,10 +304,9 @@ static int answer_fail(const struct import_call *c, const struct import_answer *
     char first[200];
     const char *node = c->node != NULL ? c->node : "the node that rabbitmqctl reaches";
     if (a->out.failed)
-        return err_set(
-            e, ERR_BUG,
-            "%s: the output of rabbitmqctl is too large (allowed: %zu MiB): use a smaller --batch", node,
-            OUT_MAX >> 20);
+        return err_set(e, ERR_BUG,
+                       "%s: the output of rabbitmqctl is too large (allowed: %zu MiB): use a smaller --batch",
+                       node, OUT_MAX >> 20);
     size_t shown = a->out.len < 120 ? a->out.len : 120;
     return err_set(e, ERR_AWAY, "%s: unexpected output of rabbitmqctl: %s", node,
                    bytes_printable(bytes_of(a->out.data, shown), first, sizeof first));
@@ -678,7 +677,8 @@ static int check_mappings(const struct import_run *run, struct err *e)
         if (!run->counts[i].mapped && !run->order->dry_run)
             return err_set(
                 e, ERR_USAGE,
-                "%lld messages wait in exchange \"%s\", which has no target: add --exchange %s=NEW, where NEW is an "
+                "%lld messages wait in exchange \"%s\", which has no target: add --exchange %s=NEW, where "
+                "NEW is an "
                 "ordinary exchange with the same bindings (the old exchange would delay them again)",
                 (long long)run->counts[i].waiting, bytes_printable(run->counts[i].from, name, sizeof name),
                 name);
@@ -770,8 +770,8 @@ static int take_exchange(struct cli *cli, const struct cli_option *o, void *at, 
     if (import_mapping_of(order, m.from) != NULL)
         return cli_usage(cli, "--%s: \"%.*s\" is given twice", o->name, (int)m.from.len, text);
     if (m.to.len > MESSAGE_NAME_MAX || !bytes_is_text(m.to))
-        return cli_usage(cli, "--%s: \"%s\" is not a valid name of an exchange (at most 255 bytes of UTF-8)", o->name,
-                         sign + 1);
+        return cli_usage(cli, "--%s: \"%s\" is not a valid name of an exchange (at most 255 bytes of UTF-8)",
+                         o->name, sign + 1);
     order->mappings[order->mapping_count++] = m;
     return 0;
 }
@@ -780,8 +780,8 @@ static int take_node(struct cli *cli, const struct cli_option *o, void *at, cons
 {
     struct import_order *order = at;
     if (order->node_count == IMPORT_NODES_MAX || text[0] == '\0' || strlen(text) >= IMPORT_NODE_SIZE)
-        return cli_usage(cli, "--%s: \"%s\" is not a name of a node, or more than %d are given", o->name, text,
-                         IMPORT_NODES_MAX);
+        return cli_usage(cli, "--%s: \"%s\" is not a name of a node, or more than %d are given", o->name,
+                         text, IMPORT_NODES_MAX);
     order->nodes[order->node_count++] = text;
     return 0;
 }
@@ -898,8 +898,7 @@ static const struct cli_option options[] = {
      "it for each exchange of the plugin",
      take_exchange, .of = "plugin"},
     {"dry-run", NULL,
-     "change nothing: print counts by exchange and hour, and why messages" CLI_HELP_LINE
-     "cannot be imported",
+     "change nothing: print counts by exchange and hour, and why messages" CLI_HELP_LINE "cannot be imported",
      CLI_TAKE(flag, import_order, dry_run), .of = "plugin"},
     {"proof", "FILE", "append a line of JSON for each stored message, and counts",
      CLI_TAKE(text, import_order, proof), .of = "plugin", .words = CLI_FILE},

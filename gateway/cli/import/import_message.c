@@ -225,8 +225,7 @@ int import_count_survey(struct import_run *run, const struct import_answer *a, s
         const struct import_survey *s = &a->surveys[i];
         struct import_count *c = import_count_of(run, s->exchange);
         if (c == NULL)
-            return err_set(e, ERR_REJECT,
-                           "more than %d exchanges of vhost \"%s\" have waiting messages",
+            return err_set(e, ERR_REJECT, "more than %d exchanges of vhost \"%s\" have waiting messages",
                            IMPORT_EXCHANGES_MAX, run->vhost);
         c->waiting += s->count;
         c->soon += s->soon ? s->count : 0;
@@ -401,7 +400,8 @@ FILE *import_proof_open(const char *path, struct err *e)
         return NULL;
     }
     if (flock(fileno(file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        err_set(e, ERR_BUSY, "another import is writing to %s: wait until it ends, or use another file", path);
+        err_set(e, ERR_BUSY, "another import is writing to %s: wait until it ends, or use another file",
+                path);
         fclose(file);
         return NULL;
     }
