@@ -174,6 +174,7 @@ help:
 #: make tidy       clang-tidy 14 (JOBS=)
 #: make chart      the Helm chart: lint, render, validate (Helm and kubeconform, or Go to build them)
 #: make matrix     make demo and every test on new, empty systems of Debian 12, 13 and sid; root (SUITES=, ONLY=, TEST=demo)
+#: make release-check  all that a release must have passed, from a clean clone, as one page in docs/releases (ONLY=, SUITES=, SEEDS=)
 #: make fuzz       new inputs for what meets strangers, with clang's libFuzzer (FUZZ_SECONDS= for each harness)
 #: make chaos      a thousand faults while messages flow, judged by a ledger (SEED=, FAULTS=; tests/chaos/run.py)
 #: make seasons  fourteen months of a moved clock in an hour, judged by the ledger of chaos (SEED=, MONTHS=)

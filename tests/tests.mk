@@ -74,6 +74,10 @@ test: test-known test-deps
 matrix:
 	@SUITES='$(SUITES)' ONLY='$(ONLY)' TEST='$(filter-out short,$(TEST))' tools/matrix.sh
 
+# Everything that a release must have passed; it goes on where it was stopped. tools/release_check.py says what the environment can ask for.
+release-check:
+	@ONLY='$(ONLY)' $(PYTHON) tools/release_check.py
+
 # Many faults, and a ledger that knows better; tests/chaos/run.py says what the environment can ask for.
 chaos: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
