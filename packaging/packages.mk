@@ -5,7 +5,13 @@
 SOURCE_DATE_EPOCH ?= $(shell date -u -d "$$(sed -n '/^ -- .*>  /{s///p;q}' packaging/debian/changelog)" +%s)
 DIST := build/dist/postdate-$(VERSION)
 
-.PHONY: dist deb sbom
+.PHONY: dist deb sbom chart-archive
+# As `helm install` takes it. `helm package` would write the time into it.
+chart-archive:
+	@mkdir -p $(dir $(DIST))
+	@tar --format=ustar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$(SOURCE_DATE_EPOCH) \
+		-C packaging/helm --dereference -cf - postdate | gzip -9n >build/dist/postdate-chart-$(VERSION).tgz
+	@echo build/dist/postdate-chart-$(VERSION).tgz
 dist:
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/dist.sh $(DIST).tar.gz
 deb: dist

@@ -10,7 +10,7 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRC))
 NO_MEMORY := $(BUILD)/tests/test_no_memory $(BUILD)/tests/test_no_memory_json
 $(NO_MEMORY): UNIT_LINK = $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc strdup free)
 
-.PHONY: units unit-tests test-deps test-known test matrix chaos model bench console-shots faults-full powercut seasons
+.PHONY: units unit-tests test-deps test-known test matrix chaos model bench console-shots faults-full powercut seasons release-check
 units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(NEXT)/postdated $(if $(SAN),,build/tests/shim.so build/tests/clocks.so build/tests/chaos/witness build/tests/chaos/disk)
 
 # The units alone, plain: what can run where packages are built.

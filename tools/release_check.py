@@ -42,7 +42,7 @@ def steps(suites, seeds):
         Step('model', 'the protocol of the store in every order of its steps, with the large bounds', 'make -s model FULL=1', None),
         Step('fuzz', 'each harness for five minutes', 'make -s fuzz FUZZ_SECONDS=300', r'^\w+( +\d+){5}$|findings$'),
         Step('chart', 'the Helm chart', 'make -s chart', None),
-        Step('artifacts', 'the tarball and the exchange type, twice: the same bytes', ARTIFACTS, r'^the same: '),
+        Step('artifacts', 'tarball, chart and exchange type, twice: the same bytes', ARTIFACTS, r'^the same: '),
         *[Step(f'matrix-{s}', f'{s} from nothing: make demo, make test TEST=all, packages', f'{matrix}{s}', rf'^{s} ') for s in suites],
         Step('patroni', 'failovers of Patroni', 'make -s test TEST=live ONLY=Patroni', r'^\d+ passed'),
         *[Step(f'seasons-{n}', f'fourteen months of a moved clock, seed {n}', f'SEED={n} make -s seasons', None) for n in seeds],
@@ -54,9 +54,9 @@ def steps(suites, seeds):
 
 ARTIFACTS = '''
 for n in 1 2; do
-    make -s dist exchange-type
+    make -s dist chart-archive exchange-type
     mkdir -p "$RELEASE_DIR/artifacts-$n"
-    cp build/dist/postdate-*.tar.gz build/exchange-type/*.ez "$RELEASE_DIR/artifacts-$n"
+    cp build/dist/postdate-*.tar.gz build/dist/*.tgz build/exchange-type/*.ez "$RELEASE_DIR/artifacts-$n"
     make -s clean
     sleep 2
 done
@@ -135,7 +135,7 @@ class Release:
         for place, suite in places:
             folder = os.path.join(self.folder, place)
             for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-                if name.endswith(('.deb', '.tar.gz', '.ez', '.spdx.json')) and (not suite or not name.endswith('.tar.gz')):
+                if name.endswith(('.deb', '.tar.gz', '.tgz', '.ez', '.spdx.json')) and (not suite or not name.endswith('.tar.gz')):
                     os.makedirs(os.path.join(kept, suite), exist_ok=True)
                     shutil.copy2(os.path.join(folder, name), os.path.join(kept, suite, name))
         sums = []
