@@ -142,7 +142,4 @@ static inline void put_first_and_last_death(struct buf *headers, const char *fir
     sample_put_text(headers, "x-last-death-reason", "expired");
 }
 
-/* A test with a fixture of its own. */
-#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
-
 #endif

@@ -3,7 +3,7 @@
 #include "tests/unit/accept_fixture.h"
 #include <string.h>
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
     struct fixture *f = *state;
     assert_int_equal(try_raw(f, &rules, "postdate", "order.cancel"), 0); /* no properties at all */
@@ -17,7 +17,7 @@ static void test_plain(void **state)
 }
 
 /* Every property and every field type comes out of accept and outgoing byte for byte. */
-static void test_lossless(void **state)
+TEST(test_lossless)
 {
     struct fixture *f = *state;
     struct buf out;
@@ -45,7 +45,7 @@ static void test_lossless(void **state)
     buf_free(&out);
 }
 
-static void test_allow(void **state)
+TEST(test_allow)
 {
     struct fixture *f = *state;
     static const char *const patterns[] = {"orders", "shop.*", "*.eu.*x", ""};
@@ -73,7 +73,7 @@ static void test_allow(void **state)
     }
 }
 
-static void test_sizes_and_names(void **state)
+TEST(test_sizes_and_names)
 {
     struct fixture *f = *state;
     struct accept_rules r = rules;
@@ -119,7 +119,7 @@ static void test_sizes_and_names(void **state)
 }
 
 /* A route may have a delay for messages that ask for none. Any header of theirs wins. */
-static void test_delay_of_a_route(void **state)
+TEST(test_delay_of_a_route)
 {
     struct fixture *f = *state;
     assert_int_equal(try_raw(f, &rules, "orders.later", "order.cancel"), 0);
@@ -147,11 +147,4 @@ static void test_delay_of_a_route(void **state)
     assert_int_equal(try_with(f, &rules, "orders.later", "k"), -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_plain),           TEST(test_lossless),         TEST(test_allow),
-        TEST(test_sizes_and_names), TEST(test_delay_of_a_route),
-    };
-    return cmocka_run_group_tests_name("accept", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

@@ -23,7 +23,7 @@ static void put(struct fixture *f, const char *name, const char *text)
 }
 
 /* Not to that of a header, nor by a route whose exchange it is. */
-static void test_back_to_where_it_came_from(void **state)
+TEST(test_back_to_where_it_came_from)
 {
     static const char *const exchanges[] = {"orders", "orders.later", "amq.topic"};
     struct fixture *f = *state;
@@ -47,7 +47,7 @@ static void test_back_to_where_it_came_from(void **state)
 }
 
 /* What the type did not read does not count, and what it can not have read is refused. */
-static void test_x_delay_alone(void **state)
+TEST(test_x_delay_alone)
 {
     static const char *const others[] = {"X-Delay", "x-opt-delivery-delay", "x-postdate-at",
                                          "x-opt-delivery-time"};
@@ -70,7 +70,7 @@ static void test_x_delay_alone(void **state)
     }
 }
 
-static void test_by_no_exchange(void **state)
+TEST(test_by_no_exchange)
 {
     struct fixture *f = *state;
     assert_int_equal(try_type(f, "", INTAKE ".delayed", true), -1);
@@ -80,7 +80,7 @@ static void test_by_no_exchange(void **state)
     assert_int_equal(try_type(f, "postdate.expired", "k", false), -1); /* it does not say from where */
 }
 
-static void test_expired(void **state)
+TEST(test_expired)
 {
     static const char *const keys[] = {"order.cancel", "copy"};
     struct fixture *f = *state;
@@ -104,13 +104,4 @@ static void test_expired(void **state)
     buf_free(&items);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_back_to_where_it_came_from),
-        TEST(test_x_delay_alone),
-        TEST(test_by_no_exchange),
-        TEST(test_expired),
-    };
-    return cmocka_run_group_tests_name("accept_by_type", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

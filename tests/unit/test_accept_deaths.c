@@ -1,7 +1,7 @@
 /* Messages that RabbitMQ dead-lettered on their way to us: x-death. */
 #include "tests/unit/accept_fixture.h"
 
-static void test_expired_in_intake(void **state)
+TEST(test_expired_in_intake)
 {
     struct fixture *f = *state;
     struct buf items;
@@ -29,7 +29,7 @@ static void test_expired_in_intake(void **state)
     buf_free(&items);
 }
 
-static void test_other_deaths_stay(void **state)
+TEST(test_other_deaths_stay)
 {
     struct fixture *f = *state;
     struct buf others, items;
@@ -64,7 +64,7 @@ static void test_other_deaths_stay(void **state)
 }
 
 /* One of several intake queues is ours, whatever its number; what only begins like one is not. */
-static void test_deaths_in_other_intake_queues_are_removed(void **state)
+TEST(test_deaths_in_other_intake_queues_are_removed)
 {
     static const struct {
         const char *queue;
@@ -87,7 +87,7 @@ static void test_deaths_in_other_intake_queues_are_removed(void **state)
 
 /* A consumer that publishes again what the ladder let go: RabbitMQ would drop it as a cycle on its next way
  * down. */
-static void test_deaths_on_the_ladder_are_removed(void **state)
+TEST(test_deaths_on_the_ladder_are_removed)
 {
     struct fixture *f = *state;
     struct buf items;
@@ -112,7 +112,7 @@ static void test_deaths_on_the_ladder_are_removed(void **state)
 }
 
 /* x-death can be sent by anybody: it must not choose an exchange that `allow` withholds. */
-static void test_forged_death_chooses_nothing(void **state)
+TEST(test_forged_death_chooses_nothing)
 {
     struct fixture *f = *state;
     static const struct {
@@ -133,14 +133,4 @@ static void test_forged_death_chooses_nothing(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_expired_in_intake),
-        TEST(test_other_deaths_stay),
-        TEST(test_deaths_in_other_intake_queues_are_removed),
-        TEST(test_deaths_on_the_ladder_are_removed),
-        TEST(test_forged_death_chooses_nothing),
-    };
-    return cmocka_run_group_tests_name("accept_deaths", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

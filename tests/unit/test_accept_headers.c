@@ -3,7 +3,7 @@
 #include "tests/unit/accept_fixture.h"
 #include <string.h>
 
-static void test_x_delay_is_negated_in_place(void **state)
+TEST(test_x_delay_is_negated_in_place)
 {
     struct fixture *f = *state;
     static const struct {
@@ -38,7 +38,7 @@ static void test_x_delay_is_negated_in_place(void **state)
     }
 }
 
-static void test_x_delay_is_left_alone(void **state)
+TEST(test_x_delay_is_left_alone)
 {
     struct fixture *f = *state;
     static const char *const sent[] = {"0", "-1500", "0.7"};
@@ -57,7 +57,7 @@ static void test_x_delay_is_left_alone(void **state)
 
 /* A consumer publishes what it received again: a new message that keeps its message-id and nothing of ours.
  */
-static void test_published_again(void **state)
+TEST(test_published_again)
 {
     struct fixture *f = *state;
     struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_MESSAGE_ID, .message_id = bytes_of_str("m-1")};
@@ -81,7 +81,7 @@ static void test_published_again(void **state)
     assert_int_equal(wire_next(&c, &field), 0);
 }
 
-static void test_names_that_nobody_knows(void **state)
+TEST(test_names_that_nobody_knows)
 {
     struct fixture *f = *state;
     static const struct {
@@ -101,7 +101,7 @@ static void test_names_that_nobody_knows(void **state)
     }
 }
 
-static void test_a_delay_given_twice(void **state)
+TEST(test_a_delay_given_twice)
 {
     struct fixture *f = *state;
     struct wire_field field;
@@ -119,7 +119,7 @@ static void test_a_delay_given_twice(void **state)
     }
 }
 
-static void test_what_is_nearly_x_delay(void **state)
+TEST(test_what_is_nearly_x_delay)
 {
     struct fixture *f = *state;
     static const struct {
@@ -137,7 +137,7 @@ static void test_what_is_nearly_x_delay(void **state)
     }
 }
 
-static void test_controls(void **state)
+TEST(test_controls)
 {
     struct fixture *f = *state;
     sample_put_text(&f->headers, "x-postdate-exchange", "");
@@ -165,7 +165,7 @@ static void test_controls(void **state)
     assert_int_equal(f->message.hold, HOLD_GATEWAY);
 }
 
-static void test_controls_refused(void **state)
+TEST(test_controls_refused)
 {
     struct fixture *f = *state;
     static char long_name[257];
@@ -201,7 +201,7 @@ static void test_controls_refused(void **state)
     }
 }
 
-static void test_user_id_moves(void **state)
+TEST(test_user_id_moves)
 {
     struct fixture *f = *state;
     struct wire_properties p = {.flags = WIRE_HEADERS | WIRE_USER_ID | WIRE_APP_ID};
@@ -215,7 +215,7 @@ static void test_user_id_moves(void **state)
     assert_header_text(f, "x-postdate-user-id", "alice");
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
     struct fixture *f = *state;
     wire_put_int64(&f->headers, bytes_of_str("x-postdate-deadline"), NOW + 1000);
@@ -239,19 +239,4 @@ static void test_deadline(void **state)
     assert_int_equal(f->message.deadline_ms, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_x_delay_is_negated_in_place),
-        TEST(test_x_delay_is_left_alone),
-        TEST(test_published_again),
-        TEST(test_names_that_nobody_knows),
-        TEST(test_a_delay_given_twice),
-        TEST(test_what_is_nearly_x_delay),
-        TEST(test_controls),
-        TEST(test_controls_refused),
-        TEST(test_deadline),
-        TEST(test_user_id_moves),
-    };
-    return cmocka_run_group_tests_name("accept_headers", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

@@ -47,7 +47,7 @@ static void accept_copy(struct fixture *f, size_t len, size_t flip_at, uint8_t f
     free(copy);
 }
 
-static void test_damaged_anywhere(void **state)
+TEST(test_damaged_anywhere)
 {
     struct fixture *f = *state;
     static const uint8_t flips[] = {0x01, 0x20, 0x80, 0xFF};
@@ -59,7 +59,7 @@ static void test_damaged_anywhere(void **state)
     }
 }
 
-static void test_parked(void **state)
+TEST(test_parked)
 {
     struct fixture *f = *state;
     struct buf out;
@@ -120,7 +120,7 @@ static void test_parked(void **state)
 }
 
 /* RabbitMQ 4.4 would hide it in postdate.rejected until then. What it meant stays. */
-static void test_parked_without_the_time_that_rabbitmq_reads(void **state)
+TEST(test_parked_without_the_time_that_rabbitmq_reads)
 {
     struct fixture *f = *state;
     struct wire_field field;
@@ -147,12 +147,4 @@ static void test_parked_without_the_time_that_rabbitmq_reads(void **state)
     buf_free(&out);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_damaged_anywhere),
-        TEST(test_parked),
-        TEST(test_parked_without_the_time_that_rabbitmq_reads),
-    };
-    return cmocka_run_group_tests_name("accept_refused", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

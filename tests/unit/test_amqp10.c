@@ -1,11 +1,8 @@
 /* AMQP 1.0 sections in headers, as RabbitMQ before 4.0 hands them over. */
 #include "core/message/amqp10.h"
 #include "core/message/wire.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/unit/unit.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 #define ANNOTATIONS "x-amqp-1.0-message-annotations"
 #define PROPERTIES "x-amqp-1.0-app-properties"
@@ -71,7 +68,7 @@ static size_t count_fields(struct bytes table)
     return n;
 }
 
-static void test_nothing_to_do(void **state)
+TEST(test_nothing_to_do)
 {
     struct fixture *f = *state;
     wire_put_int64(&f->headers, bytes_of_str("x-delay"), 5);
@@ -79,7 +76,7 @@ static void test_nothing_to_do(void **state)
     assert_ptr_equal(f->out.data, f->headers.data);
 }
 
-static void test_both_sections(void **state)
+TEST(test_both_sections)
 {
     struct fixture *f = *state;
     wire_put_string(&f->headers, bytes_of_str("other"), bytes_of_str("o"));
@@ -95,7 +92,7 @@ static void test_both_sections(void **state)
                  BYTES("\0\x53\x72\xd1\0\0\0\x13\0\0\0\4\xa3\5x-foo\xa1\3bar\x53\7\x41"));
 }
 
-static void test_a_header_that_is_there_wins(void **state)
+TEST(test_a_header_that_is_there_wins)
 {
     struct fixture *f = *state;
     put_section(f, ANNOTATIONS, 0x72, 2, BYTES("\xa3\7x-delay\x54\1"));
@@ -105,7 +102,7 @@ static void test_a_header_that_is_there_wins(void **state)
     assert_field(f, "x-delay", 'I', BYTES("\0\0\0\5"));
 }
 
-static void test_types(void **state)
+TEST(test_types)
 {
     static const struct {
         const char *value;
@@ -170,7 +167,7 @@ static void test_types(void **state)
     }
 }
 
-static void test_a_point_in_time_keeps_its_milliseconds(void **state)
+TEST(test_a_point_in_time_keeps_its_milliseconds)
 {
     struct fixture *f = *state;
     put_section(f, ANNOTATIONS, 0x72, 2, BYTES("\xa3\x13x-opt-delivery-time\x83\0\0\1\2\3\4\5\6"));
@@ -182,7 +179,7 @@ static void test_a_point_in_time_keeps_its_milliseconds(void **state)
     assert_field(f, "x-postdate-at", 'l', BYTES("\0\0\1\2\3\4\5\6"));
 }
 
-static void test_wide_maps_and_named_descriptors(void **state)
+TEST(test_wide_maps_and_named_descriptors)
 {
     struct fixture *f = *state;
     wire_put_string(&f->headers, bytes_of_str(ANNOTATIONS),
@@ -205,7 +202,7 @@ static void test_wide_maps_and_named_descriptors(void **state)
                        "\xd1\0\0\0\x09\0\0\0\2\xa3\1a\x54\1"));
 }
 
-static void test_what_is_no_section_is_refused(void **state)
+TEST(test_what_is_no_section_is_refused)
 {
     static const struct {
         const char *raw;
@@ -243,16 +240,4 @@ static void test_what_is_no_section_is_refused(void **state)
     assert_int_equal(lift(f), -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing_to_do, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_both_sections, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_header_that_is_there_wins, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_types, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_point_in_time_keeps_its_milliseconds, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wide_maps_and_named_descriptors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_no_section_is_refused, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

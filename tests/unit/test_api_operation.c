@@ -11,10 +11,9 @@ static const struct api_operation *find(const char *request)
     return op;
 }
 
-static void test_each_is_found_by_its_name_and_fields(void **state)
+TEST(test_each_is_found_by_its_name_and_fields)
 {
     char request[200];
-    (void)state;
     for (const struct api_operation *op = api_operations; op->name != NULL; op++) {
         struct bytes id = api_operation_id(op);
         snprintf(request, sizeof request, "{\"op\":\"%s\"%s%.*s%s}", op->name, id.len > 0 ? ",\"" : "",
@@ -31,9 +30,8 @@ static void test_each_is_found_by_its_name_and_fields(void **state)
 }
 
 /* "filter" is a field that show does not know: it is to say so, not to be unknown itself. */
-static void test_what_fits_best_is_found(void **state)
+TEST(test_what_fits_best_is_found)
 {
-    (void)state;
     assert_string_equal(find("{\"op\":\"show\",\"filter\":{}}")->name, "show");
     assert_string_equal(find("{\"op\":\"cancel\",\"filter\":{},\"id\":\"x\"}")->path, "/v1/messages:cancel");
     assert_string_equal(find("{\"op\":\"cancel\",\"id\":null}")->path, "/v1/messages/{id}");
@@ -42,9 +40,8 @@ static void test_what_fits_best_is_found(void **state)
     assert_string_equal(find("{\"op\":\"dead_drop\",\"ids\":[]}")->path, "/v1/dead:drop");
 }
 
-static void test_workers_can_do_what_they_are_given(void **state)
+TEST(test_workers_can_do_what_they_are_given)
 {
-    (void)state;
     for (const struct api_operation *op = api_operations; op->name != NULL; op++) {
         bool for_workers = op->threads == API_WORKER || op->threads == API_BULK_WORKER;
         assert_int_equal(op->run != NULL, for_workers);
@@ -52,10 +49,9 @@ static void test_workers_can_do_what_they_are_given(void **state)
     }
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     char names[700], few[10];
-    (void)state;
     assert_string_equal(api_operation_names(names, sizeof names),
                         "schedule, show, list, cancel, reschedule, retry, fail, stats, dead_list, "
                         "dead_groups, dead_show, dead_requeue, dead_drop, retry_policy_list, "
@@ -65,15 +61,4 @@ static void test_names(void **state)
                         "forecast, overview, rate_list, rate_match, rate_show, rate_set, rate_remove, "
                         "rate_pause, rate_resume");
     assert_string_equal(api_operation_names(few, sizeof few), "schedule,");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_is_found_by_its_name_and_fields),
-        cmocka_unit_test(test_what_fits_best_is_found),
-        cmocka_unit_test(test_workers_can_do_what_they_are_given),
-        cmocka_unit_test(test_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,9 +2,8 @@
 #include "tests/unit/unit.h"
 #include <string.h>
 
-static void test_pieces_do_not_overlap(void **state)
+TEST(test_pieces_do_not_overlap)
 {
-    (void)state;
     struct arena a;
     arena_init(&a, 4 << 20);
     for (int round = 0; round < 3; round++) {
@@ -27,9 +26,8 @@ static void test_pieces_do_not_overlap(void **state)
     arena_free(&a);
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
-    (void)state;
     struct arena a;
     arena_init(&a, 1024);
     assert_non_null(arena_alloc(&a, 1000));
@@ -43,9 +41,8 @@ static void test_limit(void **state)
     arena_free(&a);
 }
 
-static void test_copies(void **state)
+TEST(test_copies)
 {
-    (void)state;
     struct arena a;
     arena_init(&a, 64);
     struct bytes copy = arena_copy(&a, bytes_of("a\0b", 3));
@@ -57,14 +54,4 @@ static void test_copies(void **state)
     assert_null(arena_copy(&a, bytes_of(large, sizeof(large))).data);
     assert_null(arena_strdup(&a, bytes_of(large, sizeof(large))));
     arena_free(&a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces_do_not_overlap),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_copies),
-    };
-    return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }

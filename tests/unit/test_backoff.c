@@ -2,9 +2,8 @@
 #include "tests/unit/unit.h"
 #include <limits.h>
 
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
-    (void)state;
     static const uint32_t randoms[] = {0, 1, 0x7FFFFFFF, 0x80000000, UINT32_MAX};
     static const struct {
         unsigned attempt;
@@ -35,19 +34,9 @@ static void test_bounds(void **state)
     }
 }
 
-static void test_both_ends_are_reached(void **state)
+TEST(test_both_ends_are_reached)
 {
-    (void)state;
     assert_int_equal(backoff_delay_ms(1, 1000, 600000, 0), 500);
     assert_int_equal(backoff_delay_ms(1, 1000, 600000, UINT32_MAX), 1000);
     assert_int_equal(backoff_delay_ms(1, 1000, 600000, 0x80000000), 750);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_both_ends_are_reached),
-    };
-    return cmocka_run_group_tests_name("backoff", tests, NULL, NULL);
 }

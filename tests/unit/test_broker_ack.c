@@ -40,10 +40,9 @@ static size_t heard(void)
     return n > 0 ? (size_t)n : 0;
 }
 
-static void test_acknowledgements_go_out_together(void **state)
+TEST(test_acknowledgements_go_out_together)
 {
     struct broker *b = connected();
-    (void)state;
     for (uint64_t tag = 1; tag <= 500; tag++)
         assert_int_equal(broker_ack(b, 2 * tag, false, NULL), 0);
     assert_int_equal(heard(), 0);
@@ -53,10 +52,9 @@ static void test_acknowledgements_go_out_together(void **state)
     end(b);
 }
 
-static void test_what_is_asked_next_comes_behind_them(void **state)
+TEST(test_what_is_asked_next_comes_behind_them)
 {
     struct broker *b = connected();
-    (void)state;
     assert_int_equal(broker_ack(b, 1, false, NULL), 0);
     assert_int_equal(broker_reject(b, 2, true, NULL), 0);
     assert_true(heard() > ACK_BYTES);
@@ -66,11 +64,10 @@ static void test_what_is_asked_next_comes_behind_them(void **state)
     end(b);
 }
 
-static void test_many_are_sent_meanwhile(void **state)
+TEST(test_many_are_sent_meanwhile)
 {
     struct broker *b = connected();
     size_t most = BROKER_GATHERED_BYTES / ACK_BYTES + 1;
-    (void)state;
     for (uint64_t tag = 1; tag <= most; tag++)
         assert_int_equal(broker_ack(b, tag, false, NULL), 0);
     assert_int_equal(heard(), most * ACK_BYTES);
@@ -78,24 +75,12 @@ static void test_many_are_sent_meanwhile(void **state)
     end(b);
 }
 
-static void test_a_dead_connection_says_so(void **state)
+TEST(test_a_dead_connection_says_so)
 {
     struct broker *b = connected();
     struct err e = {0};
-    (void)state;
     b->dead = true;
     assert_int_equal(broker_ack(b, 1, false, &e), -1);
     assert_int_equal(e.kind, ERR_AWAY);
     end(b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_acknowledgements_go_out_together),
-        cmocka_unit_test(test_what_is_asked_next_comes_behind_them),
-        cmocka_unit_test(test_many_are_sent_meanwhile),
-        cmocka_unit_test(test_a_dead_connection_says_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

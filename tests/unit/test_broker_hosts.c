@@ -26,9 +26,8 @@ static void fail_host(size_t i, const char *why)
     broker_hosts_failed(hosts, i, &e, "n:1");
 }
 
-static void test_every_host_comes_first_and_all_are_tried(void **state)
+TEST(test_every_host_comes_first_and_all_are_tried)
 {
-    (void)state;
     int first[5] = {0};
     for (int round = 0; round < 1000; round++) {
         size_t order[BROKER_HOSTS_MAX];
@@ -44,9 +43,8 @@ static void test_every_host_comes_first_and_all_are_tried(void **state)
         assert_in_range(first[i], 100, 300); /* 200 each; 100 is eight deviations away */
 }
 
-static void test_who_failed_comes_last(void **state)
+TEST(test_who_failed_comes_last)
 {
-    (void)state;
     size_t order[BROKER_HOSTS_MAX];
     fail_host(1, "refused");
     broker_hosts_failed(hosts, 2, NULL,
@@ -62,9 +60,8 @@ static void test_who_failed_comes_last(void **state)
     }
 }
 
-static void test_news_are_told_once(void **state)
+TEST(test_news_are_told_once)
 {
-    (void)state;
     struct broker_host_news news;
     assert_false(broker_hosts_take_news(hosts, &news));
     fail_host(3, "first");
@@ -86,9 +83,8 @@ static void test_news_are_told_once(void **state)
     assert_false(broker_hosts_take_news(hosts, &news));
 }
 
-static void test_a_move_is_told_with_where_from(void **state)
+TEST(test_a_move_is_told_with_where_from)
 {
-    (void)state;
     char before[BROKER_ADDRESS_MAX];
     struct broker here = {.host_count = 2, .address = "n1:1"}, there = {.host_count = 2, .address = "n2:1"};
     struct broker alone = {.host_count = 1, .address = "n3:1"};
@@ -102,13 +98,4 @@ static void test_a_move_is_told_with_where_from(void **state)
     assert_false(broker_hosts_moved(hosts, "intake", &alone, before));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_every_host_comes_first_and_all_are_tried, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_who_failed_comes_last, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_news_are_told_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_move_is_told_with_where_from, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

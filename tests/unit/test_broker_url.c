@@ -28,9 +28,8 @@ static void refused(const char *text, const char *reason)
     assert_null(strstr(e.text, "hunter2"));
 }
 
-static void test_one_host(void **state)
+TEST(test_one_host)
 {
-    (void)state;
     accepted("amqp://");
     assert_int_equal(url.host_count, 1);
     has_host(0, "localhost", 5672);
@@ -47,9 +46,8 @@ static void test_one_host(void **state)
     assert_string_equal(url.password, "p,a@ss");
 }
 
-static void test_several_hosts(void **state)
+TEST(test_several_hosts)
 {
-    (void)state;
     accepted("amqp://user:pass@n1:5672,n2:5673,n3:5674/%2f");
     assert_int_equal(url.host_count, 3);
     has_host(0, "n1", 5672);
@@ -66,9 +64,8 @@ static void test_several_hosts(void **state)
     assert_string_equal(url.password, "p,q");
 }
 
-static void test_each_mistake_names_its_host(void **state)
+TEST(test_each_mistake_names_its_host)
 {
-    (void)state;
     refused("amqp://u:hunter2@n1,n2:99999/v", "host 'n2': the port must be a number from 1 to 65535");
     refused("amqp://u:hunter2@n1,n2:x/v", "host 'n2': the port");
     refused("amqp://u:hunter2@n1,,n3/v", "host 2 has no name");
@@ -81,23 +78,11 @@ static void test_each_mistake_names_its_host(void **state)
     refused("amqp://a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "more than 16 hosts");
 }
 
-static void test_two_addresses_are_no_list(void **state)
+TEST(test_two_addresses_are_no_list)
 {
-    (void)state;
     refused("amqp://u:hunter2@n1/v,amqp://u:hunter2@n2/v", "several hosts of a cluster are written in one");
     refused("amqp://u:hunter2@n1:5672,u:hunter2@n2:5672/v", "written once, before the first host");
     refused("amqp://u:hunter2@n1,amqp://n2/v", "several hosts of a cluster are written in one");
     refused("amqp://u:hunt/er2@n1,n2", "'@' behind the host");
     refused("http://u:hunter2@n1", "is not an AMQP address");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_host),
-        cmocka_unit_test(test_several_hosts),
-        cmocka_unit_test(test_each_mistake_names_its_host),
-        cmocka_unit_test(test_two_addresses_are_no_list),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

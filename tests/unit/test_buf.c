@@ -2,9 +2,8 @@
 #include "tests/unit/unit.h"
 #include <string.h>
 
-static void test_numbers_are_big_endian(void **state)
+TEST(test_numbers_are_big_endian)
 {
-    (void)state;
     static const uint8_t expected[] = {1,    2,    3,    4,    5,    6,    7,   0x11, 0x22,
                                        0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 'x', 'y'};
     struct buf b;
@@ -20,9 +19,8 @@ static void test_numbers_are_big_endian(void **state)
     buf_free(&b);
 }
 
-static void test_limit_sticks(void **state)
+TEST(test_limit_sticks)
 {
-    (void)state;
     struct buf b;
     buf_init(&b, 4);
     buf_put(&b, NULL, 0);
@@ -44,9 +42,8 @@ static void test_limit_sticks(void **state)
     buf_free(NULL);
 }
 
-static void test_grows(void **state)
+TEST(test_grows)
 {
-    (void)state;
     struct buf b;
     buf_init(&b, 1 << 20);
     for (uint32_t i = 0; i < 10000; i++)
@@ -57,9 +54,8 @@ static void test_grows(void **state)
     buf_free(&b);
 }
 
-static void test_printf(void **state)
+TEST(test_printf)
 {
-    (void)state;
     for (size_t limit = 0; limit < 12; limit++) {
         struct buf b;
         buf_init(&b, limit);
@@ -71,15 +67,4 @@ static void test_printf(void **state)
         assert_true(b.failed);
         buf_free(&b);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers_are_big_endian),
-        cmocka_unit_test(test_limit_sticks),
-        cmocka_unit_test(test_grows),
-        cmocka_unit_test(test_printf),
-    };
-    return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }

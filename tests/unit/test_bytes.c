@@ -3,9 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void test_compare(void **state)
+TEST(test_compare)
 {
-    (void)state;
     struct bytes none = bytes_of_str(NULL);
     assert_int_equal(none.len, 0);
     assert_true(bytes_equal(none, bytes_of_str("")));
@@ -17,9 +16,8 @@ static void test_compare(void **state)
     assert_false(bytes_start_with_str(bytes_of("x", 1), "x-"));
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     static const struct {
         const char *data;
         size_t len;
@@ -52,9 +50,8 @@ static void test_text(void **state)
         assert_int_equal(bytes_is_text(bytes_of(table[i].data, table[i].len)), table[i].ok);
 }
 
-static void test_printable(void **state)
+TEST(test_printable)
 {
-    (void)state;
     char out[16];
     assert_string_equal(bytes_printable(bytes_of("abc", 3), out, sizeof(out)), "abc");
     assert_string_equal(bytes_printable(bytes_of("a\n\xff\0", 4), out, sizeof(out)), "a\\x0a\\xff\\x00");
@@ -81,24 +78,12 @@ static void check_cleaned(const char *text, const char *wanted)
     assert_string_equal(copy, wanted);
 }
 
-static void test_clean_text(void **state)
+TEST(test_clean_text)
 {
-    (void)state;
     check_cleaned("", "");
     check_cleaned("plain, \xc3\xa4 \xf0\x9f\x98\x80", "plain, \xc3\xa4 \xf0\x9f\x98\x80");
     check_cleaned("\x1b[31m\r\n\x7f", "?[31m???");
     check_cleaned("\xff\xc3", "??");
     check_cleaned("\xf0\x9f\x98", "???"); /* cut off */
     check_cleaned("\xc3(\xed\xa0\x80", "?(???");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_printable),
-        cmocka_unit_test(test_clean_text),
-    };
-    return cmocka_run_group_tests_name("bytes", tests, NULL, NULL);
 }

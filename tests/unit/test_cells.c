@@ -1,13 +1,10 @@
 /* The list of cells, and in which order they are asked. Its mistakes: tests/live/test_cells.py. */
 #include "gateway/config/cells.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int load(struct cells *c, const char *text, struct err *e)
 {
@@ -25,11 +22,10 @@ static const char three[] = "[cell a]\npostgres.url = dbname=a\nnumber = 7\n"
                             "[cell b-1.x]\nnumber=0\npostgres.url=postgresql://b/b ; of the south\n"
                             "# none\n[cell c]\n  postgres.url = dbname=c\n";
 
-static void test_loads(void **state)
+TEST(test_loads)
 {
     struct cells c;
     struct err e;
-    (void)state;
     assert_int_equal(load(&c, three, &e), 0);
     assert_int_equal(c.count, 3);
     assert_string_equal(c.list[1].name, "b-1.x");
@@ -50,12 +46,11 @@ static void expect_order(const struct cells *c, const struct message_id *id, siz
     assert_int_equal(seen, 7);
 }
 
-static void test_asks_the_one_that_the_id_names_first(void **state)
+TEST(test_asks_the_one_that_the_id_names_first)
 {
     static const uint8_t random[10] = {1, 2, 3};
     struct cells c;
     struct err e;
-    (void)state;
     assert_int_equal(load(&c, three, &e), 0);
     struct message_id id = message_id_make(1000, random);
     for (int n = 0; n < 256; n++) {
@@ -70,7 +65,7 @@ static void test_asks_the_one_that_the_id_names_first(void **state)
     cells_free(&c);
 }
 
-static void test_refuses(void **state)
+TEST(test_refuses)
 {
     static const char *const wrong[][2] = {
         {"[cell ]\n", "unknown section"},
@@ -83,21 +78,10 @@ static void test_refuses(void **state)
     };
     struct cells c;
     struct err e;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(load(&c, wrong[i][0], &e), -1);
         assert_int_equal(e.kind, ERR_CONFIG);
         if (strstr(e.text, wrong[i][1]) == NULL)
             fail_msg("wanted \"%s\" in \"%s\"", wrong[i][1], e.text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loads),
-        cmocka_unit_test(test_asks_the_one_that_the_id_names_first),
-        cmocka_unit_test(test_refuses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static void assert_hops(const struct fixture *f, int64_t times, int64_t since_ms
     assert_number(f, "x-postdate-hops-since", since_ms);
 }
 
-static void test_the_first_time(void **state)
+TEST(test_the_first_time)
 {
     struct fixture *f = *state;
     put_hops(f, 16, NOW); /* of a client's own making: nothing that Postdate delivered */
@@ -57,7 +57,7 @@ static void test_the_first_time(void **state)
     assert_number(f, "x-delay", -1500);
 }
 
-static void test_again_and_again(void **state)
+TEST(test_again_and_again)
 {
     struct fixture *f = *state;
     for (int64_t times = 1; times < CIRCLE_TIMES_MAX; times++) {
@@ -74,7 +74,7 @@ static void test_again_and_again(void **state)
     assert_true(strlen(f->e.text) < sizeof f->e.text - 1);
 }
 
-static void test_a_minute_later_the_count_begins_anew(void **state)
+TEST(test_a_minute_later_the_count_begins_anew)
 {
     struct fixture *f = *state;
     put_delivered(f, NOW + MINUTE_MS + 1);
@@ -83,7 +83,7 @@ static void test_a_minute_later_the_count_begins_anew(void **state)
     assert_hops(f, 1, NOW + MINUTE_MS + 1);
 }
 
-static void test_a_new_delay_is_no_circle(void **state)
+TEST(test_a_new_delay_is_no_circle)
 {
     struct fixture *f = *state;
     static const char *const asks[] = {"x-opt-delivery-delay", "x-opt-delivery-time", "x-delay"};
@@ -98,7 +98,7 @@ static void test_a_new_delay_is_no_circle(void **state)
     }
 }
 
-static void test_nonsense_counts_as_nothing(void **state)
+TEST(test_nonsense_counts_as_nothing)
 {
     struct fixture *f = *state;
     static const int64_t counts[] = {0, -1, INT64_MIN};
@@ -118,7 +118,7 @@ static void test_nonsense_counts_as_nothing(void **state)
     assert_hops(f, 1, NOW);
 }
 
-static void test_a_queue_that_dead_letters_here(void **state)
+TEST(test_a_queue_that_dead_letters_here)
 {
     struct fixture *f = *state;
     put_delivered(f, NOW);
@@ -132,15 +132,4 @@ static void test_a_queue_that_dead_letters_here(void **state)
     assert_int_equal(try_accept(f), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_first_time),
-        cmocka_unit_test(test_again_and_again),
-        cmocka_unit_test(test_a_minute_later_the_count_begins_anew),
-        cmocka_unit_test(test_a_new_delay_is_no_circle),
-        cmocka_unit_test(test_nonsense_counts_as_nothing),
-        cmocka_unit_test(test_a_queue_that_dead_letters_here),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_ALL(setup, teardown)

@@ -47,9 +47,8 @@ static void assert_upto(int number)
     assert_true(message_id_equal(range->upto, id_of(number)));
 }
 
-static void test_in_order_nothing_is_pending(void **state)
+TEST(test_in_order_nothing_is_pending)
 {
-    (void)state;
     ASSERT_PENDING(-1);
     for (int i = 0; i < COUNT; i++) {
         claim_range_mark(range, id_of(i), MARK_DELIVERED);
@@ -59,9 +58,8 @@ static void test_in_order_nothing_is_pending(void **state)
     }
 }
 
-static void test_what_is_open_before_others_is_pending(void **state)
+TEST(test_what_is_open_before_others_is_pending)
 {
-    (void)state;
     claim_range_mark(range, id_of(5), MARK_DELIVERED);
     claim_range_mark(range, id_of(0), MARK_DELIVERED);
     claim_range_mark(range, id_of(3), MARK_APART);
@@ -72,9 +70,8 @@ static void test_what_is_open_before_others_is_pending(void **state)
     assert_int_equal(range->open, COUNT - 4);
 }
 
-static void test_it_gives_back_the_memory_of_what_is_delivered_only(void **state)
+TEST(test_it_gives_back_the_memory_of_what_is_delivered_only)
 {
-    (void)state;
     for (int i = 0; i < COUNT; i++)
         if (i != 7 && i != 11)
             claim_range_mark(range, id_of(i), i == 20 ? MARK_APART : MARK_DELIVERED);
@@ -95,9 +92,8 @@ static void test_it_gives_back_the_memory_of_what_is_delivered_only(void **state
     assert_int_equal(range->count, 2);
 }
 
-static void test_what_rows_said_is_open_again_where_it_may_be_forgotten(void **state)
+TEST(test_what_rows_said_is_open_again_where_it_may_be_forgotten)
 {
-    (void)state;
     claim_range_mark(range, id_of(0), MARK_APART);
     claim_range_mark(range, id_of(1), MARK_DELIVERED);
     claim_range_note_written(range, 1000);
@@ -109,9 +105,8 @@ static void test_what_rows_said_is_open_again_where_it_may_be_forgotten(void **s
     assert_false(claim_range_note_forgotten(range)); /* there are none any more */
 }
 
-static void test_of_one_that_was_over_nobody_needs_to_hear(void **state)
+TEST(test_of_one_that_was_over_nobody_needs_to_hear)
 {
-    (void)state;
     for (int i = 0; i < COUNT; i++)
         claim_range_mark(range, id_of(i), i == 3 ? MARK_APART : MARK_DELIVERED);
     claim_range_note_written(range, 1000);
@@ -121,9 +116,8 @@ static void test_of_one_that_was_over_nobody_needs_to_hear(void **state)
 }
 
 /* When nothing of it is in memory any more. */
-static void test_what_was_not_begun_goes_back_with_it(void **state)
+TEST(test_what_was_not_begun_goes_back_with_it)
 {
-    (void)state;
     claim_range_mark(range, id_of(0), MARK_WAITS);
     claim_range_mark(range, id_of(2), MARK_DELIVERED);
     assert_upto(2);
@@ -138,18 +132,16 @@ static void test_what_was_not_begun_goes_back_with_it(void **state)
     assert_int_equal(claim_range_end(range), BATCH_WAITS);
 }
 
-static void test_it_waits_only_where_all_that_is_left_waits(void **state)
+TEST(test_it_waits_only_where_all_that_is_left_waits)
 {
-    (void)state;
     for (int i = 0; i < COUNT; i++)
         claim_range_mark(range, id_of(i), i == 7 ? MARK_BACK : i > 7 ? MARK_WAITS : MARK_DELIVERED);
     assert_int_equal(claim_range_end(range), BATCH_BACK);
 }
 
 /* What is left of one that was put back before. */
-static void test_what_was_settled_before_stays_so(void **state)
+TEST(test_what_was_settled_before_stays_so)
 {
-    (void)state;
     struct message_id ids[] = {id_of(1), id_of(8), id_of(9)};
     struct claim_range *again = claim_range_new(&(struct batch_name){7, 6000}, 3, id_of(5), ids, 3),
                        *first = range;
@@ -166,9 +158,8 @@ static void test_what_was_settled_before_stays_so(void **state)
     claim_range_release(again);
 }
 
-static void test_it_is_over_when_nobody_else_holds_it(void **state)
+TEST(test_it_is_over_when_nobody_else_holds_it)
 {
-    (void)state;
     claim_range_hold(range);
     assert_false(claim_range_is_over(range));
     claim_range_release(range);
@@ -177,19 +168,4 @@ static void test_it_is_over_when_nobody_else_holds_it(void **state)
     assert_int_equal(range->instance, 3);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_in_order_nothing_is_pending),
-        TEST(test_what_is_open_before_others_is_pending),
-        TEST(test_it_gives_back_the_memory_of_what_is_delivered_only),
-        TEST(test_what_rows_said_is_open_again_where_it_may_be_forgotten),
-        TEST(test_of_one_that_was_over_nobody_needs_to_hear),
-        TEST(test_what_was_not_begun_goes_back_with_it),
-        TEST(test_it_waits_only_where_all_that_is_left_waits),
-        TEST(test_what_was_settled_before_stays_so),
-        TEST(test_it_is_over_when_nobody_else_holds_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

@@ -2,9 +2,8 @@
 #include "core/base/timestamp.h"
 #include "tests/unit/unit.h"
 
-static void test_clocks_run(void **state)
+TEST(test_clocks_run)
 {
-    (void)state;
     int64_t a = clock_monotonic_ns(), b = clock_monotonic_ns();
     assert_true(a > 0 && b >= a);
     assert_true(clock_boottime_ms() > 0);
@@ -24,9 +23,8 @@ static int64_t check(struct db_clock *c, int64_t db_us, int64_t sent_ns, int64_t
 
 /* Simulates answers that took 0 to 50 ms: the estimate never runs ahead, and is as good as the best answer.
  */
-static void test_never_ahead(void **state)
+TEST(test_never_ahead)
 {
-    (void)state;
     const int64_t offset_ns = INT64_C(1795334400000000000);
     struct db_clock c;
     uint32_t seed = 7;
@@ -50,9 +48,8 @@ static void test_never_ahead(void **state)
     assert_true(best_ns < 10000000);
 }
 
-static void test_old_samples_are_forgotten(void **state)
+TEST(test_old_samples_are_forgotten)
 {
-    (void)state;
     struct db_clock c;
     db_clock_reset(&c);
     sample(&c, 1500000, 0, 0);
@@ -62,9 +59,8 @@ static void test_old_samples_are_forgotten(void **state)
 }
 
 /* What came along slowly with something else does not push out better samples. */
-static void test_what_comes_along_is_only_compared(void **state)
+TEST(test_what_comes_along_is_only_compared)
 {
-    (void)state;
     struct db_clock c;
     db_clock_reset(&c);
     sample(&c, 1500000, 0, 0);
@@ -75,9 +71,8 @@ static void test_what_comes_along_is_only_compared(void **state)
     assert_true(db_clock_now_ns(&c, 1) == 1000000000);
 }
 
-static void test_a_clock_set_back_is_followed_at_once(void **state)
+TEST(test_a_clock_set_back_is_followed_at_once)
 {
-    (void)state;
     struct db_clock c;
     db_clock_reset(&c);
     for (int i = 0; i < DB_CLOCK_SAMPLES; i++)
@@ -90,9 +85,8 @@ static void test_a_clock_set_back_is_followed_at_once(void **state)
 /* The machine stands still for ten seconds at each possible moment around the samples: before, in the middle
  * of a question and after. The estimate is behind until the next answer, never ahead, and that answer tells
  * by how much. */
-static void test_a_pause_leaves_the_estimate_behind(void **state)
+TEST(test_a_pause_leaves_the_estimate_behind)
 {
-    (void)state;
     const int64_t s_ns = INT64_C(1000000000), pause_ns = 10 * s_ns, offset_ns = 500 * s_ns, way_ns = 1000000;
     for (int paused_at = 0; paused_at < 60;
          paused_at++) { /* in half milliseconds from the first question on */
@@ -114,9 +108,8 @@ static void test_a_pause_leaves_the_estimate_behind(void **state)
 }
 
 /* Two threads ask: the answer from before the clock was set arrives after the one that told of it. */
-static void test_an_answer_from_before_changes_nothing(void **state)
+TEST(test_an_answer_from_before_changes_nothing)
 {
-    (void)state;
     struct db_clock c;
     db_clock_reset(&c);
     sample(&c, INT64_C(9000000), 1000000, 2000000);
@@ -126,9 +119,8 @@ static void test_an_answer_from_before_changes_nothing(void **state)
     assert_true(db_clock_now_ns(&c, 5000000) == INT64_C(4000000000));
 }
 
-static void test_due_instant(void **state)
+TEST(test_due_instant)
 {
-    (void)state;
     struct db_clock c;
     static const int64_t dues[] = {0, 1, 999, INT64_C(1795334400123)};
     db_clock_reset(&c);
@@ -145,19 +137,4 @@ static void test_due_instant(void **state)
     db_clock_reset(&c);
     sample(&c, INT64_MAX, INT64_MIN, INT64_MIN);
     assert_true(db_clock_now_ns(&c, INT64_MAX) == INT64_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clocks_run),
-        cmocka_unit_test(test_never_ahead),
-        cmocka_unit_test(test_old_samples_are_forgotten),
-        cmocka_unit_test(test_a_clock_set_back_is_followed_at_once),
-        cmocka_unit_test(test_what_comes_along_is_only_compared),
-        cmocka_unit_test(test_a_pause_leaves_the_estimate_behind),
-        cmocka_unit_test(test_an_answer_from_before_changes_nothing),
-        cmocka_unit_test(test_due_instant),
-    };
-    return cmocka_run_group_tests_name("clock", tests, NULL, NULL);
 }

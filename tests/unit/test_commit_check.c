@@ -100,10 +100,9 @@ static int run(const enum offered *o, size_t offers_n, const int *f, size_t find
 #define RUN(offer_list, find_list) run(offer_list, COUNT_OF(offer_list), find_list, COUNT_OF(find_list), &e)
 static const int nothing[] = {0};
 
-static void test_locks_are_waited_for_and_refusals_are_not(void **state)
+TEST(test_locks_are_waited_for_and_refusals_are_not)
 {
     struct err e;
-    (void)state;
     const enum offered lock[] = {BUSY, BUSY, STORED}, refused[] = {REFUSED};
     assert_int_equal(RUN(lock, nothing), 0);
     assert_int_equal(naps, 2);
@@ -112,10 +111,9 @@ static void test_locks_are_waited_for_and_refusals_are_not(void **state)
     assert_false(check.unclear);
 }
 
-static void test_lost_before_the_commit_is_offered_again_without_a_look(void **state)
+TEST(test_lost_before_the_commit_is_offered_again_without_a_look)
 {
     struct err e;
-    (void)state;
     const enum offered list[] = {LOST_BEFORE, LOST_BEFORE, STORED};
     away = 2;
     assert_int_equal(RUN(list, nothing), 0);
@@ -123,10 +121,9 @@ static void test_lost_before_the_commit_is_offered_again_without_a_look(void **s
     assert_false(check.unclear);
 }
 
-static void test_a_lost_commit_is_looked_up(void **state)
+TEST(test_a_lost_commit_is_looked_up)
 {
     struct err e;
-    (void)state;
     const enum offered lost[] = {LOST_AT_COMMIT, STORED}, locally[] = {COMMITTED_LOCALLY};
     const int there[] = {1}, not_there[] = {0}, later[] = {2, 2, 1};
     assert_int_equal(RUN(lost, there), 0);
@@ -138,10 +135,9 @@ static void test_a_lost_commit_is_looked_up(void **state)
     assert_int_equal(RUN(locally, there), 0);
 }
 
-static void test_a_commit_still_under_way_is_what_refuses_the_second_one(void **state)
+TEST(test_a_commit_still_under_way_is_what_refuses_the_second_one)
 {
     struct err e;
-    (void)state;
     const enum offered list[] = {LOST_AT_COMMIT, BUSY, REFUSED};
     const int finds_there[] = {0, 0, 1}, finds_none[] = {0, 0, 0};
     assert_int_equal(RUN(list, finds_there), 0);
@@ -150,10 +146,9 @@ static void test_a_commit_still_under_way_is_what_refuses_the_second_one(void **
     assert_int_equal(e.kind, ERR_REJECT);
 }
 
-static void test_it_is_given_up(void **state)
+TEST(test_it_is_given_up)
 {
     struct err e;
-    (void)state;
     const enum offered lost[] = {LOST_AT_COMMIT}, losses[] = {LOST_BEFORE, LOST_BEFORE, LOST_BEFORE};
     const enum offered never[] = {STORED};
     away = 0;
@@ -171,16 +166,4 @@ static void test_it_is_given_up(void **state)
     assert_int_equal(e.kind, ERR_AWAY);
     assert_int_equal(offered, 0);
     away = 0;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_locks_are_waited_for_and_refusals_are_not),
-        cmocka_unit_test(test_lost_before_the_commit_is_offered_again_without_a_look),
-        cmocka_unit_test(test_a_lost_commit_is_looked_up),
-        cmocka_unit_test(test_a_commit_still_under_way_is_what_refuses_the_second_one),
-        cmocka_unit_test(test_it_is_given_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

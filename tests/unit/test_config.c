@@ -1,14 +1,11 @@
 #include "gateway/config/config.h"
 #include "gateway/config/config_table.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char path[64];
 static char reported[8192]; /* mistakes, one a line; warnings start with "warning: " */
@@ -91,9 +88,8 @@ static int remove_file(void **state)
     return unlink(path);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
-    (void)state;
     struct config c;
     assert_int_equal(load(&c, ""), 0);
     assert_string_equal(c.postgres.url, "postgresql:///postdate");
@@ -127,9 +123,8 @@ static void test_defaults(void **state)
 }
 
 /* What is not set is named by the prefix, wherever that comes from. */
-static void test_prefix(void **state)
+TEST(test_prefix)
 {
-    (void)state;
     struct config c;
     assert_int_equal(load(&c, "[intake]\nqueue=q\n[amqp]\nprefix=orders\n"), 0);
     assert_string_equal(c.amqp.prefix, "orders");
@@ -148,9 +143,8 @@ static void test_prefix(void **state)
     refused("[amqp]\nprefix=orders\n[route]\norders=b\n", "already intake.exchange");
 }
 
-static void test_file(void **state)
+TEST(test_file)
 {
-    (void)state;
     struct config c;
     assert_int_equal(load(&c,
                           "# comment\n[amqp]\n  url = amqps://u:p@h/v ; comment\n  heartbeat=1s\n"
@@ -178,9 +172,8 @@ static void test_file(void **state)
     config_free(&c);
 }
 
-static void test_long_line(void **state)
+TEST(test_long_line)
 {
-    (void)state;
     struct config c;
     char text[2000], url[1500];
     memset(url, 'h', sizeof url - 1);
@@ -194,9 +187,8 @@ static void test_long_line(void **state)
     config_free(&c);
 }
 
-static void test_every_mistake_is_reported(void **state)
+TEST(test_every_mistake_is_reported)
 {
-    (void)state;
     refused("[amqp]\nheartbeat=1d\nnonsense\nhearbeat=5s\n[retyr]\n[log]\nlevel=loud\n",
             ":2: amqp.heartbeat: 1d is out of range: allowed are 1s to 1h\n");
     assert_non_null(strstr(reported, ":3: this line is neither"));
@@ -206,9 +198,8 @@ static void test_every_mistake_is_reported(void **state)
         strstr(reported, ":7: log.level: \"loud\" is not allowed: write one of error, warning, info, debug"));
 }
 
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
-    (void)state;
     /* Without heartbeats nothing would notice a proxy that says nothing. */
     refused("[amqp]\nheartbeat=0\n", ":2: amqp.heartbeat: 0 is out of range: allowed are 1s to 1h\n");
     refused("x=1\n", ":1: option x stands before the first [section]");
@@ -249,9 +240,8 @@ static void test_mistakes(void **state)
     assert_int_equal(e.kind, ERR_CONFIG);
 }
 
-static void test_a_file_that_this_user_may_not_read(void **state)
+TEST(test_a_file_that_this_user_may_not_read)
 {
-    (void)state;
     struct config c;
     struct err e;
     uid_t user = geteuid();
@@ -268,9 +258,8 @@ static void test_a_file_that_this_user_may_not_read(void **state)
     assert_non_null(strstr(reported, "Permission denied; run this as root, or with sudo -u postdate"));
 }
 
-static void test_secrets_are_not_shown(void **state)
+TEST(test_secrets_are_not_shown)
 {
-    (void)state;
     refused("[amqp]\nurl=http://u:hunter2@h\n", ":2: amqp.url: is not an AMQP address");
     assert_null(strstr(reported, "hunter2"));
     refused("[postgres]\nurl=mysql://u:hunter2@h\n", ":2: postgres.url: is not a PostgreSQL address");
@@ -279,9 +268,8 @@ static void test_secrets_are_not_shown(void **state)
     assert_null(strstr(reported, "hunter2"));
 }
 
-static void test_environment_wins(void **state)
+TEST(test_environment_wins)
 {
-    (void)state;
     struct config c;
     setenv("POSTDATE_INTAKE_PREFETCH", "7", 1);
     setenv("POSTDATE_LOG_LEVEL", "", 1); /* empty: as if not set */
@@ -314,9 +302,8 @@ static void test_environment_wins(void **state)
     refused("", "POSTDATE_ROUTE: a: duration \"soon\"");
 }
 
-static void test_secret_files(void **state)
+TEST(test_secret_files)
 {
-    (void)state;
     struct config c;
     struct err e;
     write_file("amqp://u:p@host/v\n");
@@ -338,9 +325,8 @@ static void test_secret_files(void **state)
     config_free(&c);
 }
 
-static void test_every_option_by_environment(void **state)
+TEST(test_every_option_by_environment)
 {
-    (void)state;
     for (size_t i = 0; i < option_count; i++) {
         const struct option *o = &option_table[i];
         struct config c;
@@ -357,9 +343,8 @@ static void test_every_option_by_environment(void **state)
     }
 }
 
-static void test_sample_is_valid(void **state)
+TEST(test_sample_is_valid)
 {
-    (void)state;
     struct config c;
     struct err e;
     FILE *f = fopen(path, "w");
@@ -373,7 +358,7 @@ static void test_sample_is_valid(void **state)
     config_free(&c);
 }
 
-static void test_a_password_that_everybody_may_read(void **state)
+TEST(test_a_password_that_everybody_may_read)
 {
     static const char *const secret[] = {"[amqp]\nurl = amqp://u:hunter2@h/v\n",
                                          "[postgres]\nurl = postgresql://u:hunter2@h/d\n",
@@ -381,7 +366,6 @@ static void test_a_password_that_everybody_may_read(void **state)
     static const char *const harmless[] = {"[amqp]\nurl = amqps://h:5671/v\n",
                                            "[postgres]\nurl = postgresql://u@h:1/d\n",
                                            "[postgres]\nurl = postgresql:///d?host=/a:b@c\n"};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         accepted(secret[i]); /* makes the file */
         assert_int_equal(chmod(path, 0644), 0);
@@ -420,10 +404,9 @@ static void list_option(void *ctx, const char *name, const char *value)
     snprintf(l->text + strlen(l->text), sizeof l->text - strlen(l->text), "%s = %s\n", name, value);
 }
 
-static void test_each_is_listed_but_secrets(void **state)
+TEST(test_each_is_listed_but_secrets)
 {
     static struct listed l;
-    (void)state;
     struct config config;
     assert_int_equal(
         load(&config, "[amqp]\nurl = amqp://u:hunter2@h/v\n[delivery]\nlead = 250ms\nallow = \"\", orders\n"
@@ -441,24 +424,4 @@ static void test_each_is_listed_but_secrets(void **state)
     config_free(&config);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, clean_environment, remove_file)
-    const struct CMUnitTest tests[] = {
-        TEST(test_defaults),
-        TEST(test_prefix),
-        TEST(test_file),
-        TEST(test_long_line),
-        TEST(test_each_is_listed_but_secrets),
-        TEST(test_every_mistake_is_reported),
-        TEST(test_mistakes),
-        TEST(test_a_file_that_this_user_may_not_read),
-        TEST(test_secrets_are_not_shown),
-        TEST(test_a_password_that_everybody_may_read),
-        TEST(test_environment_wins),
-        TEST(test_secret_files),
-        TEST(test_every_option_by_environment),
-        TEST(test_sample_is_valid),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(clean_environment, remove_file)

@@ -49,9 +49,8 @@ static void assert_rest_is(const uint64_t *tags, int count)
     assert_budget_is_free(&budget);
 }
 
-static void test_one_by_one_in_any_order(void **state)
+TEST(test_one_by_one_in_any_order)
 {
-    (void)state;
     publish_up_to(5);
     assert_true(c.next == 6);
     assert_takes(3, false, 3);
@@ -63,9 +62,8 @@ static void test_one_by_one_in_any_order(void **state)
     assert_rest_is((const uint64_t[]){2, 4}, 2);
 }
 
-static void test_many_with_one_confirm(void **state)
+TEST(test_many_with_one_confirm)
 {
-    (void)state;
     publish_up_to(6);
     assert_takes(2, false, 2);
     assert_takes(4, true, 1);
@@ -81,9 +79,8 @@ static void test_many_with_one_confirm(void **state)
     assert_rest_is(NULL, 0);
 }
 
-static void test_tags_that_are_far_apart(void **state)
+TEST(test_tags_that_are_far_apart)
 {
-    (void)state;
     confirms_reset(&c);
     for (uint64_t i = 0; i < 4; i++)
         publish(7 + i * FAR, 0);
@@ -95,9 +92,8 @@ static void test_tags_that_are_far_apart(void **state)
 }
 
 /* Rounds of publishes and confirms: each message comes back once. */
-static void test_nothing_is_lost_over_a_long_time(void **state)
+TEST(test_nothing_is_lost_over_a_long_time)
 {
-    (void)state;
     static bool open[20 * FAR];
     uint64_t last = COUNT_OF(open) - 1;
     uint32_t dice = 7;
@@ -131,9 +127,8 @@ static void test_nothing_is_lost_over_a_long_time(void **state)
     assert_rest_is(NULL, 0);
 }
 
-static void test_what_lags_is_old_or_was_overtaken(void **state)
+TEST(test_what_lags_is_old_or_was_overtaken)
 {
-    (void)state;
     confirms_reset(&c);
     publish(1, 1000);
     publish(2, 1050);
@@ -149,9 +144,8 @@ static void test_what_lags_is_old_or_was_overtaken(void **state)
     assert_rest_is((const uint64_t[]){1, 2, 4}, 3);
 }
 
-static void test_a_ghost_takes_the_place(void **state)
+TEST(test_a_ghost_takes_the_place)
 {
-    (void)state;
     for (uint64_t tag = 1; tag <= 3; tag++) { /* first, in the middle, last */
         publish_up_to(3);
         struct inflight *h = c.oldest;
@@ -175,9 +169,8 @@ static void test_a_ghost_takes_the_place(void **state)
     }
 }
 
-static void test_a_returned_message_is_found_by_its_id(void **state)
+TEST(test_a_returned_message_is_found_by_its_id)
 {
-    (void)state;
     publish_up_to(3);
     struct inflight *h = c.oldest->next;
     assert_ptr_equal(confirms_find(&c, h->message.id), h);
@@ -185,18 +178,4 @@ static void test_a_returned_message_is_found_by_its_id(void **state)
     assert_takes(2, false, 2);
     assert_null(confirms_find(&c, id));
     assert_rest_is((const uint64_t[]){1, 3}, 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_by_one_in_any_order),
-        cmocka_unit_test(test_many_with_one_confirm),
-        cmocka_unit_test(test_tags_that_are_far_apart),
-        cmocka_unit_test(test_nothing_is_lost_over_a_long_time),
-        cmocka_unit_test(test_what_lags_is_old_or_was_overtaken),
-        cmocka_unit_test(test_a_ghost_takes_the_place),
-        cmocka_unit_test(test_a_returned_message_is_found_by_its_id),
-    };
-    return cmocka_run_group_tests_name("confirms", tests, NULL, NULL);
 }

@@ -62,9 +62,8 @@ static int read_letter(struct letter *l, struct wire_properties p, struct dead_l
     return dead_letter_read(&l->input, out, e);
 }
 
-static void test_what_is_read(void **state)
+TEST(test_what_is_read)
 {
-    (void)state;
     struct letter l;
     struct dead_letter d;
     open_letter(&l);
@@ -79,9 +78,8 @@ static void test_what_is_read(void **state)
     close_letter(&l);
 }
 
-static void test_exchanges(void **state)
+TEST(test_exchanges)
 {
-    (void)state;
     struct letter l;
     struct dead_letter d;
     struct err e = {0};
@@ -103,9 +101,8 @@ static void test_exchanges(void **state)
     close_letter(&l);
 }
 
-static void test_what_is_none_is_refused(void **state)
+TEST(test_what_is_none_is_refused)
 {
-    (void)state;
     struct letter l;
     struct dead_letter d;
     struct err e = {0};
@@ -126,9 +123,8 @@ static void test_what_is_none_is_refused(void **state)
 }
 
 /* Only what we wrote for that very queue counts, and only as far as a policy can go. */
-static void test_attempts(void **state)
+TEST(test_attempts)
 {
-    (void)state;
     static const struct {
         const char *id, *queue;
         int64_t attempt;
@@ -165,9 +161,8 @@ static int64_t count_of_newest(struct bytes headers)
     return n;
 }
 
-static void test_what_goes_back(void **state)
+TEST(test_what_goes_back)
 {
-    (void)state;
     struct letter l;
     struct dead_letter d;
     struct arena arena;
@@ -215,9 +210,8 @@ static void test_what_goes_back(void **state)
 }
 
 /* What RabbitMQ and we add does not make it another message. */
-static void test_the_hash(void **state)
+TEST(test_the_hash)
 {
-    (void)state;
     struct letter l;
     struct dead_letter a, b;
     open_letter(&l);
@@ -240,9 +234,8 @@ static void test_the_hash(void **state)
 }
 
 /* The same refusal has the same name, whatever RabbitMQ says of the delivery; the next one another. */
-static void test_names_of_refusals(void **state)
+TEST(test_names_of_refusals)
 {
-    (void)state;
     struct letter l;
     struct dead_letter a, b;
     open_letter(&l);
@@ -268,9 +261,8 @@ static void test_names_of_refusals(void **state)
 }
 
 /* A second message under one id: consumers see that id, and it is counted by another one. */
-static void test_a_copy(void **state)
+TEST(test_a_copy)
 {
-    (void)state;
     static const uint8_t random[16] = {1};
     struct letter l;
     struct dead_letter d;
@@ -310,9 +302,8 @@ static void test_a_copy(void **state)
 }
 
 /* What begins anew loses what we wrote, and nothing that looks like it. */
-static void test_anew(void **state)
+TEST(test_anew)
 {
-    (void)state;
     static const char trap[] = "\x12x-postdate-attemptI\0\0\0\7";
     struct letter l;
     struct dead_letter d;
@@ -339,16 +330,4 @@ static void test_anew(void **state)
     assert_int_equal(count_of_newest(p.headers), -1);
     close_letter(&l);
     arena_free(&arena);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_read), cmocka_unit_test(test_what_is_none_is_refused),
-        cmocka_unit_test(test_attempts),     cmocka_unit_test(test_what_goes_back),
-        cmocka_unit_test(test_the_hash),     cmocka_unit_test(test_names_of_refusals),
-        cmocka_unit_test(test_a_copy),       cmocka_unit_test(test_anew),
-        cmocka_unit_test(test_exchanges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,9 +29,8 @@ static int try_text(const char *text)
     return try_value('S', text, strlen(text));
 }
 
-static void test_numbers_of_all_kinds(void **state)
+TEST(test_numbers_of_all_kinds)
 {
-    (void)state;
     struct buf headers;
     buf_init(&headers, 100);
     wire_put_int64(&headers, bytes_of_str(DEADLINE_HEADER), DUE + 500);
@@ -58,9 +57,8 @@ static void test_numbers_of_all_kinds(void **state)
     assert_int_equal(read_ms, DUE + 1000);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const char *const bad[] = {"soon", "", "-1", "1e3", "253402300800000", "99999999999999999999"};
     static const uint8_t flag[1] = {1};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
@@ -75,9 +73,8 @@ static void test_refused(void **state)
     assert_int_equal(try_value('V', flag, 0), -1);
 }
 
-static void test_before_the_due_time(void **state)
+TEST(test_before_the_due_time)
 {
-    (void)state;
     assert_int_equal(try_text("1795334399999"), -1);
     assert_non_null(strstr(e.text, "1795334399999"));
     assert_non_null(strstr(e.text, "before the due time, 2026-11-22T08:00:00.000Z"));
@@ -86,22 +83,10 @@ static void test_before_the_due_time(void **state)
     assert_non_null(strstr(e.text, "it: 2026-11-22T07:59:59.999Z lies before"));
 }
 
-static void test_none(void **state)
+TEST(test_none)
 {
-    (void)state;
     read_ms = 1;
     assert_int_equal(deadline_read((struct bytes){0}, DUE, &read_ms, &e), 0);
     assert_int_equal(read_ms, 0);
     assert_int_equal(deadline_of((struct bytes){0}), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers_of_all_kinds),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_before_the_due_time),
-        cmocka_unit_test(test_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,9 +100,8 @@ static int read_one(const char *name, const struct kind_case *k, struct delay *o
     return rc;
 }
 
-static void test_every_kind(void **state)
+TEST(test_every_kind)
 {
-    (void)state;
     static const char *const names[] = {"x-delay", "x-opt-delivery-delay"};
     for (size_t n = 0; n < COUNT_OF(names); n++) {
         for (size_t i = 0; i < COUNT_OF(kinds); i++) {
@@ -125,9 +124,8 @@ static void test_every_kind(void **state)
     }
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-    (void)state;
     struct kind_case soon = {.kind = 'S', .raw = "soon", .len = 4};
     struct delay d;
     struct err e = {0};
@@ -143,9 +141,8 @@ static void test_texts(void **state)
 
 static const char *const absolute[] = {"x-postdate-at", "x-opt-delivery-time"};
 
-static void test_absolute(void **state)
+TEST(test_absolute)
 {
-    (void)state;
     static const struct {
         int64_t time_ms;
         bool ok;
@@ -183,9 +180,8 @@ static void test_absolute(void **state)
     }
 }
 
-static void test_absolute_of_every_kind(void **state)
+TEST(test_absolute_of_every_kind)
 {
-    (void)state;
     static const struct {
         char kind;
         const char *raw;
@@ -249,9 +245,8 @@ static void test_absolute_of_every_kind(void **state)
     }
 }
 
-static void test_absolute_texts(void **state)
+TEST(test_absolute_texts)
 {
-    (void)state;
     struct kind_case text = {.kind = 'S', .raw = "tomorrow", .len = 8};
     struct delay d;
     struct err e = {0};
@@ -262,9 +257,8 @@ static void test_absolute_texts(void **state)
                 "at most 730d ahead)");
 }
 
-static void test_who_wins(void **state)
+TEST(test_who_wins)
 {
-    (void)state;
     struct buf h;
     struct delay d;
     struct err e = {0};
@@ -300,9 +294,8 @@ static void test_who_wins(void **state)
     buf_free(&h);
 }
 
-static void test_broker_stamp(void **state)
+TEST(test_broker_stamp)
 {
-    (void)state;
     static const struct {
         int64_t stamp_ms;
         bool stamps;
@@ -338,9 +331,8 @@ static void test_broker_stamp(void **state)
     }
 }
 
-static void test_end_of_time(void **state)
+TEST(test_end_of_time)
 {
-    (void)state;
     struct delay_clock clock = {.now_ms = TIMESTAMP_MAX_MS - 10, .max_delay_ms = INT64_MAX};
     static const int64_t delays[] = {11, INT64_MAX};
     for (size_t i = 0; i < COUNT_OF(delays); i++) {
@@ -352,15 +344,4 @@ static void test_end_of_time(void **state)
         assert_true(d.due_ms == TIMESTAMP_MAX_MS);
         buf_free(&h);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind),     cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_absolute),       cmocka_unit_test(test_absolute_of_every_kind),
-        cmocka_unit_test(test_absolute_texts), cmocka_unit_test(test_who_wins),
-        cmocka_unit_test(test_broker_stamp),   cmocka_unit_test(test_end_of_time),
-    };
-    return cmocka_run_group_tests_name("delay", tests, NULL, NULL);
 }

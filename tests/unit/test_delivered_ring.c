@@ -35,9 +35,8 @@ static void assert_taken(int64_t since_ms, size_t max, uint32_t from, uint32_t t
         assert_true(message_id_equal(out[i - from], id_of(i)));
 }
 
-static void test_each_is_taken_once_and_in_order(void **state)
+TEST(test_each_is_taken_once_and_in_order)
 {
-    (void)state;
     assert_taken(AWAY, MANY, 0, 0);
     add(0, 5, 8500);
     assert_taken(AWAY, 3, 0, 3);
@@ -47,18 +46,16 @@ static void test_each_is_taken_once_and_in_order(void **state)
 }
 
 /* A database that crashed has forgotten what it was told in the second before. */
-static void test_what_was_settled_long_ago_is_passed_over(void **state)
+TEST(test_what_was_settled_long_ago_is_passed_over)
 {
-    (void)state;
     add(0, 3, 6999);
     add(3, 6, 7000);
     assert_taken(AWAY, MANY, 3, 6);
     assert_taken(0, MANY, 0, 0); /* it does not come later either */
 }
 
-static void test_it_has_the_last_ones(void **state)
+TEST(test_it_has_the_last_ones)
 {
-    (void)state;
     add(0, MANY, 8500);
     assert_taken(AWAY, MANY, MANY - DELIVERED_RING_SIZE, MANY);
     add(0, 4, 8500);
@@ -74,9 +71,8 @@ static void assert_repeated(uint64_t *at, size_t max, const uint32_t *numbers, s
         assert_true(message_id_equal(ids[i], id_of(numbers[i])));
 }
 
-static void test_the_newest_are_repeated_first_also_relayed_ones(void **state)
+TEST(test_the_newest_are_repeated_first_also_relayed_ones)
 {
-    (void)state;
     uint64_t at = 0;
     assert_repeated(&at, 2, NULL, 0);
     for (uint32_t i = 1; i <= 5; i++)
@@ -86,9 +82,8 @@ static void test_the_newest_are_repeated_first_also_relayed_ones(void **state)
     assert_repeated(&at, 10, NULL, 0);
 }
 
-static void test_what_was_relayed_has_its_proof_elsewhere(void **state)
+TEST(test_what_was_relayed_has_its_proof_elsewhere)
 {
-    (void)state;
     delivered_ring_add(&ring, id_of(0), false, 8500);
     delivered_ring_add(&ring, id_of(9), true, 8500);
     delivered_ring_add(&ring, id_of(1), false, 8500);
@@ -102,9 +97,8 @@ static size_t count_repeated(bool all)
     return delivered_ring_repeat(&ring, &at, all, ids, MANY);
 }
 
-static void test_only_the_last_seconds_are_repeated_and_some_at_least(void **state)
+TEST(test_only_the_last_seconds_are_repeated_and_some_at_least)
 {
-    (void)state;
     add(0, DELIVERED_REPEATED, 1000);
     assert_int_equal(count_repeated(false), DELIVERED_REPEATED);
     add(0, 10, 1001);
@@ -117,16 +111,4 @@ static void test_only_the_last_seconds_are_repeated_and_some_at_least(void **sta
     assert_int_equal(count_repeated(false), DELIVERED_RING_SIZE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_each_is_taken_once_and_in_order, setup, NULL),
-        cmocka_unit_test_setup_teardown(test_what_was_settled_long_ago_is_passed_over, setup, NULL),
-        cmocka_unit_test_setup_teardown(test_it_has_the_last_ones, setup, NULL),
-        cmocka_unit_test_setup_teardown(test_the_newest_are_repeated_first_also_relayed_ones, setup, NULL),
-        cmocka_unit_test_setup_teardown(test_what_was_relayed_has_its_proof_elsewhere, setup, NULL),
-        cmocka_unit_test_setup_teardown(test_only_the_last_seconds_are_repeated_and_some_at_least, setup,
-                                        NULL),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(setup, NULL)

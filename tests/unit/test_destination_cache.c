@@ -67,9 +67,8 @@ static int free_list(struct inflight *list)
     return n;
 }
 
-static void test_few_go_to_one_that_has_not_confirmed(void **state)
+TEST(test_few_go_to_one_that_has_not_confirmed)
 {
-    (void)state;
     struct inflight *sent[DESTINATION_UNPROVEN_MOST], *parked[6], *h;
     for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
         sent[i] = admit("k", T0, DESTINATION_GOOD);
@@ -98,9 +97,8 @@ static void test_few_go_to_one_that_has_not_confirmed(void **state)
     assert_int_equal(b.parked, 0);
 }
 
-static void test_without_a_confirm_as_many_follow_as_left(void **state)
+TEST(test_without_a_confirm_as_many_follow_as_left)
 {
-    (void)state;
     struct inflight *sent[DESTINATION_UNPROVEN_MOST];
     enum destination_verdict v;
     for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
@@ -122,9 +120,8 @@ static void test_without_a_confirm_as_many_follow_as_left(void **state)
     }
 }
 
-static void test_an_old_confirm_proves_nothing(void **state)
+TEST(test_an_old_confirm_proves_nothing)
 {
-    (void)state;
     leaves(admit("k", T0, DESTINATION_GOOD), true, T0);
     struct inflight *h = admit("k", T0 + 999, DESTINATION_GOOD);
     assert_false(h->unproven);
@@ -134,9 +131,8 @@ static void test_an_old_confirm_proves_nothing(void **state)
     leaves(h, true, T0 + 1000);
 }
 
-static void test_nothing_parked_is_lost(void **state)
+TEST(test_nothing_parked_is_lost)
 {
-    (void)state;
     struct inflight *sent[50][DESTINATION_UNPROVEN_MOST];
     char key[16];
     for (int k = 0; k < 50; k++) {
@@ -162,9 +158,8 @@ static void test_nothing_parked_is_lost(void **state)
 
 /* Half a second without a confirm: it stands still, what waits goes on waiting, and one at a time finds out.
  */
-static void test_one_that_stands_still_is_tried_one_at_a_time(void **state)
+TEST(test_one_that_stands_still_is_tried_one_at_a_time)
 {
-    (void)state;
     struct inflight *sent[DESTINATION_UNPROVEN_MOST], *parked = NULL;
     for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
         sent[i] = admit("k", T0, DESTINATION_GOOD);
@@ -212,9 +207,8 @@ static void wait_for_k(bool relayed, int64_t deadline_ms)
 
 /* For ten seconds, and within a share of the memory. What has a deadline, or another memory, waits elsewhere.
  */
-static void test_what_waits_for_one_that_stands_still_does_so_for_a_while(void **state)
+TEST(test_what_waits_for_one_that_stands_still_does_so_for_a_while)
 {
-    (void)state;
     struct inflight *sent[DESTINATION_UNPROVEN_MOST], *parked = NULL, *h;
     enum destination_verdict v;
     for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
@@ -246,9 +240,8 @@ static void test_what_waits_for_one_that_stands_still_does_so_for_a_while(void *
         leaves(sent[i], false, at);
 }
 
-static void test_a_lost_try_is_repeated(void **state)
+TEST(test_a_lost_try_is_repeated)
 {
-    (void)state;
     struct inflight *h = make("k");
     assert_int_equal(destination_cache_ask(&b, h, T0), DESTINATION_GOOD);
     destination_cache_stalled(&b, h, T0, 0);
@@ -258,9 +251,8 @@ static void test_a_lost_try_is_repeated(void **state)
     assert_int_equal(ask("k", T0 + 60000), DESTINATION_TRY);
 }
 
-static void test_what_may_hold_up_the_channel_goes_alone_and_the_others_wait(void **state)
+TEST(test_what_may_hold_up_the_channel_goes_alone_and_the_others_wait)
 {
-    (void)state;
     leaves(admit("k", T0, DESTINATION_GOOD), true, T0);
     struct inflight *alone = admit("k", T0, DESTINATION_GOOD);
     uint64_t destination = alone->destination;
@@ -286,9 +278,8 @@ static void test_what_may_hold_up_the_channel_goes_alone_and_the_others_wait(voi
     inflight_free(alone);
 }
 
-static void test_after_a_held_up_channel_only_who_was_heard_of_since_is_trusted(void **state)
+TEST(test_after_a_held_up_channel_only_who_was_heard_of_since_is_trusted)
 {
-    (void)state;
     leaves(admit("before", T0, DESTINATION_GOOD), true, T0);
     destination_cache_wary(&b, false, T0 + 1); /* nothing began */
     assert_int_equal(ask("before", T0 + 1), DESTINATION_GOOD);
@@ -305,9 +296,8 @@ static void test_after_a_held_up_channel_only_who_was_heard_of_since_is_trusted(
     assert_int_equal(ask("new", T0 + 5001), DESTINATION_GOOD);
 }
 
-static void test_many_new_ones_at_once_while_something_lags(void **state)
+TEST(test_many_new_ones_at_once_while_something_lags)
 {
-    (void)state;
     struct inflight *sent[DESTINATION_ALL_UNPROVEN_MOST];
     char key[16];
     for (int i = 0; i < DESTINATION_ALL_UNPROVEN_MOST; i++) {
@@ -327,9 +317,8 @@ static void test_many_new_ones_at_once_while_something_lags(void **state)
 }
 
 /* The table is full with those in flight: further ones go unwatched, and none of the watched is forgotten. */
-static void test_it_is_bounded_and_forgets_nobody_in_flight(void **state)
+TEST(test_it_is_bounded_and_forgets_nobody_in_flight)
 {
-    (void)state;
     static struct inflight *sent[2 * PLACES];
     char key[16];
     int watched = 0;
@@ -347,9 +336,8 @@ static void test_it_is_bounded_and_forgets_nobody_in_flight(void **state)
     leaves(admit("one more", T0 + 2, DESTINATION_GOOD), true, T0 + 2); /* there is room again */
 }
 
-static void test_names_are_not_mixed_up(void **state)
+TEST(test_names_are_not_mixed_up)
 {
-    (void)state;
     struct inflight *one = make_inflight(&budget, 1, "ab", "c"), *two = make_inflight(&budget, 2, "a", "bc");
     destination_cache_ask(&b, one, T0);
     destination_cache_ask(&b, two, T0);
@@ -358,9 +346,8 @@ static void test_names_are_not_mixed_up(void **state)
     inflight_free(two);
 }
 
-static void test_those_that_wait_are_spread(void **state)
+TEST(test_those_that_wait_are_spread)
 {
-    (void)state;
     assert_int_equal(destination_cache_wait_ms(&b, T0), 1000);
     assert_int_equal(destination_cache_wait_ms(&b, T0), 1002);
     assert_int_equal(destination_cache_wait_ms(&b, T0 + 1), 1003);
@@ -369,9 +356,8 @@ static void test_those_that_wait_are_spread(void **state)
     assert_int_equal(destination_cache_wait_ms(&b, T0), 600000);
 }
 
-static void test_it_is_said_once_that_one_stands_still_and_once_that_none_does(void **state)
+TEST(test_it_is_said_once_that_one_stands_still_and_once_that_none_does)
 {
-    (void)state;
     struct inflight *h = make("a\nb"), *other = make("other");
     destination_cache_ask(&b, h, T0);
     destination_cache_ask(&b, other, T0);
@@ -396,25 +382,4 @@ static void test_it_is_said_once_that_one_stands_still_and_once_that_none_does(v
     inflight_free(other);
 }
 
-#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_few_go_to_one_that_has_not_confirmed),
-        TEST(test_without_a_confirm_as_many_follow_as_left),
-        TEST(test_an_old_confirm_proves_nothing),
-        TEST(test_nothing_parked_is_lost),
-        TEST(test_one_that_stands_still_is_tried_one_at_a_time),
-        TEST(test_a_lost_try_is_repeated),
-        TEST(test_what_waits_for_one_that_stands_still_does_so_for_a_while),
-        TEST(test_what_may_hold_up_the_channel_goes_alone_and_the_others_wait),
-        TEST(test_after_a_held_up_channel_only_who_was_heard_of_since_is_trusted),
-        TEST(test_many_new_ones_at_once_while_something_lags),
-        TEST(test_it_is_bounded_and_forgets_nobody_in_flight),
-        TEST(test_names_are_not_mixed_up),
-        TEST(test_those_that_wait_are_spread),
-        TEST(test_it_is_said_once_that_one_stands_still_and_once_that_none_does),
-    };
-    return cmocka_run_group_tests_name("destination_cache", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

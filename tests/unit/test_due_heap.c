@@ -1,9 +1,8 @@
 #include "core/base/due_heap.h"
 #include "tests/unit/unit.h"
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
-    (void)state;
     struct due_heap h;
     due_heap_init(&h);
     assert_null(due_heap_peek(&h));
@@ -14,9 +13,8 @@ static void test_empty(void **state)
 }
 
 /* Mixed pushes and pops with many equal due times: earliest first, equal ones in the order they came. */
-static void test_order(void **state)
+TEST(test_order)
 {
-    (void)state;
     static uint32_t items[20000];
     struct due_heap h;
     uint32_t seed = 12345;
@@ -43,9 +41,8 @@ static void test_order(void **state)
     due_heap_free(&h);
 }
 
-static void test_extreme_times(void **state)
+TEST(test_extreme_times)
 {
-    (void)state;
     int a, b, c;
     struct due_heap h;
     due_heap_init(&h);
@@ -56,14 +53,4 @@ static void test_extreme_times(void **state)
     assert_ptr_equal(due_heap_pop(&h), &c);
     assert_ptr_equal(due_heap_pop(&h), &a);
     due_heap_free(&h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_extreme_times),
-    };
-    return cmocka_run_group_tests_name("due_heap", tests, NULL, NULL);
 }

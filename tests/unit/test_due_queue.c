@@ -26,9 +26,8 @@ static int take(struct due_queue *q, int64_t now_ms)
 }
 
 /* The clock was a day ahead: what it said is so much sooner, but no message is early. */
-static void test_what_a_wrong_clock_put_off_is_tried_in_time(void **state)
+TEST(test_what_a_wrong_clock_put_off_is_tried_in_time)
 {
-    (void)state;
     struct due_queue q;
     struct err e = {0};
     due_queue_open(&q);
@@ -51,10 +50,4 @@ static void test_what_a_wrong_clock_put_off_is_tried_in_time(void **state)
     due_queue_close(&q);
     notifier_close(&q.notifier);
     assert_budget_is_free(&budget);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_a_wrong_clock_put_off_is_tried_in_time)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 
 #define HOUR INT64_C(3600000)
 
-static void test_parse(void **state)
+TEST(test_parse)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t ms;
@@ -49,9 +48,8 @@ static void test_parse(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const char *const table[] = {
         "",
         " ",
@@ -119,9 +117,8 @@ static void test_refused(void **state)
     }
 }
 
-static void test_format(void **state)
+TEST(test_format)
 {
-    (void)state;
     static const struct {
         int64_t ms;
         const char *exact, *human;
@@ -165,9 +162,8 @@ static void test_format(void **state)
     assert_int_equal(strlen(duration_format(INT64_C(123456789), out, 4)), 3);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t bytes;
@@ -209,15 +205,4 @@ static void test_sizes(void **state)
             fail_msg("\"%s\" was taken", bad[i]);
         assert_int_equal(e.kind, ERR_REJECT);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_format),
-        cmocka_unit_test(test_sizes),
-    };
-    return cmocka_run_group_tests_name("duration", tests, NULL, NULL);
 }

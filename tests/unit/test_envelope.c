@@ -35,9 +35,8 @@ static void put_lively(struct buf *out)
     buf_free(&headers);
 }
 
-static void test_what_went_in_comes_out(void **state)
+TEST(test_what_went_in_comes_out)
 {
-    (void)state;
     struct buf original, steering, out;
     struct message read = {0};
     buf_init(&original, 1000);
@@ -57,9 +56,8 @@ static void test_what_went_in_comes_out(void **state)
     buf_free(&out);
 }
 
-static void test_the_outside_is_bare(void **state)
+TEST(test_the_outside_is_bare)
 {
-    (void)state;
     struct buf original, steering, out;
     struct wire_properties p;
     struct wire_field f;
@@ -82,9 +80,8 @@ static void test_the_outside_is_bare(void **state)
     buf_free(&out);
 }
 
-static void test_what_does_not_fit_is_refused(void **state)
+TEST(test_what_does_not_fit_is_refused)
 {
-    (void)state;
     struct buf headers, original, out;
     struct err e = {0};
     char *text = calloc(1, ENVELOPE_CONTENT_MAX + 1);
@@ -105,9 +102,8 @@ static void test_what_does_not_fit_is_refused(void **state)
     buf_free(&out);
 }
 
-static void test_strangers_and_older_releases(void **state)
+TEST(test_strangers_and_older_releases)
 {
-    (void)state;
     struct buf headers, out;
     struct message read = {0};
     struct message m = make_message((struct bytes){0});
@@ -133,9 +129,8 @@ static void test_strangers_and_older_releases(void **state)
     buf_free(&out);
 }
 
-static void test_a_proof(void **state)
+TEST(test_a_proof)
 {
-    (void)state;
     struct buf out;
     struct err e = {0};
     struct message read = {0}, m = make_message((struct bytes){0});
@@ -145,16 +140,4 @@ static void test_a_proof(void **state)
     assert_true(message_id_equal(read.id, m.id));
     assert_int_equal(read.due_ms, message_id_due_ms(m.id));
     buf_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_went_in_comes_out),
-        cmocka_unit_test(test_the_outside_is_bare),
-        cmocka_unit_test(test_a_proof),
-        cmocka_unit_test(test_what_does_not_fit_is_refused),
-        cmocka_unit_test(test_strangers_and_older_releases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

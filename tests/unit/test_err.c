@@ -3,9 +3,8 @@
 #include "tests/unit/unit.h"
 #include <string.h>
 
-static void test_set_and_wrap(void **state)
+TEST(test_set_and_wrap)
 {
-    (void)state;
     struct err e;
     assert_int_equal(err_set(&e, ERR_AWAY, "port %d", 5672), -1);
     assert_int_equal(e.kind, ERR_AWAY);
@@ -20,18 +19,16 @@ static void test_set_and_wrap(void **state)
     assert_string_equal(e.text, "");
 }
 
-static void test_null_is_allowed(void **state)
+TEST(test_null_is_allowed)
 {
-    (void)state;
     assert_int_equal(err_set(NULL, ERR_BUG, "x"), -1);
     assert_int_equal(err_wrap(NULL, "x"), -1);
     err_clear(NULL);
 }
 
 /* Whatever is cut off, the text stays valid UTF-8: it goes into Postgres and AMQP headers. */
-static void test_truncation_keeps_utf8(void **state)
+TEST(test_truncation_keeps_utf8)
 {
-    (void)state;
     static const char *const letters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
     for (size_t i = 0; i < COUNT_OF(letters); i++) {
         for (size_t shift = 0; shift < 5; shift++) {
@@ -54,9 +51,8 @@ static void test_truncation_keeps_utf8(void **state)
     }
 }
 
-static void test_what_to_do(void **state)
+TEST(test_what_to_do)
 {
-    (void)state;
     static const struct {
         enum err_kind kind;
         int code;
@@ -72,15 +68,4 @@ static void test_what_to_do(void **state)
         assert_int_equal(err_exit_code(&e), table[i].code);
         assert_int_equal(err_is_transient(&e), table[i].transient);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_set_and_wrap),
-        cmocka_unit_test(test_null_is_allowed),
-        cmocka_unit_test(test_truncation_keeps_utf8),
-        cmocka_unit_test(test_what_to_do),
-    };
-    return cmocka_run_group_tests_name("err", tests, NULL, NULL);
 }

@@ -43,9 +43,8 @@ static enum exchange_verdict ask_numbered(const char *prefix, int number)
     return exchange_cache_ask(&b, numbered(prefix, number), reason, sizeof reason);
 }
 
-static void test_what_is_known_of_one_says_nothing_of_others(void **state)
+TEST(test_what_is_known_of_one_says_nothing_of_others)
 {
-    (void)state;
     assert_int_equal(ask("orders"), EXCHANGE_UNKNOWN);
     learn_good(bytes_of_str("orders"));
     exchange_cache_learn(&b, bytes_of_str("missing"), EXCHANGE_REFUSED, "NOT_FOUND");
@@ -59,9 +58,8 @@ static void test_what_is_known_of_one_says_nothing_of_others(void **state)
     assert_int_equal(ask(""), EXCHANGE_GOOD);
 }
 
-static void test_the_last_answer_counts(void **state)
+TEST(test_the_last_answer_counts)
 {
-    (void)state;
     learn_good(bytes_of_str("e"));
     exchange_cache_learn(&b, bytes_of_str("e"), EXCHANGE_REFUSED, "ACCESS_REFUSED");
     assert_int_equal(ask("e"), EXCHANGE_REFUSED);
@@ -72,9 +70,8 @@ static void test_the_last_answer_counts(void **state)
     assert_int_equal(b.count, 1);
 }
 
-static void test_a_refusal_is_believed_for_a_while(void **state)
+TEST(test_a_refusal_is_believed_for_a_while)
 {
-    (void)state;
     exchange_cache_learn(&b, bytes_of_str("e"), EXCHANGE_REFUSED, "NOT_FOUND");
     int64_t left_ms = b.entries[0].refused_until_ms - clock_monotonic_ms();
     assert_true(left_ms > 0 && left_ms <= EXCHANGE_REFUSED_MS);
@@ -85,9 +82,8 @@ static void test_a_refusal_is_believed_for_a_while(void **state)
     assert_string_equal(reason, "NOT_FOUND, again");
 }
 
-static void test_long_names_and_reasons(void **state)
+TEST(test_long_names_and_reasons)
 {
-    (void)state;
     char name[257], text[400], small[8];
     memset(name, 'n', sizeof name);
     memset(text, 'r', sizeof text);
@@ -102,9 +98,8 @@ static void test_long_names_and_reasons(void **state)
     assert_string_equal(small, "rrrrrrr");
 }
 
-static void test_bad_names_do_not_push_out_the_good(void **state)
+TEST(test_bad_names_do_not_push_out_the_good)
 {
-    (void)state;
     for (int i = 0; i < EXCHANGE_CACHE_MAX - 1; i++)
         learn_good(numbered("good", i));
     for (int i = 0; i < 3 * EXCHANGE_CACHE_MAX; i++) {
@@ -115,9 +110,8 @@ static void test_bad_names_do_not_push_out_the_good(void **state)
         assert_int_equal(ask_numbered("good", i), EXCHANGE_GOOD);
 }
 
-static void test_when_all_are_good_one_gives_way(void **state)
+TEST(test_when_all_are_good_one_gives_way)
 {
-    (void)state;
     for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
         learn_good(numbered("good", i));
     learn_good(bytes_of_str("one more"));
@@ -128,9 +122,8 @@ static void test_when_all_are_good_one_gives_way(void **state)
     assert_int_equal(known, EXCHANGE_CACHE_MAX - 1);
 }
 
-static void test_after_a_closed_channel_nothing_is_certain(void **state)
+TEST(test_after_a_closed_channel_nothing_is_certain)
 {
-    (void)state;
     for (int i = 0; i < EXCHANGE_CACHE_MAX; i++)
         learn_good(numbered("good", i));
     exchange_cache_forget(&b);
@@ -140,15 +133,4 @@ static void test_after_a_closed_channel_nothing_is_certain(void **state)
     assert_int_equal(ask("e"), EXCHANGE_GOOD);
 }
 
-#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_what_is_known_of_one_says_nothing_of_others), TEST(test_the_last_answer_counts),
-        TEST(test_a_refusal_is_believed_for_a_while),           TEST(test_long_names_and_reasons),
-        TEST(test_bad_names_do_not_push_out_the_good),          TEST(test_when_all_are_good_one_gives_way),
-        TEST(test_after_a_closed_channel_nothing_is_certain),
-    };
-    return cmocka_run_group_tests_name("exchange_cache", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

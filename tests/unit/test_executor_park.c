@@ -65,23 +65,12 @@ static void give_way(bool behind)
     api_answer_close(&more.answer);
 }
 
-static void test_one_behind_the_other(void **state)
+TEST(test_one_behind_the_other)
 {
-    (void)state;
     give_way(true);
 }
 
-static void test_each_for_a_lock_of_its_own(void **state)
+TEST(test_each_for_a_lock_of_its_own)
 {
-    (void)state;
     give_way(false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_behind_the_other),
-        cmocka_unit_test(test_each_for_a_lock_of_its_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

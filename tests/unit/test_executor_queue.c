@@ -20,9 +20,8 @@ static char take(struct executor_queue *q, int worker)
     return r != NULL ? r->scope->principal[0] : '\0';
 }
 
-static void test_each_caller_has_a_turn(void **state)
+TEST(test_each_caller_has_a_turn)
 {
-    (void)state;
     struct executor_queue q;
     struct api_request r[9];
     executor_queue_open(&q, 0, 0);
@@ -36,9 +35,8 @@ static void test_each_caller_has_a_turn(void **state)
 }
 
 /* Two ask for more as soon as they are served. */
-static void test_two_busy_callers_and_a_third(void **state)
+TEST(test_two_busy_callers_and_a_third)
 {
-    (void)state;
     struct executor_queue q;
     struct api_request r[64];
     size_t used = 0, taken = 0;
@@ -53,9 +51,8 @@ static void test_two_busy_callers_and_a_third(void **state)
     executor_queue_destroy(&q);
 }
 
-static void test_one_caller_has_not_all_workers(void **state)
+TEST(test_one_caller_has_not_all_workers)
 {
-    (void)state;
     struct executor_queue q;
     struct api_request r[4];
     executor_queue_open(&q, EXECUTOR_BULK_EACH, EXECUTOR_BULK_CROWD);
@@ -72,9 +69,8 @@ static void test_one_caller_has_not_all_workers(void **state)
 }
 
 /* Of those that come first each has two, until there is a crowd. */
-static void test_a_crowd_has_one_worker_each(void **state)
+TEST(test_a_crowd_has_one_worker_each)
 {
-    (void)state;
     struct executor_queue q;
     struct api_request r[7];
     executor_queue_open(&q, 2, 4);
@@ -91,15 +87,4 @@ static void test_a_crowd_has_one_worker_each(void **state)
     assert_int_equal(take(&q, 4), 'c');
     assert_int_equal(take(&q, 5), 0);
     executor_queue_destroy(&q);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_caller_has_a_turn),
-        cmocka_unit_test(test_two_busy_callers_and_a_third),
-        cmocka_unit_test(test_one_caller_has_not_all_workers),
-        cmocka_unit_test(test_a_crowd_has_one_worker_each),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,9 +55,8 @@ static int64_t run(int64_t for_ms)
     return b.taken - before;
 }
 
-static void test_it_grows_until_the_broker_is_busy_and_no_further(void **state)
+TEST(test_it_grows_until_the_broker_is_busy_and_no_further)
 {
-    (void)state;
     const struct {
         int rate_per_ms, base_ms, most;
     } brokers[] = {{10, 2, 64}, {20, 5, 128}, {2, 1, 64}, {3, 10, 64}, {5, 100, 512}, {15, 20, 512}};
@@ -72,9 +71,8 @@ static void test_it_grows_until_the_broker_is_busy_and_no_further(void **state)
 
 /* It takes one after 12 ms, and longer with each that waits already: as on a machine whose processors are
  * busy. */
-static void test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough(void **state)
+TEST(test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough)
 {
-    (void)state;
     begin(4, 12);
     run(4900);
     assert_true(run(4000) >= 4 * 4000 * 9 / 10);
@@ -83,9 +81,8 @@ static void test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough(vo
 
 /* A queue that flushes whenever it is idle, say: it takes as many as ever, and is cheaper with more at once.
  */
-static void test_where_something_is_overdue_more_is_enough(void **state)
+TEST(test_where_something_is_overdue_more_is_enough)
 {
-    (void)state;
     begin(20, 2);
     flight_window_note_overdue(&b.flight, true);
     run(4000);
@@ -94,9 +91,8 @@ static void test_where_something_is_overdue_more_is_enough(void **state)
     assert_int_equal(b.flight.size, WIDE);
 }
 
-static void test_one_that_answers_at_once_gets_no_more_for_what_is_overdue(void **state)
+TEST(test_one_that_answers_at_once_gets_no_more_for_what_is_overdue)
 {
-    (void)state;
     begin(ENOUGH, 1);
     flight_window_note_overdue(&b.flight, true);
     run(4000);
@@ -104,9 +100,8 @@ static void test_one_that_answers_at_once_gets_no_more_for_what_is_overdue(void 
 }
 
 /* Its caches are warm only after a while: that it takes more than before is no merit of what is in flight. */
-static void test_a_broker_that_only_just_began_gets_no_more_than_twice_enough(void **state)
+TEST(test_a_broker_that_only_just_began_gets_no_more_than_twice_enough)
 {
-    (void)state;
     begin(1, 2);
     for (int rate_per_ms = 1; rate_per_ms < 20; rate_per_ms++) {
         b.rate_per_ms = rate_per_ms;
@@ -115,9 +110,8 @@ static void test_a_broker_that_only_just_began_gets_no_more_than_twice_enough(vo
     assert_true(b.flight.size <= 2 * ENOUGH);
 }
 
-static void test_at_the_most_it_stays_while_that_pays(void **state)
+TEST(test_at_the_most_it_stays_while_that_pays)
 {
-    (void)state;
     begin(20, 100);
     run(3000);
     for (int i = 0; i < 15; i++) {
@@ -126,9 +120,8 @@ static void test_at_the_most_it_stays_while_that_pays(void **state)
     }
 }
 
-static void test_a_broker_that_became_slow_gets_less_in_flight(void **state)
+TEST(test_a_broker_that_became_slow_gets_less_in_flight)
 {
-    (void)state;
     begin(20, 5);
     run(1000);
     int before = b.flight.size;
@@ -137,9 +130,8 @@ static void test_a_broker_that_became_slow_gets_less_in_flight(void **state)
     assert_true(b.flight.size < before);
 }
 
-static void test_one_whose_answers_differ_is_not_starved(void **state)
+TEST(test_one_whose_answers_differ_is_not_starved)
 {
-    (void)state;
     begin(10, 1);
     run(20); /* it has learnt that one comes after 1 ms */
     b.base_ms = 40;
@@ -151,9 +143,8 @@ static void test_one_whose_answers_differ_is_not_starved(void **state)
 }
 
 /* It answered within 1 ms, and now needs 125 in flight: as through a ladder on a busy machine. */
-static void test_a_broker_that_became_late_gets_as_much_as_it_answers(void **state)
+TEST(test_a_broker_that_became_late_gets_as_much_as_it_answers)
 {
-    (void)state;
     begin(5, 1);
     run(20);
     b.base_ms = 25;
@@ -161,9 +152,8 @@ static void test_a_broker_that_became_late_gets_as_much_as_it_answers(void **sta
     assert_true(run(1000) >= 5 * 1000 * 9 / 10);
 }
 
-static void test_a_broker_that_others_keep_busy_is_not_starved(void **state)
+TEST(test_a_broker_that_others_keep_busy_is_not_starved)
 {
-    (void)state;
     begin(10, 1);
     run(3000);
     b.base_ms = 45; /* for everybody: a full disk queue, say */
@@ -173,9 +163,8 @@ static void test_a_broker_that_others_keep_busy_is_not_starved(void **state)
 
 /* A database whose disk is busy: what is there is answered together, after one flush or several. While it
  * waits for that nothing is sent, which is no rest. */
-static void test_one_that_answers_all_at_once_and_late_is_not_starved(void **state)
+TEST(test_one_that_answers_all_at_once_and_late_is_not_starved)
 {
-    (void)state;
     const int flush_ms = 150, flushes[] = {1, 2, 1, 3, 2, 1, 2};
     begin(1, 1);
     for (int i = 0, turn = 0; i < 30000 / flush_ms; turn++) {
@@ -194,9 +183,8 @@ static void test_one_that_answers_all_at_once_and_late_is_not_starved(void **sta
     assert_true(b.taken >= 30 * 250);
 }
 
-static void test_after_a_rest_it_is_small(void **state)
+TEST(test_after_a_rest_it_is_small)
 {
-    (void)state;
     begin(10, 5);
     run(1000);
     assert_true(b.flight.size > LEAST);
@@ -206,52 +194,27 @@ static void test_after_a_rest_it_is_small(void **state)
     assert_int_equal(b.flight.size, LEAST);
 }
 
-static void test_it_shrinks_when_told(void **state)
+TEST(test_it_shrinks_when_told)
 {
-    (void)state;
     begin(10, 5);
     run(1000);
     flight_window_shrink(&b.flight);
     assert_int_equal(b.flight.size, LEAST);
 }
 
-static void test_what_stands_still_takes_no_room_but_of_the_most(void **state)
+TEST(test_what_stands_still_takes_no_room_but_of_the_most)
 {
-    (void)state;
     begin(1, 1);
     assert_false(flight_window_has_room(&b.flight, LEAST, 0));
     assert_true(flight_window_has_room(&b.flight, LEAST, 1));
     assert_false(flight_window_has_room(&b.flight, MOST, MOST));
 }
 
-static void test_one_at_a_time_stays_one(void **state)
+TEST(test_one_at_a_time_stays_one)
 {
-    (void)state;
     begin(10, 1);
     flight_window_begin(&b.flight, 1, 1, 1, 1);
     run(1000);
     assert_int_equal(b.flight.size, 1);
     assert_false(flight_window_has_room(&b.flight, 1, 1));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_it_grows_until_the_broker_is_busy_and_no_further),
-        cmocka_unit_test(test_a_broker_that_is_late_and_no_faster_gets_no_more_than_enough),
-        cmocka_unit_test(test_where_something_is_overdue_more_is_enough),
-        cmocka_unit_test(test_one_that_answers_at_once_gets_no_more_for_what_is_overdue),
-        cmocka_unit_test(test_a_broker_that_only_just_began_gets_no_more_than_twice_enough),
-        cmocka_unit_test(test_at_the_most_it_stays_while_that_pays),
-        cmocka_unit_test(test_a_broker_that_became_slow_gets_less_in_flight),
-        cmocka_unit_test(test_one_whose_answers_differ_is_not_starved),
-        cmocka_unit_test(test_a_broker_that_became_late_gets_as_much_as_it_answers),
-        cmocka_unit_test(test_a_broker_that_others_keep_busy_is_not_starved),
-        cmocka_unit_test(test_one_that_answers_all_at_once_and_late_is_not_starved),
-        cmocka_unit_test(test_after_a_rest_it_is_small),
-        cmocka_unit_test(test_it_shrinks_when_told),
-        cmocka_unit_test(test_what_stands_still_takes_no_room_but_of_the_most),
-        cmocka_unit_test(test_one_at_a_time_stays_one),
-    };
-    return cmocka_run_group_tests_name("flight_window", tests, NULL, NULL);
 }

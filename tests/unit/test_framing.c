@@ -77,9 +77,8 @@ static void refused(const char *text, size_t len, enum framing_refusal why)
 #define GET(headers) "GET /x HTTP/1.1\r\n" HOST headers "\r\n"
 #define CHUNKED(body) "POST /x HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n" body
 
-static void test_only_what_is_used_is_seen(void **state)
+TEST(test_only_what_is_used_is_seen)
 {
-    (void)state;
     assert_string_equal(
         FED("GET /a?b=%00&c HTTP/1.1\r\nhost:\tlocalhost:1 \r\nAccept: */*\r\nCookie: a=b\r\nX-Long: "
             "\xc3\xa4"
@@ -91,9 +90,8 @@ static void test_only_what_is_used_is_seen(void **state)
         "POST /v1 HTTP/1.1\nHost: a\nContent-Length: 007\nExpect: 100-Continue\n7\n1234567.\n");
 }
 
-static void test_requests_follow_each_other(void **state)
+TEST(test_requests_follow_each_other)
 {
-    (void)state;
     assert_string_equal(FED("POST / HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabc" GET("")),
                         "POST / HTTP/1.1\nHost: a\nContent-Length: 3\n3\nabc.\n"
                         "GET /x HTTP/1.1\nHost: a\n0\n.\n");
@@ -104,18 +102,16 @@ static void test_requests_follow_each_other(void **state)
                         "GET /x HTTP/1.0\n0\n.\nGET /y HTTP/1.0\n0\n.\n");
 }
 
-static void test_chunks_are_one_body(void **state)
+TEST(test_chunks_are_one_body)
 {
-    (void)state;
     assert_string_equal(
         FED(CHUNKED("5;a=b;c=\"\xc3\xa4\"\r\nhello\r\n00A \t; x\r\n0123456789\r\n0\r\nX: 1\r\n\r\n") GET("")),
         "POST /x HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nchunked 0\nhello0123456789.\n"
         "GET /x HTTP/1.1\nHost: a\n0\n.\n");
 }
 
-static void test_heads_that_are_refused(void **state)
+TEST(test_heads_that_are_refused)
 {
-    (void)state;
     REFUSED("hello\r\n\r\n", FRAMING_REQUEST_LINE);
     REFUSED("GET /x\r\n" HOST "\r\n", FRAMING_REQUEST_LINE);
     REFUSED("GET  /x HTTP/1.1\r\n" HOST "\r\n", FRAMING_REQUEST_LINE);
@@ -137,9 +133,8 @@ static void test_heads_that_are_refused(void **state)
     REFUSED("GET /x HTTP/1.1\r\n " HOST "\r\n", FRAMING_FOLDED);
 }
 
-static void test_lengths_that_are_refused(void **state)
+TEST(test_lengths_that_are_refused)
 {
-    (void)state;
     REFUSED(GET("Content-Length: 5, 5\r\n"), FRAMING_LENGTH);
     REFUSED(GET("Content-Length: +5\r\n"), FRAMING_LENGTH);
     REFUSED(GET("Content-Length: 0x5\r\n"), FRAMING_LENGTH);
@@ -158,9 +153,8 @@ static void test_lengths_that_are_refused(void **state)
     REFUSED(GET("Host: b\r\n"), (enum framing_refusal)(FRAMING_TWICE + FRAMING_HOST));
 }
 
-static void test_chunks_that_are_refused(void **state)
+TEST(test_chunks_that_are_refused)
 {
-    (void)state;
     REFUSED(CHUNKED("\r\n"), FRAMING_CHUNK_SIZE);
     REFUSED(CHUNKED("x\r\n"), FRAMING_CHUNK_SIZE);
     REFUSED(CHUNKED("5 \r\nhello\r\n"), FRAMING_CHUNK_SIZE);
@@ -179,9 +173,8 @@ static void test_chunks_that_are_refused(void **state)
     REFUSED(CHUNKED("0\r\nX: 1\n\r\n"), FRAMING_TRAILER);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
-    (void)state;
     static char text[3 * FRAMING_HEAD_MAX];
     size_t n = (size_t)snprintf(text, sizeof text, "GET /x HTTP/1.1\r\n" HOST);
     for (int i = 0; i < 2000; i++)
@@ -203,9 +196,8 @@ static void test_limits(void **state)
 }
 
 /* A head counts from its first byte, and its views are those of the request that was read last. */
-static void test_a_head_is_begun_and_ended(void **state)
+TEST(test_a_head_is_begun_and_ended)
 {
-    (void)state;
     struct framing f;
     framing_open(&f);
     buf_reset(&out);
@@ -222,9 +214,8 @@ static void test_a_head_is_begun_and_ended(void **state)
 }
 
 /* Whoever works on a request reads no other one. */
-static void test_reading_may_stop_at_the_end_of_a_request(void **state)
+TEST(test_reading_may_stop_at_the_end_of_a_request)
 {
-    (void)state;
     struct framing f;
     struct bytes in = bytes_of_str(GET("") GET("")), data;
     size_t all = in.len;
@@ -238,9 +229,8 @@ static void test_reading_may_stop_at_the_end_of_a_request(void **state)
     framing_close(&f);
 }
 
-static void test_each_refusal_has_its_words(void **state)
+TEST(test_each_refusal_has_its_words)
 {
-    (void)state;
     char text[160], before[160] = "";
     for (int i = 0; i < FRAMING_REFUSALS; i++) {
         assert_true(strlen(framing_refusal_text((enum framing_refusal)i, text)) > 10);
@@ -263,19 +253,4 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_what_is_used_is_seen),
-        cmocka_unit_test(test_requests_follow_each_other),
-        cmocka_unit_test(test_chunks_are_one_body),
-        cmocka_unit_test(test_heads_that_are_refused),
-        cmocka_unit_test(test_lengths_that_are_refused),
-        cmocka_unit_test(test_chunks_that_are_refused),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_a_head_is_begun_and_ended),
-        cmocka_unit_test(test_reading_may_stop_at_the_end_of_a_request),
-        cmocka_unit_test(test_each_refusal_has_its_words),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_ALL(setup, teardown)

@@ -12,34 +12,30 @@ static enum message_hold decide_wish(enum hold_policy p, bool is_named, bool has
         p, &(struct hold_request){.is_named = is_named, .has_key = has_key, .has_wish = true, .wish = wish});
 }
 
-static void test_made(void **state)
+TEST(test_made)
 {
-    (void)state;
     assert_int_equal(hold_policy_make(true, false), HOLD_POLICY_PLAIN);
     assert_int_equal(hold_policy_make(true, true), HOLD_POLICY_ALL);
     assert_int_equal(hold_policy_make(false, false), HOLD_POLICY_NOTHING);
     assert_int_equal(hold_policy_make(false, true), HOLD_POLICY_NOTHING);
 }
 
-static void test_what_somebody_can_name_stays_with_the_gateway(void **state)
+TEST(test_what_somebody_can_name_stays_with_the_gateway)
 {
-    (void)state;
     assert_int_equal(decide(HOLD_POLICY_PLAIN, false, false), HOLD_BROKER);
     assert_int_equal(decide(HOLD_POLICY_PLAIN, false, true), HOLD_GATEWAY);
     assert_int_equal(decide(HOLD_POLICY_PLAIN, true, false), HOLD_GATEWAY);
     assert_int_equal(decide(HOLD_POLICY_PLAIN, true, true), HOLD_GATEWAY);
 }
 
-static void test_all(void **state)
+TEST(test_all)
 {
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(decide(HOLD_POLICY_ALL, i & 1, i & 2), HOLD_BROKER);
 }
 
-static void test_a_wish_decides(void **state)
+TEST(test_a_wish_decides)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         enum hold_policy p = i & 4 ? HOLD_POLICY_ALL : HOLD_POLICY_PLAIN;
         assert_int_equal(decide_wish(p, i & 1, i & 2, HOLD_GATEWAY), HOLD_GATEWAY);
@@ -47,18 +43,16 @@ static void test_a_wish_decides(void **state)
     }
 }
 
-static void test_nothing_waits_where_nobody_can(void **state)
+TEST(test_nothing_waits_where_nobody_can)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         assert_int_equal(decide(HOLD_POLICY_NOTHING, i & 1, i & 2), HOLD_GATEWAY);
         assert_int_equal(decide_wish(HOLD_POLICY_NOTHING, i & 1, i & 2, HOLD_BROKER), HOLD_GATEWAY);
     }
 }
 
-static void test_the_gateway_holds_what_has_a_deadline(void **state)
+TEST(test_the_gateway_holds_what_has_a_deadline)
 {
-    (void)state;
     for (int i = HOLD_POLICY_NOTHING; i <= HOLD_POLICY_ALL; i++) {
         const struct hold_request r = {.has_deadline = true, .has_wish = true, .wish = HOLD_BROKER};
         assert_int_equal(hold_policy_decide((enum hold_policy)i, &r), HOLD_GATEWAY);
@@ -68,10 +62,9 @@ static void test_the_gateway_holds_what_has_a_deadline(void **state)
     }
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     enum hold_policy p;
-    (void)state;
     for (int i = HOLD_POLICY_NOTHING; i <= HOLD_POLICY_ALL; i++) {
         assert_int_equal(hold_policy_parse(bytes_of_str(hold_policy_name((enum hold_policy)i)), &p), 0);
         assert_int_equal(p, i);
@@ -80,25 +73,9 @@ static void test_names(void **state)
     assert_int_equal(hold_policy_parse(bytes_of_str(""), &p), -1);
 }
 
-static void test_least_ahead(void **state)
+TEST(test_least_ahead)
 {
-    (void)state;
     assert_int_equal(hold_policy_least_ahead_ms(2000, 500), 2000);
     assert_int_equal(hold_policy_least_ahead_ms(0, 500), 1000);
     assert_int_equal(hold_policy_least_ahead_ms(2000, 1500), 3000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_made),
-        cmocka_unit_test(test_what_somebody_can_name_stays_with_the_gateway),
-        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_a_wish_decides),
-        cmocka_unit_test(test_nothing_waits_where_nobody_can),
-        cmocka_unit_test(test_the_gateway_holds_what_has_a_deadline),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_least_ahead),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

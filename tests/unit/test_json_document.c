@@ -28,9 +28,8 @@ static void refused(struct bytes text, enum json_fault expected, const char *why
 #define LONG_INTEGER HUNDRED HUNDRED HUNDRED HUNDRED /* beyond any double */
 
 /* "json" of a message by itself, in a batch, and with its name written with escapes. */
-static void test_json_is_what_was_written(void **state)
+TEST(test_json_is_what_was_written)
 {
-    (void)state;
     static const char *const values[] = {"19.99",
                                          "-0",
                                          "-0.0",
@@ -65,9 +64,8 @@ static void test_json_is_what_was_written(void **state)
     }
 }
 
-static void test_each_of_a_batch_has_its_own(void **state)
+TEST(test_each_of_a_batch_has_its_own)
 {
-    (void)state;
     static const char text[] =
         "{\"messages\":[{\"json\":1.10},{\"n\":7}, {\"x\":[{\"json\":5}],\"json\":-0} ]}";
     json_t *doc = loaded(text), *list = json_object_get(doc, "messages");
@@ -84,9 +82,8 @@ static void test_each_of_a_batch_has_its_own(void **state)
     assert_int_equal(json_document_raw(all, NULL).len, 0);
 }
 
-static void test_what_is_not_json_is_refused(void **state)
+TEST(test_what_is_not_json_is_refused)
 {
-    (void)state;
     static const char *const texts[] = {"",
                                         "{",
                                         "{\"json\":}",
@@ -121,24 +118,21 @@ static void test_what_is_not_json_is_refused(void **state)
         refused(bytes_of_str(texts[i]), JSON_FAULT_SYNTAX, "not valid JSON at byte ");
 }
 
-static void test_a_nul_byte_is_no_json(void **state)
+TEST(test_a_nul_byte_is_no_json)
 {
-    (void)state;
     static const char text[] = "{\"a\":1\0}";
     refused(bytes_of(text, sizeof text - 1), JSON_FAULT_SYNTAX, "at byte 6: a NUL byte");
     refused(bytes_of("1\0", 2), JSON_FAULT_SYNTAX, "at byte 1: a NUL byte");
 }
 
-static void test_positions_are_those_of_the_text(void **state)
+TEST(test_positions_are_those_of_the_text)
 {
-    (void)state;
     refused(bytes_of_str("{\"json\":[1,2,3,4,5,6,7,8,9],\"a\":x}"), JSON_FAULT_SYNTAX, "at byte 33");
     refused(bytes_of_str("{\"json\":[1,x],\"a\":1}"), JSON_FAULT_SYNTAX, "at byte 12");
 }
 
-static void test_limits_are_not_called_bad_json(void **state)
+TEST(test_limits_are_not_called_bad_json)
 {
-    (void)state;
     refused(bytes_of_str("{\"headers\":{\"n\":" LONG_INTEGER "}}"), JSON_FAULT_LIMIT, "too large");
     refused(bytes_of_str("{\"json\":1,\"factor\":1e999}"), JSON_FAULT_LIMIT, "too large");
     char text[2 * JSON_DOCUMENT_DEPTH_MAX + 8];
@@ -153,9 +147,8 @@ static void test_limits_are_not_called_bad_json(void **state)
     free(many);
 }
 
-static void test_members_one_by_one(void **state)
+TEST(test_members_one_by_one)
 {
-    (void)state;
     struct bytes rest = json_raw_object(bytes_of_str(" { \"a\" : 1.0 ,\"b\\\"\":[2 ] } ")), name, value;
     assert_true(json_raw_next(&rest, &name, &value));
     assert_true(bytes_equal_str(name, "\"a\"") && bytes_equal_str(value, "1.0"));
@@ -163,18 +156,4 @@ static void test_members_one_by_one(void **state)
     assert_true(json_raw_next(&rest, &name, &value));
     assert_true(bytes_equal_str(name, "\"b\\\"\"") && bytes_equal_str(value, "[2 ]"));
     assert_false(json_raw_next(&rest, &name, &value));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_is_what_was_written),
-        cmocka_unit_test(test_each_of_a_batch_has_its_own),
-        cmocka_unit_test(test_what_is_not_json_is_refused),
-        cmocka_unit_test(test_a_nul_byte_is_no_json),
-        cmocka_unit_test(test_positions_are_those_of_the_text),
-        cmocka_unit_test(test_limits_are_not_called_bad_json),
-        cmocka_unit_test(test_members_one_by_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,10 @@
 #include "core/base/timestamp.h"
 #include "core/message/wire.h"
 #include "gateway/json/json_message.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/unit/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define NOW INT64_C(1795248000000) /* 2026-11-21T08:00:00Z */
 
@@ -83,9 +80,8 @@ static void has(const char *text, const char *part)
         fail_msg("wanted %s in %s", part, text);
 }
 
-static void test_least(void **state)
+TEST(test_least)
 {
-    (void)state;
     struct wire_properties w;
     struct err e;
     struct message m = accepted("{\"routing_key\":\"a.b\",\"delay_ms\":1500,\"body\":\"hi\"}");
@@ -101,9 +97,8 @@ static void test_least(void **state)
     assert_int_equal(w.delivery_mode, 2);
 }
 
-static void test_due_times(void **state)
+TEST(test_due_times)
 {
-    (void)state;
     assert_int_equal(accepted("{\"routing_key\":\"\",\"delay\":\"15m\",\"body\":\"\"}").due_ms, NOW + 900000);
     assert_int_equal(
         accepted("{\"routing_key\":\"\",\"due_at\":\"2026-11-21T09:00:00+00:00\",\"body\":\"\"}").due_ms,
@@ -125,9 +120,8 @@ static void test_due_times(void **state)
     refused("{\"routing_key\":\"k\",\"body\":\"\",\"due_at\":\"2026-11-21T09:00:00\"}", "due_at: ");
 }
 
-static void test_bodies(void **state)
+TEST(test_bodies)
 {
-    (void)state;
     struct wire_properties w;
     struct err e;
     struct message m = accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body_base64\":\"AP8=\"}");
@@ -160,9 +154,8 @@ static void test_bodies(void **state)
     refused("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\"}", "given twice");
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     struct message m =
         accepted("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"exchange\":\"\",\"key\":\"o-1\","
                  "\"on_conflict\":\"replace\",\"hold\":\"broker\"}");
@@ -193,9 +186,8 @@ static void test_names(void **state)
     refused(text, "256 bytes long: allowed are up to 255");
 }
 
-static void test_malformed(void **state)
+TEST(test_malformed)
 {
-    (void)state;
     refused("", "it is empty; write an object, {} at least");
     refused("[]", "not a JSON object");
     refused("{\"routing_key\":\"k\"", "not valid JSON");
@@ -207,9 +199,8 @@ static void test_malformed(void **state)
     refused(deep, "nested deeper than 64");
 }
 
-static void test_properties(void **state)
+TEST(test_properties)
 {
-    (void)state;
     struct wire_properties w;
     struct err e;
     struct message m = accepted(
@@ -236,9 +227,8 @@ static void test_properties(void **state)
     refused("{\"routing_key\":\"k\",\"delay_ms\":1,\"body\":\"\",\"properties\":[]}", "is not an object");
 }
 
-static void test_headers(void **state)
+TEST(test_headers)
 {
-    (void)state;
     struct wire_properties w;
     struct wire_field f;
     struct err e;
@@ -263,9 +253,8 @@ static void test_headers(void **state)
 }
 
 /* RabbitMQ closes the channel over other values. */
-static void test_more_routes(void **state)
+TEST(test_more_routes)
 {
-    (void)state;
     struct wire_properties w;
     struct wire_field f;
     struct err e;
@@ -281,9 +270,8 @@ static void test_more_routes(void **state)
     refused(WITH("{\"BCC\":[{\"!bytes\":\"AA==\"}]}"), "headers: BCC: ");
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     static const char headers[] =
         "\"headers\":{\"s\":\"text\",\"i\":-5,\"l\":5000000000,\"d\":1.5,\"t\":true,\"f\":false,\"v\":null,"
         "\"o\":{\"n\":{\"x\":1}},\"a\":[1,\"b\",[2],{\"c\":null}],\"b\":{\"!bytes\":\"AP8=\"}}";
@@ -312,9 +300,8 @@ static void test_round_trip(void **state)
     has(printed(&r, JSON_STYLE_LINE), "\"properties\":{},\"headers\":{},\"body\":null}");
 }
 
-static void test_other_wire_kinds(void **state)
+TEST(test_other_wire_kinds)
 {
-    (void)state;
     struct buf table, properties;
     buf_init(&table, 1000);
     buf_init(&properties, 1000);
@@ -343,9 +330,8 @@ static void test_other_wire_kinds(void **state)
     buf_free(&properties);
 }
 
-static void test_base64(void **state)
+TEST(test_base64)
 {
-    (void)state;
     static const char *const pairs[][2] = {{"", ""},        {"f", "Zg=="},        {"fo", "Zm8="},
                                            {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}};
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
@@ -364,9 +350,8 @@ static void test_base64(void **state)
         assert_false(base64_decode(bytes_of_str(bad[i]), &arena, &back));
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
-    (void)state;
     struct message m = accepted("{\"routing_key\":\"k\",\"due_at\":\"2026-11-22T09:00:00Z\",\"body\":\"\","
                                 "\"hold\":\"broker\",\"deadline\":\"2026-11-22T10:00:00.5+01:00\"}");
     assert_int_equal(m.deadline_ms, m.due_ms + 500);
@@ -385,14 +370,4 @@ static void test_deadline(void **state)
     assert_null(strstr(printed(&r, JSON_STYLE_LINE), "deadline"));
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_deadline),         TEST(test_least),   TEST(test_due_times),
-        TEST(test_bodies),           TEST(test_names),   TEST(test_malformed),
-        TEST(test_properties),       TEST(test_headers), TEST(test_round_trip),
-        TEST(test_other_wire_kinds), TEST(test_base64),  TEST(test_more_routes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

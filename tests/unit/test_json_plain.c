@@ -29,9 +29,8 @@ static void check_same(const char *text)
     assert_null(values[0]);
 }
 
-static void test_plain_ones_read_as_the_whole_reader_reads_them(void **state)
+TEST(test_plain_ones_read_as_the_whole_reader_reads_them)
 {
-    (void)state;
     static const char *const texts[] = {
         "{\"a\":\"x\"}", " {\t\"a\" : \"\" ,\r\n\"bb\":\"some words, {not} [a] tree: 7\"}\n", "{\"n\":0}",
         "{\"n\":999999999999999,\"a\":\"\x7f\"}", "{\"bb\":3,\"a\":4,\"n\":\"5\"}"};
@@ -39,9 +38,8 @@ static void test_plain_ones_read_as_the_whole_reader_reads_them(void **state)
         check_same(texts[i]);
 }
 
-static void test_whatever_is_not_is_left(void **state)
+TEST(test_whatever_is_not_is_left)
 {
-    (void)state;
     static const char *const texts[] = {"",
                                         "{}",
                                         "{",
@@ -84,13 +82,4 @@ static void test_whatever_is_not_is_left(void **state)
     assert_false(json_plain_read(bytes_of("{\"a\":\"x\0y\"}", 11), names, 3, values));
     for (size_t len = 0; len < 9; len++)
         assert_false(json_plain_read(bytes_of("{\"a\":\"x\"}", len), names, 3, values));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_ones_read_as_the_whole_reader_reads_them),
-        cmocka_unit_test(test_whatever_is_not_is_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

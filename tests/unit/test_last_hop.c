@@ -26,9 +26,8 @@ static struct bytes write_properties(struct buf *out, struct wire_properties p, 
     return buf_bytes(out);
 }
 
-static void test_takes_what_rabbitmq_can_deliver_as_it_is(void **state)
+TEST(test_takes_what_rabbitmq_can_deliver_as_it_is)
 {
-    (void)state;
     struct buf headers, properties;
     buf_init(&headers, 100);
     buf_init(&properties, 20000);
@@ -56,9 +55,8 @@ static void test_takes_what_rabbitmq_can_deliver_as_it_is(void **state)
     buf_free(&properties);
 }
 
-static void test_a_long_property_list_goes_another_way(void **state)
+TEST(test_a_long_property_list_goes_another_way)
 {
-    (void)state;
     struct buf headers, properties;
     char *text = malloc(12400);
     assert_non_null(text);
@@ -75,9 +73,8 @@ static void test_a_long_property_list_goes_another_way(void **state)
     buf_free(&properties);
 }
 
-static void test_steers_by_headers(void **state)
+TEST(test_steers_by_headers)
 {
-    (void)state;
     struct buf headers, steering, properties, out;
     struct wire_properties p;
     struct wire_field f;
@@ -106,9 +103,8 @@ static void test_steers_by_headers(void **state)
     buf_free(&out);
 }
 
-static void test_its_queues_are_ours(void **state)
+TEST(test_its_queues_are_ours)
 {
-    (void)state;
     struct buf headers;
     struct x_death d;
     for (int i = 1; i <= LAST_HOP_QUEUES; i++)
@@ -121,15 +117,4 @@ static void test_its_queues_are_ours(void **state)
     x_death_read(buf_bytes(&headers), "postdate.intake", &d);
     assert_true(x_death_drops(&d, bytes_of_str("x-first-death-reason")));
     buf_free(&headers);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_takes_what_rabbitmq_can_deliver_as_it_is),
-        cmocka_unit_test(test_a_long_property_list_goes_another_way),
-        cmocka_unit_test(test_steers_by_headers),
-        cmocka_unit_test(test_its_queues_are_ours),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

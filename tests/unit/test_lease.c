@@ -4,9 +4,8 @@
 
 #define LEASE_MS 8000
 
-static void test_time_that_no_clock_counted_is_taken_off_the_lease(void **state)
+TEST(test_time_that_no_clock_counted_is_taken_off_the_lease)
 {
-    (void)state;
     struct lease t;
     lease_open(&t);
     lease_shorten(&t, 1000); /* none was given yet */
@@ -22,9 +21,8 @@ static void test_time_that_no_clock_counted_is_taken_off_the_lease(void **state)
     assert_int_equal(lease_instance(&t), 0);
 }
 
-static void test_a_lease_ends_by_itself_or_when_told(void **state)
+TEST(test_a_lease_ends_by_itself_or_when_told)
 {
-    (void)state;
     struct lease t;
     lease_open(&t);
     assert_int_equal(lease_instance(&t), 0);
@@ -40,9 +38,8 @@ static void test_a_lease_ends_by_itself_or_when_told(void **state)
     assert_int_equal(lease_instance(&t), 0);
 }
 
-static void test_a_renewal_may_shorten(void **state)
+TEST(test_a_renewal_may_shorten)
 {
-    (void)state;
     struct lease t;
     lease_open(&t);
     lease_renew(&t, 7, clock_boottime_ms() + LEASE_MS);
@@ -51,14 +48,4 @@ static void test_a_renewal_may_shorten(void **state)
     lease_renew(&t, 7, INT64_MAX);
     lease_shorten(&t, LEASE_MS);
     assert_int_equal(lease_instance(&t), 7);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_time_that_no_clock_counted_is_taken_off_the_lease),
-        cmocka_unit_test(test_a_lease_ends_by_itself_or_when_told),
-        cmocka_unit_test(test_a_renewal_may_shorten),
-    };
-    return cmocka_run_group_tests_name("lease", tests, NULL, NULL);
 }

@@ -38,9 +38,8 @@ static const char *read_log(void)
     return text;
 }
 
-static void test_a_flood_is_some_lines_and_a_number(void **state)
+TEST(test_a_flood_is_some_lines_and_a_number)
 {
-    (void)state;
     struct log_quota q = {0};
     for (int i = 0; i < 10; i++)
         assert_true(log_quota_take(&q, 500, "early", "moved"));
@@ -57,9 +56,8 @@ static void test_a_flood_is_some_lines_and_a_number(void **state)
 }
 
 /* The disk that stderr is on is full, and has room again. */
-static void test_lines_that_could_not_be_written_are_counted(void **state)
+TEST(test_lines_that_could_not_be_written_are_counted)
 {
-    (void)state;
     int full = open("/dev/full", O_WRONLY);
     unsigned long before = log_lost();
     assert_true(full >= 0 && dup2(full, STDERR_FILENO) >= 0);
@@ -86,9 +84,8 @@ static size_t count_in_log(const char *text)
 }
 
 /* It has priorities and times of its own; a file that a program between has put there has not. */
-static void test_the_journal_is_told_priorities(void **state)
+TEST(test_the_journal_is_told_priorities)
 {
-    (void)state;
     char stream[48];
     struct stat st;
     assert_int_equal(fstat(STDERR_FILENO, &st), 0);
@@ -112,9 +109,8 @@ static void test_the_journal_is_told_priorities(void **state)
 }
 
 /* The connection that was lost is told first, whatever the next ones fail of. */
-static void test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage(void **state)
+TEST(test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage)
 {
-    (void)state;
     struct server_status w;
     struct err away = {.kind = ERR_AWAY, .text = "the connection is gone"};
     struct err files = {.kind = ERR_LIMIT, .text = "cannot connect: Too many open files"};
@@ -130,9 +126,8 @@ static void test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outa
     assert_int_equal(count_in_log("Too many open files; trying again"), 2);
 }
 
-static void test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before(void **state)
+TEST(test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before)
 {
-    (void)state;
     struct server_status w;
     struct err late = {.kind = ERR_AWAY, .text = "no answer in time"};
     server_status_open(&w, "RabbitMQ");
@@ -146,9 +141,8 @@ static void test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before(
     assert_int_equal(count_in_log("no answer in time; trying again"), 2);
 }
 
-static void test_what_comes_again_is_a_line_an_hour(void **state)
+TEST(test_what_comes_again_is_a_line_an_hour)
 {
-    (void)state;
     char more[LOG_HOURLY_SIZE];
     struct log_hourly h = {0};
     assert_true(log_hourly_take(&h, more));
@@ -165,9 +159,8 @@ static void test_what_comes_again_is_a_line_an_hour(void **state)
     assert_string_equal(more, "");
 }
 
-static void test_a_quiet_minute_leaves_nothing_to_say(void **state)
+TEST(test_a_quiet_minute_leaves_nothing_to_say)
 {
-    (void)state;
     struct log_quota q = {0};
     assert_true(log_quota_take(&q, 1, "a", "moved"));
     q.since_ms -= 61000;
@@ -197,9 +190,8 @@ static void assert_name(const char *message_id, const char *const headers[][2], 
     buf_free(&properties);
 }
 
-static void test_what_was_refused_has_the_name_that_can_be_searched(void **state)
+TEST(test_what_was_refused_has_the_name_that_can_be_searched)
 {
-    (void)state;
     static const char *const all[][2] = {
         {"traceparent", "00-0af7-b7ad-01"}, {"x-postdate-id", "019a-1"}, {NULL, NULL}};
     static const char *const traced[][2] = {{"traceparent", "00-0af7-b7ad-01"}, {NULL, NULL}};
@@ -221,19 +213,4 @@ static void test_what_was_refused_has_the_name_that_can_be_searched(void **state
     buf_free(&properties);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_flood_is_some_lines_and_a_number, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lines_that_could_not_be_written_are_counted, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_journal_is_told_priorities, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            test_what_somebody_has_to_put_right_is_told_in_the_middle_of_an_outage, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_try_that_ends_just_after_it_is_back_tells_of_the_time_before,
-                                        setup, teardown),
-        cmocka_unit_test(test_what_comes_again_is_a_line_an_hour),
-        cmocka_unit_test_setup_teardown(test_a_quiet_minute_leaves_nothing_to_say, setup, teardown),
-        cmocka_unit_test(test_what_was_refused_has_the_name_that_can_be_searched),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

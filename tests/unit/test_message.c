@@ -5,9 +5,8 @@
 #include "tests/unit/unit.h"
 #include <string.h>
 
-static void test_state_names(void **state)
+TEST(test_state_names)
 {
-    (void)state;
     static const char *const names[] = {"scheduled", "claimed",    "handed", "delivered",
                                         "cancelled", "superseded", "failed", "expired"};
     for (unsigned i = 0; i < COUNT_OF(names); i++) {
@@ -21,17 +20,15 @@ static void test_state_names(void **state)
     assert_int_equal(message_state_parse("", &s), -1);
 }
 
-static void test_size(void **state)
+TEST(test_size)
 {
-    (void)state;
     struct message m = {
         .exchange = bytes_of("ab", 2), .routing_key = bytes_of("c", 1), .body = bytes_of("12345", 5)};
     assert_int_equal(message_size(&m), 8);
 }
 
-static void test_id_carries_due(void **state)
+TEST(test_id_carries_due)
 {
-    (void)state;
     static const int64_t dues[] = {0, 1, INT64_C(1795334400123), TIMESTAMP_MAX_MS};
     static const uint8_t fills[] = {0x00, 0xFF, 0xA5};
     for (size_t i = 0; i < COUNT_OF(dues); i++) {
@@ -54,18 +51,16 @@ static void test_id_carries_due(void **state)
     }
 }
 
-static void test_id_layout(void **state)
+TEST(test_id_layout)
 {
-    (void)state;
     static const uint8_t random[10] = {0xF1, 0x22, 0xF3, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xAA};
     char text[MESSAGE_ID_TEXT_SIZE];
     message_id_format(message_id_make(INT64_C(0x0123456789AB), random), text);
     assert_string_equal(text, "01234567-89ab-8122-b344-5566778899aa");
 }
 
-static void test_id_parse_is_strict(void **state)
+TEST(test_id_parse_is_strict)
 {
-    (void)state;
     static const struct {
         const char *text;
         bool parses, ours;
@@ -92,9 +87,8 @@ static void test_id_parse_is_strict(void **state)
     }
 }
 
-static void test_random_does_not_repeat(void **state)
+TEST(test_random_does_not_repeat)
 {
-    (void)state;
     uint8_t before[16] = {0}, now[16];
     for (int i = 0; i < 1000; i++) {
         random_fill(now, sizeof(now));
@@ -104,14 +98,4 @@ static void test_random_does_not_repeat(void **state)
     random_fill(now, 0);
     assert_memory_equal(now, before, sizeof(now));
     assert_false(random_u32() == random_u32() && random_u32() == random_u32());
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state_names),        cmocka_unit_test(test_size),
-        cmocka_unit_test(test_id_carries_due),     cmocka_unit_test(test_id_layout),
-        cmocka_unit_test(test_id_parse_is_strict), cmocka_unit_test(test_random_does_not_repeat),
-    };
-    return cmocka_run_group_tests_name("message", tests, NULL, NULL);
 }

@@ -16,10 +16,9 @@
         NAMES_LIST(ONE)                                                                                      \
     }
 
-static void test_without_a_prefix_they_are_as_listed(void **state)
+TEST(test_without_a_prefix_they_are_as_listed)
 {
     struct names made = {.prefix = ""};
-    (void)state;
     names_make(&made, NAMES_PREFIX);
     assert_memory_equal(&made, &broker_names, sizeof made);
     assert_string_equal(broker_names.exit, "postdate.exit");
@@ -27,10 +26,9 @@ static void test_without_a_prefix_they_are_as_listed(void **state)
     assert_string_equal(broker_names.own, "postdate.");
 }
 
-static void test_all_follow_the_prefix(void **state)
+TEST(test_all_follow_the_prefix)
 {
     char queue[TTL_LADDER_NAME_SIZE], once[NAMES_SIZE], again[NAMES_SIZE];
-    (void)state;
     names_set_prefix(PREFIX_32);
     assert_string_equal(broker_names.retry, PREFIX_32 ".retry");
     assert_string_equal(last_hop_queue(2), PREFIX_32 ".exit.broker.2");
@@ -47,7 +45,7 @@ static void test_all_follow_the_prefix(void **state)
     names_set_prefix(NAMES_PREFIX);
 }
 
-static void test_what_may_be_one(void **state)
+TEST(test_what_may_be_one)
 {
     static const char *const good[] = {
         "postdate", "orders", "a",    "A-b_c.9", PREFIX_32, "postdate2",     "exit",     "exit.b",
@@ -67,7 +65,6 @@ static void test_what_may_be_one(void **state)
         "a.probe",    "postdate.owner",
     };
     struct err e;
-    (void)state;
     assert_int_not_equal(names_check_prefix(PREFIX_32 "x", &e), 0);
     for (size_t i = 0; i < COUNT_OF(good); i++)
         assert_int_equal(names_check_prefix(good[i], &e), 0);
@@ -91,11 +88,10 @@ static void check_apart(const struct names *n, const struct names *other)
 }
 
 /* Also where one begins with the other. */
-static void test_those_of_two_never_meet(void **state)
+TEST(test_those_of_two_never_meet)
 {
     static const char *const prefixes[] = {"a",     "a.b",    "a.b.c", "a.bc",  "ab",   "a.exits", "exit",
                                            "a.b.x", "exit.a", "b",     "a.b-c", "a.b_", "A"};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(prefixes); i++)
         for (size_t k = 0; k < COUNT_OF(prefixes); k++) {
             struct names one, two;
@@ -106,14 +102,13 @@ static void test_those_of_two_never_meet(void **state)
         }
 }
 
-static void test_whose_a_name_is(void **state)
+TEST(test_whose_a_name_is)
 {
     static const char *const own[] = {"a.b", "a.b.exit", "a.b.exit.broker.3", "a.b.ttl.r8g10.l0.d1",
                                       "a.b.intake.expired"};
     static const char *const others[] = {"a",        "a.b.",      "a.b.c.exit", "a.bexit", "a.b2.exit",
                                          "a-b.exit", "a.b.exits", "a.b.orders", "b.exit",  "postdate.exit"};
     struct buf pattern;
-    (void)state;
     names_set_prefix("a.b");
     for (size_t i = 0; i < COUNT_OF(own); i++)
         assert_true(names_is_own(bytes_of_str(own[i])));
@@ -127,16 +122,4 @@ static void test_whose_a_name_is(void **state)
                                                     "return|native|delayed|probe|watch|doctor|ttl)(\\.|$)");
     buf_free(&pattern);
     names_set_prefix(NAMES_PREFIX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_a_prefix_they_are_as_listed),
-        cmocka_unit_test(test_all_follow_the_prefix),
-        cmocka_unit_test(test_what_may_be_one),
-        cmocka_unit_test(test_those_of_two_never_meet),
-        cmocka_unit_test(test_whose_a_name_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

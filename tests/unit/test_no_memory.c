@@ -93,9 +93,8 @@ static int run_accept(struct no_memory_result *out, struct err *e)
     return rc;
 }
 
-static void test_accept(void **state)
+TEST(test_accept)
 {
-    (void)state;
     no_memory_sweep(run_accept);
 }
 
@@ -113,9 +112,8 @@ static int run_outgoing(struct no_memory_result *out, struct err *e)
     return rc;
 }
 
-static void test_outgoing(void **state)
+TEST(test_outgoing)
 {
-    (void)state;
     no_memory_sweep(run_outgoing);
 }
 
@@ -133,9 +131,8 @@ static int run_parked(struct no_memory_result *out, struct err *e)
     return rc;
 }
 
-static void test_parked(void **state)
+TEST(test_parked)
 {
-    (void)state;
     no_memory_sweep(run_parked);
 }
 
@@ -173,15 +170,13 @@ static int run_envelope(struct no_memory_result *out, struct err *e)
     return rc;
 }
 
-static void test_envelope(void **state)
+TEST(test_envelope)
 {
-    (void)state;
     no_memory_sweep(run_envelope);
 }
 
-static void test_heap(void **state)
+TEST(test_heap)
 {
-    (void)state;
     no_memory_sweep(run_heap);
 }
 
@@ -205,9 +200,8 @@ static int run_base64(struct no_memory_result *out, struct err *e)
     return rc;
 }
 
-static void test_base64(void **state)
+TEST(test_base64)
 {
-    (void)state;
     no_memory_sweep(run_base64);
 }
 
@@ -235,9 +229,8 @@ static int run_config(struct no_memory_result *out, struct err *e)
     return 0;
 }
 
-static void test_config(void **state)
+TEST(test_config)
 {
-    (void)state;
     snprintf(config_path, sizeof config_path, "/tmp/postdate-no-memory-%ld.conf", (long)getpid());
     FILE *f = fopen(config_path, "w");
     assert_non_null(f);
@@ -253,12 +246,4 @@ static void test_config(void **state)
     unlink(config_path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accept), cmocka_unit_test(test_outgoing), cmocka_unit_test(test_parked),
-        cmocka_unit_test(test_heap),   cmocka_unit_test(test_envelope), cmocka_unit_test(test_base64),
-        cmocka_unit_test(test_config),
-    };
-    return cmocka_run_group_tests(tests, make_stored, NULL);
-}
+TEST_ALL(make_stored, NULL)

@@ -67,9 +67,8 @@ static int run_parse_base64(struct no_memory_result *out, struct err *e)
                  out, e);
 }
 
-static void test_parse(void **state)
+TEST(test_parse)
 {
-    (void)state;
     no_memory_sweep(run_parse_text);
     no_memory_sweep(run_parse_json);
     no_memory_sweep(run_parse_base64);
@@ -86,9 +85,8 @@ static int run_encode(struct no_memory_result *out, struct err *e)
     return rc;
 }
 
-static void test_encode(void **state)
+TEST(test_encode)
 {
-    (void)state;
     no_memory_sweep(run_encode);
 }
 
@@ -150,19 +148,10 @@ static int run_print_pretty(struct no_memory_result *out, struct err *e)
     return rc;
 }
 
-static void test_print(void **state)
+TEST(test_print)
 {
-    (void)state;
     no_memory_sweep(run_print);
     no_memory_sweep(run_print_pretty);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_encode),
-        cmocka_unit_test(test_print),
-    };
-    return cmocka_run_group_tests(tests, make_stored, NULL);
-}
+TEST_ALL(make_stored, NULL)

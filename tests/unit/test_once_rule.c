@@ -35,9 +35,8 @@ static int64_t done_at(struct once_rule *r, int64_t from_ms, int64_t until_ms,
     return -1;
 }
 
-static void test_nothing_to_do(void **state)
+TEST(test_nothing_to_do)
 {
-    (void)state;
     struct once_rule r = rule();
     int64_t done_ms = done_at(&r, 100, 5000, NULL);
     assert_in_range(done_ms, 300, 600);
@@ -78,9 +77,8 @@ static void relayed(struct once_facts *f)
     f->relay_low_ms = NOW;
 }
 
-static void test_each_thing_is_waited_for(void **state)
+TEST(test_each_thing_is_waited_for)
 {
-    (void)state;
     void (*const all[])(struct once_facts *) = {unseen, unread, ordered, behind, due, lost, waiting, relayed};
     for (size_t i = 0; i < COUNT_OF(all); i++) {
         struct once_rule r = rule();
@@ -100,9 +98,8 @@ static void unread_exit(struct once_facts *f)
     f->ping_ms = 0;
 }
 
-static void test_what_cannot_be_done_is_not_waited_for(void **state)
+TEST(test_what_cannot_be_done_is_not_waited_for)
 {
-    (void)state;
     struct once_rule a = rule(), b = rule();
     assert_in_range(done_at(&a, 100, 5000, full), 300, 600);
     assert_in_range(done_at(&b, 100, 5000, unread_exit), 300, 600);
@@ -116,16 +113,14 @@ static void stream(struct once_facts *f)
     f->relay_low_ms = f->now_ms + 400;
 }
 
-static void test_a_steady_stream_does_not_keep_it(void **state)
+TEST(test_a_steady_stream_does_not_keep_it)
 {
-    (void)state;
     struct once_rule r = rule();
     assert_in_range(done_at(&r, 100, 60000, stream), 5000, 10000);
 }
 
-static void test_what_came_before_the_queue_was_seen_empty_is_no_rest(void **state)
+TEST(test_what_came_before_the_queue_was_seen_empty_is_no_rest)
 {
-    (void)state;
     struct once_rule r = rule();
     struct once_facts f = idle(1000);
     once_rule_judge(&r, &f);
@@ -138,9 +133,8 @@ static void test_what_came_before_the_queue_was_seen_empty_is_no_rest(void **sta
     assert_int_not_equal(r.accepted_ms, 0);
 }
 
-static void test_patience_ends(void **state)
+TEST(test_patience_ends)
 {
-    (void)state;
     struct once_rule r = rule();
     struct once_facts f = idle(1000);
     f.due = 1;
@@ -157,26 +151,11 @@ static void test_patience_ends(void **state)
     assert_int_equal(once_rule_judge(&r, &f), ONCE_STUCK);
 }
 
-static void test_before_the_clock_is_known(void **state)
+TEST(test_before_the_clock_is_known)
 {
-    (void)state;
     struct once_rule r = rule();
     struct once_facts f = {.clock_ms = 5, .seen = true};
     for (int i = 0; i < 100; i++)
         assert_int_equal(once_rule_judge(&r, &f), ONCE_GO_ON);
     assert_int_equal(r.accepted_ms, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_to_do),
-        cmocka_unit_test(test_each_thing_is_waited_for),
-        cmocka_unit_test(test_what_cannot_be_done_is_not_waited_for),
-        cmocka_unit_test(test_a_steady_stream_does_not_keep_it),
-        cmocka_unit_test(test_what_came_before_the_queue_was_seen_empty_is_no_rest),
-        cmocka_unit_test(test_patience_ends),
-        cmocka_unit_test(test_before_the_clock_is_known),
-    };
-    return cmocka_run_group_tests_name("once_rule", tests, NULL, NULL);
 }

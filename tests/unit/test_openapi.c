@@ -32,9 +32,8 @@ static void check_call(const json_t *call)
     }
 }
 
-static void test_each_call_is_described(void **state)
+TEST(test_each_call_is_described)
 {
-    (void)state;
     json_t *root = load_description(), *item;
     size_t described = 0, calls = 0;
     const char *path;
@@ -78,19 +77,9 @@ static void check_refs(const json_t *root, json_t *node)
     }
 }
 
-static void test_what_is_referred_to_is_there(void **state)
+TEST(test_what_is_referred_to_is_there)
 {
-    (void)state;
     json_t *root = load_description();
     check_refs(root, root);
     json_decref(root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_call_is_described),
-        cmocka_unit_test(test_what_is_referred_to_is_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

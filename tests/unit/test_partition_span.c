@@ -17,9 +17,8 @@ static void check(const struct due_range *span, const char *name, const char *da
     assert_int_equal(again.to_ms, span->to_ms);
 }
 
-static void test_day(void **state)
+TEST(test_day)
 {
-    (void)state;
     const struct due_range day = partition_day(NOON_MS);
     assert_int_equal(day.from_ms, NOON_MS - DAY_MS / 2);
     assert_int_equal(day.to_ms, NOON_MS + DAY_MS / 2);
@@ -30,9 +29,8 @@ static void test_day(void **state)
     check(&first, "message_20251201", "2025-12-01");
 }
 
-static void test_month(void **state)
+TEST(test_month)
 {
-    (void)state;
     const struct due_range month = partition_month(NOON_MS), next = partition_month(FIRST_MS);
     assert_int_equal(month.to_ms, FIRST_MS);
     assert_int_equal(month.to_ms - month.from_ms, 30 * DAY_MS);
@@ -49,17 +47,15 @@ static void test_month(void **state)
     assert_int_equal(last.to_ms, TIMESTAMP_MAX_MS + 1);
 }
 
-static void test_month_table(void **state)
+TEST(test_month_table)
 {
-    (void)state;
     const struct due_range span = partition_span("message_month_202511"), month = partition_month(NOON_MS);
     assert_int_equal(span.from_ms, month.from_ms);
     assert_int_equal(span.to_ms, month.to_ms);
 }
 
-static void test_division(void **state)
+TEST(test_division)
 {
-    (void)state;
     const int64_t mib = 1024 * 1024;
     const struct {
         int64_t days_until, bytes;
@@ -81,15 +77,4 @@ static void test_division(void **state)
     for (size_t i = 0; i < COUNT_OF(table); i++)
         assert_int_equal(partition_division(&month, FIRST_MS - table[i].days_until * DAY_MS, table[i].bytes),
                          table[i].what);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_day),
-        cmocka_unit_test(test_month),
-        cmocka_unit_test(test_month_table),
-        cmocka_unit_test(test_division),
-    };
-    return cmocka_run_group_tests_name("partition_span", tests, NULL, NULL);
 }

@@ -17,9 +17,8 @@ static PGresult *answer(Oid type, const char *value, int len)
     return r;
 }
 
-static void test_values_have_the_size_of_their_type(void **state)
+TEST(test_values_have_the_size_of_their_type)
 {
-    (void)state;
     static const struct {
         Oid type;
         int size;
@@ -35,9 +34,8 @@ static void test_values_have_the_size_of_their_type(void **state)
     PQclear(text);
 }
 
-static void test_a_value_of_another_size_is_an_error(void **state)
+TEST(test_a_value_of_another_size_is_an_error)
 {
-    (void)state;
     int32_t four = 7;
     int64_t eight = 7;
     struct err e;
@@ -51,9 +49,8 @@ static void test_a_value_of_another_size_is_an_error(void **state)
     assert_int_equal(pg_take(answer(23, NULL, -1), PG_ROW(PG_TO(four)), NULL, &e), 0);
 }
 
-static void test_a_short_value_is_not_read_beyond_its_end(void **state)
+TEST(test_a_short_value_is_not_read_beyond_its_end)
 {
-    (void)state;
     for (int len = 0; len < 16; len++) {
         PGresult *r = answer(17, "\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1\1", len);
         assert_int_equal(pg_int4(r, 0, 0), len == 4 ? 0x01010101 : 0);
@@ -62,14 +59,4 @@ static void test_a_short_value_is_not_read_beyond_its_end(void **state)
         assert_int_equal(pg_id(r, 0, 0).b[0], 0);
         PQclear(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_have_the_size_of_their_type),
-        cmocka_unit_test(test_a_value_of_another_size_is_an_error),
-        cmocka_unit_test(test_a_short_value_is_not_read_beyond_its_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

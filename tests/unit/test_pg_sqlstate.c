@@ -2,27 +2,24 @@
 #include "tests/unit/unit.h"
 
 /* What PostgreSQL 15 sends with the warning, whatever its language. */
-static void test_a_commit_that_is_only_local(void **state)
+TEST(test_a_commit_that_is_only_local)
 {
-    (void)state;
     assert_true(pg_is_local_commit("01000", "SyncRepWaitForLSN"));
     assert_true(pg_is_local_commit("57P01", "SyncRepWaitForLSN"));
     assert_true(pg_is_local_commit("01000", NULL)); /* a proxy that drops the name */
     assert_true(pg_is_local_commit("57P01", NULL));
 }
 
-static void test_other_warnings(void **state)
+TEST(test_other_warnings)
 {
-    (void)state;
     assert_false(pg_is_local_commit("01000", "exec_stmt_raise")); /* a trigger's `raise warning` at commit */
     assert_false(pg_is_local_commit("25P01", "EndTransactionBlock"));
     assert_false(pg_is_local_commit("25P01", NULL));
     assert_false(pg_is_local_commit(NULL, NULL));
 }
 
-static void test_a_refused_login(void **state)
+TEST(test_a_refused_login)
 {
-    (void)state;
     static const char *const texts[][2] = {
         {"FATAL:  28P01: password authentication failed for user \"a\"\nLOCATION:  auth_failed, auth.c:330\n",
          "28P01"},
@@ -40,9 +37,8 @@ static void test_a_refused_login(void **state)
     }
 }
 
-static void test_no_answer_to_a_login(void **state)
+TEST(test_no_answer_to_a_login)
 {
-    (void)state;
     static const char *const texts[] = {"",
                                         ":  ",
                                         "could not translate host name \"a\"",
@@ -54,15 +50,4 @@ static void test_no_answer_to_a_login(void **state)
         char sqlstate[6];
         assert_false(pg_login_sqlstate(texts[i], sqlstate));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_commit_that_is_only_local),
-        cmocka_unit_test(test_other_warnings),
-        cmocka_unit_test(test_a_refused_login),
-        cmocka_unit_test(test_no_answer_to_a_login),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,9 +12,8 @@ static struct message make_message(struct bytes properties)
     return (struct message){.id = message_id_make(DUE, random), .due_ms = DUE, .properties = properties};
 }
 
-static void test_adds_what_is_missing(void **state)
+TEST(test_adds_what_is_missing)
 {
-    (void)state;
     struct message m = make_message((struct bytes){0});
     struct buf out;
     struct wire_properties p;
@@ -35,9 +34,8 @@ static void test_adds_what_is_missing(void **state)
     buf_free(&out);
 }
 
-static void test_a_deadline_stays(void **state)
+TEST(test_a_deadline_stays)
 {
-    (void)state;
     struct buf headers, properties, out;
     struct wire_properties p;
     struct wire_field f = {0};
@@ -64,9 +62,8 @@ static void test_a_deadline_stays(void **state)
     buf_free(&out);
 }
 
-static void test_replaces_what_is_ours(void **state)
+TEST(test_replaces_what_is_ours)
 {
-    (void)state;
     struct buf headers, properties, out;
     struct wire_properties p;
     struct wire_field f;
@@ -94,9 +91,8 @@ static void test_replaces_what_is_ours(void **state)
     buf_free(&out);
 }
 
-static void test_failures(void **state)
+TEST(test_failures)
 {
-    (void)state;
     struct message m = make_message(bytes_of("\xff", 1));
     struct message_id id;
     struct err e = {0};
@@ -121,15 +117,4 @@ static void test_failures(void **state)
     assert_false(publish_headers_id(buf_bytes(&out), &id));
     buf_free(&headers);
     buf_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adds_what_is_missing),
-        cmocka_unit_test(test_a_deadline_stays),
-        cmocka_unit_test(test_replaces_what_is_ours),
-        cmocka_unit_test(test_failures),
-    };
-    return cmocka_run_group_tests_name("publish_headers", tests, NULL, NULL);
 }

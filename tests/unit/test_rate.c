@@ -13,9 +13,8 @@ static double parse(const char *text)
     return out;
 }
 
-static void test_parse(void **state)
+TEST(test_parse)
 {
-    (void)state;
     static const struct {
         const char *text;
         double per_second;
@@ -48,9 +47,8 @@ static void test_parse(void **state)
             fail_msg("%s: %.17g", table[i].text, parse(table[i].text));
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const struct {
         const char *text, *why;
     } table[] = {
@@ -96,13 +94,4 @@ static void test_refused(void **state)
     struct err e = {0};
     double out;
     assert_int_equal(rate_parse(bytes_of("1/s\0", 4), &out, &e), -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,9 +53,8 @@ static int lines(int64_t now_ms)
     return n;
 }
 
-static void test_each_address_is_said_once(void **state)
+TEST(test_each_address_is_said_once)
 {
-    (void)state;
     assert_int_equal(lines(0), 0);
     assert_int_equal(refusals_count(&r, 0), 0);
     add(1, 1000);
@@ -74,9 +73,8 @@ static void test_each_address_is_said_once(void **state)
 }
 
 /* With the longest name of an exchange, and whose right it is behind that. */
-static void test_a_reason_is_whole(void **state)
+TEST(test_a_reason_is_whole)
 {
-    (void)state;
     struct inflight h = to(1);
     char reason[321];
     memset(reason, 'r', sizeof reason - 1);
@@ -86,9 +84,8 @@ static void test_a_reason_is_whole(void **state)
     assert_string_equal(line.reason, reason);
 }
 
-static void test_an_exchange_is_one_address(void **state)
+TEST(test_an_exchange_is_one_address)
 {
-    (void)state;
     struct inflight h = to(1), other = to(2);
     refusals_add(&r, &h, REFUSAL_OF_EXCHANGE, "no exchange", 1000);
     refusals_add(&r, &other, REFUSAL_OF_EXCHANGE, "no exchange", 1000);
@@ -100,9 +97,8 @@ static void test_an_exchange_is_one_address(void **state)
     assert_true(line.over);
 }
 
-static void test_it_is_over_when_messages_are_taken_and_none_is_refused_for_a_while(void **state)
+TEST(test_it_is_over_when_messages_are_taken_and_none_is_refused_for_a_while)
 {
-    (void)state;
     add(1, 1000);
     assert_int_equal(lines(1000), 1);
     take(1);
@@ -120,9 +116,8 @@ static void test_it_is_over_when_messages_are_taken_and_none_is_refused_for_a_wh
     assert_int_equal(lines(4000 + 2 * REFUSALS_QUIET_MS), 0);
 }
 
-static void test_what_nobody_tries_any_more_is_forgotten(void **state)
+TEST(test_what_nobody_tries_any_more_is_forgotten)
 {
-    (void)state;
     struct inflight h = to(1), other = to(2);
     add(1, 1000);
     refusals_expect(&r, &h, 1000, 50000);
@@ -136,9 +131,8 @@ static void test_what_nobody_tries_any_more_is_forgotten(void **state)
     assert_true(line.over);
 }
 
-static void test_many_are_said_some_at_a_time(void **state)
+TEST(test_many_are_said_some_at_a_time)
 {
-    (void)state;
     for (int i = 1; i <= 2 * REFUSALS_MAX; i++) {
         struct inflight h = to(i);
         add(i, 1000);
@@ -154,16 +148,4 @@ static void test_many_are_said_some_at_a_time(void **state)
     assert_int_equal(refusals_count(&r, 62000), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_each_address_is_said_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_reason_is_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_an_exchange_is_one_address, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            test_it_is_over_when_messages_are_taken_and_none_is_refused_for_a_while, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_nobody_tries_any_more_is_forgotten, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many_are_said_some_at_a_time, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

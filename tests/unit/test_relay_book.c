@@ -46,9 +46,8 @@ static size_t done_tags(uint64_t *tag)
     return n;
 }
 
-static void test_the_ordinary_way(void **state)
+TEST(test_the_ordinary_way)
 {
-    (void)state;
     struct message_id id = id_of(1, NOW);
     struct relay_question q;
     uint64_t tag;
@@ -72,9 +71,8 @@ static void test_the_ordinary_way(void **state)
     assert_int_equal(relay_book_ask(&book, id, NOW, NULL), RELAY_FORGET);
 }
 
-static void test_a_proof_takes_the_place_of_what_was_delivered(void **state)
+TEST(test_a_proof_takes_the_place_of_what_was_delivered)
 {
-    (void)state;
     struct message_id id = id_of(1, NOW), refused = id_of(2, NOW), fresh = id_of(3, NOW), out[4];
     uint64_t tag;
     take(id, 7, 0, NOW);
@@ -115,9 +113,8 @@ static void take_proof(const struct message_id *ids, size_t n, uint64_t tag, con
         assert_int_equal(fresh[i], expected[i]);
 }
 
-static void test_what_has_a_proof_waits_for_nothing(void **state)
+TEST(test_what_has_a_proof_waits_for_nothing)
 {
-    (void)state;
     struct message_id ids[3], out[4];
     size_t waiting;
     for (uint64_t i = 0; i < 3; i++) {
@@ -134,9 +131,8 @@ static void test_what_has_a_proof_waits_for_nothing(void **state)
     assert_int_equal(relay_book_unproven(&book, 100, out, 4), 1);
 }
 
-static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void **state)
+TEST(test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled)
 {
-    (void)state;
     const struct message_id ids[] = {id_of(1, NOW), id_of(2, NOW)};
     struct message_id out[2];
     uint64_t tags[4];
@@ -162,9 +158,8 @@ static void test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled(void
     assert_int_equal(tags[0], 9);
 }
 
-static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
+TEST(test_a_proof_of_another_gateway_ends_the_look_up)
 {
-    (void)state;
     const struct message_id looked_up = id_of(1, NOW), unknown = id_of(2, NOW), sent = id_of(3, NOW);
     const struct message_id ids[] = {looked_up, unknown, sent};
     struct message_id out[4];
@@ -192,9 +187,8 @@ static void test_a_proof_of_another_gateway_ends_the_look_up(void **state)
     assert_int_equal(done_tags(&tag), 0);
 }
 
-static void test_a_proof_that_comes_during_the_look_up_outlives_the_answer(void **state)
+TEST(test_a_proof_that_comes_during_the_look_up_outlives_the_answer)
 {
-    (void)state;
     const struct message_id proven = id_of(1, NOW), other = id_of(2, NOW);
     struct relay_question q[2];
     uint64_t tag;
@@ -213,9 +207,8 @@ static void test_a_proof_that_comes_during_the_look_up_outlives_the_answer(void 
     assert_int_equal(tag, 3);
 }
 
-static void test_what_came_back_is_not_asked_about_before_its_time(void **state)
+TEST(test_what_came_back_is_not_asked_about_before_its_time)
 {
-    (void)state;
     struct relay_question q;
     assert_int_equal(take(id_of(1, NOW), 1, 5000, NOW), RELAY_LOOKS_UP);
     assert_int_equal(relay_book_questions(&book, NOW, 4999, &q, 1), 0);
@@ -233,9 +226,8 @@ static struct inflight *content_of(struct message_id id)
 }
 
 /* Who is quick enough may ask about it as soon as it is taken: by then its content is there. */
-static void test_content_that_the_database_may_lack_is_kept_from_the_first_moment_on(void **state)
+TEST(test_content_that_the_database_may_lack_is_kept_from_the_first_moment_on)
 {
-    (void)state;
     const struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
     struct inflight *first = content_of(d.id), *h = first, *second;
     struct relay_question q;
@@ -257,9 +249,8 @@ static void test_content_that_the_database_may_lack_is_kept_from_the_first_momen
 }
 
 /* What was taken before the database went back, and is asked about, has none: it comes again. */
-static void test_content_that_comes_again_is_kept(void **state)
+TEST(test_content_that_comes_again_is_kept)
 {
-    (void)state;
     struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
     struct inflight *h = content_of(d.id), *again = h;
     struct relay_question q;
@@ -277,9 +268,8 @@ static void test_content_that_comes_again_is_kept(void **state)
 }
 
 /* Whether it comes again is judged when the answer is there: by then it may have come. */
-static void test_what_comes_again_while_it_is_asked_about_outlives_the_answer(void **state)
+TEST(test_what_comes_again_while_it_is_asked_about_outlives_the_answer)
 {
-    (void)state;
     const struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
     struct inflight *h = content_of(d.id), *again = h;
     struct relay_question q;
@@ -296,9 +286,8 @@ static void test_what_comes_again_while_it_is_asked_about_outlives_the_answer(vo
     relay_book_answer(&book, d.id);
 }
 
-static void test_what_the_database_does_not_know_is_wanted_again_or_ends(void **state)
+TEST(test_what_the_database_does_not_know_is_wanted_again_or_ends)
 {
-    (void)state;
     const struct relay_delivery whole = {.id = id_of(1, NOW), .tag = 1, .look_up_ms = 1, .whole = true};
     struct relay_question q[2];
     uint64_t tag;
@@ -316,9 +305,8 @@ static void test_what_the_database_does_not_know_is_wanted_again_or_ends(void **
 }
 
 /* It was refused, and the database has forgotten it: RabbitMQ has it until that is known. */
-static void test_what_cannot_be_settled_is_looked_up(void **state)
+TEST(test_what_cannot_be_settled_is_looked_up)
 {
-    (void)state;
     const struct relay_delivery d = {.id = id_of(1, NOW), .tag = 1, .whole = true};
     struct relay_question q;
     uint64_t tag;
@@ -336,9 +324,8 @@ static void test_what_cannot_be_settled_is_looked_up(void **state)
 }
 
 /* Its row may be claimed at this moment, for whom it is not sent again: its content is not the book's. */
-static void test_content_of_what_is_sent_is_kept_unless_it_is_asked_about(void **state)
+TEST(test_content_of_what_is_sent_is_kept_unless_it_is_asked_about)
 {
-    (void)state;
     const struct message_id id = id_of(1, NOW);
     struct inflight *h = content_of(id);
     struct relay_question q;
@@ -353,9 +340,8 @@ static void test_content_of_what_is_sent_is_kept_unless_it_is_asked_about(void *
     assert_null(h);
 }
 
-static void test_what_is_to_be_looked_up_takes_room_of_the_prefetch(void **state)
+TEST(test_what_is_to_be_looked_up_takes_room_of_the_prefetch)
 {
-    (void)state;
     size_t waiting;
     take(id_of(1, NOW), 1, 1, NOW);
     take(id_of(2, NOW), 2, 0, NOW);
@@ -368,9 +354,8 @@ static void test_what_is_to_be_looked_up_takes_room_of_the_prefetch(void **state
     assert_int_equal(waiting, 0);
 }
 
-static void test_proofs_that_are_not_settled_take_room_of_the_prefetch(void **state)
+TEST(test_proofs_that_are_not_settled_take_room_of_the_prefetch)
 {
-    (void)state;
     const struct message_id ids[] = {id_of(1, NOW), id_of(2, NOW), id_of(3, NOW)};
     size_t waiting;
     take_proof(ids, 2, 1, (bool[]){true, true});
@@ -387,9 +372,8 @@ static void test_proofs_that_are_not_settled_take_room_of_the_prefetch(void **st
     assert_int_equal(waiting, 0);
 }
 
-static void test_a_proof_of_what_is_being_sent_is_acknowledged(void **state)
+TEST(test_a_proof_of_what_is_being_sent_is_acknowledged)
 {
-    (void)state;
     const struct message_id sent = id_of(1, NOW);
     uint64_t tag;
     take(sent, 1, 0, NOW);
@@ -399,9 +383,8 @@ static void test_a_proof_of_what_is_being_sent_is_acknowledged(void **state)
     assert_int_equal(tag, 2);
 }
 
-static void test_what_is_late_is_looked_up(void **state)
+TEST(test_what_is_late_is_looked_up)
 {
-    (void)state;
     struct message_id asked = id_of(1, NOW), noticed = id_of(2, NOW), sent = id_of(3, NOW);
     struct relay_question q[4];
     take(asked, 1, 0, NOW);
@@ -433,9 +416,8 @@ static void note_low(void)
     assert_int_equal(relay_book_begin_note(&book, NOW), NOW);
 }
 
-static void test_what_nobody_can_have_rescued_is_not_looked_up(void **state)
+TEST(test_what_nobody_can_have_rescued_is_not_looked_up)
 {
-    (void)state;
     struct message_id id = id_of(1, NOW - 10);
     struct relay_question q;
     note_low();
@@ -457,9 +439,8 @@ static void test_what_nobody_can_have_rescued_is_not_looked_up(void **state)
 
 /* A note is begun: what others may read of it is known before it is written, and what came before keeps it.
  */
-static void test_a_low_water_mark_knows_what_came_before(void **state)
+TEST(test_a_low_water_mark_knows_what_came_before)
 {
-    (void)state;
     note_low();
     assert_int_equal(take_late(1, NOW - 10), RELAY_FRESH);
     assert_int_equal(relay_book_begin_note(&book, late_ms), NOW - 10);
@@ -472,9 +453,8 @@ static void test_a_low_water_mark_knows_what_came_before(void **state)
     assert_int_equal(take_late(4, NOW - 10), RELAY_LOOKS_UP); /* somebody may still go by the one before */
 }
 
-static void test_whom_others_do_not_count_looks_up_what_is_late(void **state)
+TEST(test_whom_others_do_not_count_looks_up_what_is_late)
 {
-    (void)state;
     assert_int_equal(take_late(1, NOW), RELAY_LOOKS_UP); /* nothing was noted yet */
     note_low();
     assert_int_equal(take_late(2, NOW), RELAY_FRESH);
@@ -491,9 +471,8 @@ static void test_whom_others_do_not_count_looks_up_what_is_late(void **state)
     assert_int_equal(take_late(7, NOW), RELAY_LOOKS_UP);
 }
 
-static void test_without_an_answer_it_is_asked_again(void **state)
+TEST(test_without_an_answer_it_is_asked_again)
 {
-    (void)state;
     struct message_id id = id_of(1, NOW);
     struct relay_question q;
     assert_int_equal(take(id, 1, 1, NOW), RELAY_LOOKS_UP);
@@ -503,9 +482,8 @@ static void test_without_an_answer_it_is_asked_again(void **state)
     assert_int_equal(relay_book_questions(&book, NOW - 1, 200, &q, 1), 1);
 }
 
-static void test_a_new_connection(void **state)
+TEST(test_a_new_connection)
 {
-    (void)state;
     struct message_id here = id_of(1, NOW), sent = id_of(2, NOW), elsewhere = id_of(3, NOW);
     struct relay_question q[3];
     uint64_t tag;
@@ -532,18 +510,16 @@ static void test_a_new_connection(void **state)
     assert_int_equal(tag, 2);
 }
 
-static void test_a_second_copy(void **state)
+TEST(test_a_second_copy)
 {
-    (void)state;
     struct message_id id = id_of(1, NOW);
     take(id, 1, 0, NOW);
     assert_int_equal(take(id, 2, 0, NOW), RELAY_COPY);
     assert_int_equal(relay_book_ask(&book, id, NOW, NULL), RELAY_PUBLISH);
 }
 
-static void test_thousands(void **state)
+TEST(test_thousands)
 {
-    (void)state;
     enum { COUNT = 5000 };
     uint64_t tags[COUNT];
     size_t waiting, done = 0;
@@ -576,9 +552,8 @@ static double cpu_ms(void)
 /* As after an outage: what each step of the threads that look through all has to do, while the publisher
  * waits for the lock. Nothing of it grows with the square of how many there are, or lasts when they are gone.
  */
-static void test_many_cost_each_look_once(void **state)
+TEST(test_many_cost_each_look_once)
 {
-    (void)state;
     static struct message_id out[500];
     static struct relay_question q[500];
     size_t n, all = 0, calls = 0;
@@ -616,43 +591,4 @@ static void test_many_cost_each_look_once(void **state)
     assert_int_equal(book.looked_at, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_the_ordinary_way, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_proof_takes_the_place_of_what_was_delivered, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_has_a_proof_waits_for_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_proof_that_comes_back_is_kept_until_all_of_it_is_settled,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_proof_of_what_is_being_sent_is_acknowledged, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_proof_of_another_gateway_ends_the_look_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_proof_that_comes_during_the_look_up_outlives_the_answer, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_what_came_back_is_not_asked_about_before_its_time, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(
-            test_content_that_the_database_may_lack_is_kept_from_the_first_moment_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_content_that_comes_again_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_comes_again_while_it_is_asked_about_outlives_the_answer,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_the_database_does_not_know_is_wanted_again_or_ends, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_what_cannot_be_settled_is_looked_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_content_of_what_is_sent_is_kept_unless_it_is_asked_about, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_to_be_looked_up_takes_room_of_the_prefetch, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_proofs_that_are_not_settled_take_room_of_the_prefetch, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_late_is_looked_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_nobody_can_have_rescued_is_not_looked_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_low_water_mark_knows_what_came_before, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_whom_others_do_not_count_looks_up_what_is_late, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_without_an_answer_it_is_asked_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_new_connection, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_second_copy, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_thousands, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many_cost_each_look_once, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

@@ -1,10 +1,7 @@
 #include "core/message/reserved.h"
 #include "core/message/wire.h"
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/unit/unit.h"
 #include <string.h>
-
-#include <cmocka.h>
 
 #define INTAKE "in"
 
@@ -36,12 +33,11 @@ static int check(const char *exchange, const char *routing_key, struct bytes hea
 
 static const struct bytes none;
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const char *const own[] = {"postdate.control", "postdate.", "postdate.mark.x", "in", "in.expired"};
     static const char *const others[] = {"",  "postdate",         "work",
                                          "i", "Postdate.control", "x.postdate.control"};
-    (void)state;
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         assert_int_equal(check("", own[i], none), -1);
         assert_int_equal(e.kind, ERR_REJECT);
@@ -53,7 +49,7 @@ static void test_names(void **state)
 }
 
 /* What nobody can publish by AMQP 0-9-1: RabbitMQ would close the channel. */
-static void test_what_came_by_another_protocol(void **state)
+TEST(test_what_came_by_another_protocol)
 {
     static const struct {
         const char *text;
@@ -62,7 +58,6 @@ static void test_what_came_by_another_protocol(void **state)
         {"0", 0}, {"315360000000", 0}, {"+5", 0},  {"315360000001", -1}, {"soon", -1},
         {"", -1}, {"+", -1},           {"-1", -1}, {"1.5", -1},          {"99999999999999999999999999", -1}};
     struct buf headers, raw;
-    (void)state;
     buf_init(&headers, 4096);
     buf_init(&raw, 4096);
     wire_put_string(&headers, bytes_of_str("BCC"), bytes_of_str("elsewhere"));
@@ -83,10 +78,9 @@ static void test_what_came_by_another_protocol(void **state)
     buf_free(&raw);
 }
 
-static void test_deaths(void **state)
+TEST(test_deaths)
 {
     struct buf headers, items;
-    (void)state;
     buf_init(&headers, 4096);
     buf_init(&items, 4096);
     wire_put_field(&headers, bytes_of_str("x-death"), 'A', buf_bytes(&items));
@@ -119,9 +113,8 @@ static int check_reply_to(const char *reply_to)
     return rc;
 }
 
-static void test_direct_reply_to(void **state)
+TEST(test_direct_reply_to)
 {
-    (void)state;
     assert_int_equal(check_reply_to("amq.rabbitmq.reply-to"), -1);
     assert_int_equal(e.kind, ERR_REJECT);
     assert_non_null(strstr(e.text, "reply_to: \"amq.rabbitmq.reply-to\""));
@@ -130,14 +123,13 @@ static void test_direct_reply_to(void **state)
     assert_int_equal(check_reply_to(""), 0);
 }
 
-static void test_exchanges(void **state)
+TEST(test_exchanges)
 {
     static const char *const own[] = {"postdate.", "postdate.delayed", "postdate.ttl.exit",
                                       "later",     "orders.in",        "mail.in"};
     static const char *const others[] = {"postdate",         "postdate.out", "postdate.delivery",
                                          "postdate.mail",    "orders",       "in",
                                          "Postdate.delayed", "later.",       "x.postdate.delayed"};
-    (void)state;
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         assert_int_equal(check(own[i], "k", none), -1);
         assert_int_equal(e.kind, ERR_REJECT);
@@ -166,24 +158,12 @@ static int check_list(const char *header, const char *name, char kind)
     return rc;
 }
 
-static void test_further_routing_keys(void **state)
+TEST(test_further_routing_keys)
 {
-    (void)state;
     assert_int_equal(check_list("CC", "postdate.control", 'S'), -1);
     assert_int_equal(check_list("BCC", "postdate.control", 'S'), -1);
     assert_int_equal(check_list("CC", "in.expired", 'x'), -1);
     assert_int_equal(check_list("CC", "work2", 'S'), 0);
     assert_int_equal(check_list("cc", "postdate.control", 'S'), 0);
     assert_int_equal(check_list("other", "postdate.control", 'S'), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_direct_reply_to),
-                                       cmocka_unit_test(test_what_came_by_another_protocol),
-                                       cmocka_unit_test(test_deaths),
-                                       cmocka_unit_test(test_exchanges),
-                                       cmocka_unit_test(test_further_routing_keys)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,9 +45,8 @@ static void free_list(struct inflight *list)
     }
 }
 
-static void test_all_come_at_once_and_in_order(void **state)
+TEST(test_all_come_at_once_and_in_order)
 {
-    (void)state;
     for (int round = 0; round < 2; round++) { /* it is as new when it was emptied */
         for (int i = 0; i < 3; i++)
             put(i, SETTLE_DELIVERED, false);
@@ -61,9 +60,8 @@ static void test_all_come_at_once_and_in_order(void **state)
     }
 }
 
-static void test_it_is_full_with_what_was_delivered(void **state)
+TEST(test_it_is_full_with_what_was_delivered)
 {
-    (void)state;
     static const enum settle_kind others[] = {SETTLE_RETRY, SETTLE_IN_DOUBT, SETTLE_FAILED, SETTLE_HOLD,
                                               SETTLE_WAIT,  SETTLE_RELEASE,  SETTLE_HANDED};
     for (int i = 0; i < 2 * FULL_AT; i++) { /* none of these could come twice */
@@ -108,9 +106,8 @@ static int fill_and_settle(int64_t settled_after_ms)
     return n;
 }
 
-static void test_there_is_more_room_while_the_settler_keeps_pace(void **state)
+TEST(test_there_is_more_room_while_the_settler_keeps_pace)
 {
-    (void)state;
     int most = 0;
     assert_int_equal(fill_and_settle(0), FULL_AT);
     for (int i = 0; i < 5000 && most < FULL_MOST; i++) { /* some seconds, if others keep this machine busy */
@@ -133,9 +130,8 @@ static void test_there_is_more_room_while_the_settler_keeps_pace(void **state)
     assert_int_equal(fill_and_settle(0), FULL_AT - 1);
 }
 
-static void test_gathering_ends_when_there_is_no_room(void **state)
+TEST(test_gathering_ends_when_there_is_no_room)
 {
-    (void)state;
     int64_t began_ms = clock_monotonic_ms();
     result_queue_gather(&q, 30);
     assert_true(clock_monotonic_ms() - began_ms >= 29);
@@ -146,9 +142,8 @@ static void test_gathering_ends_when_there_is_no_room(void **state)
     assert_true(clock_monotonic_ms() - began_ms < 30000);
 }
 
-static void test_nobody_waits_longer_than_asked(void **state)
+TEST(test_nobody_waits_longer_than_asked)
 {
-    (void)state;
     int64_t began_ns = clock_monotonic_ns();
     assert_null(result_queue_take_all(&q, 30));
     assert_true(clock_monotonic_ns() - began_ns >= INT64_C(30000000));
@@ -162,9 +157,8 @@ static void *write_late(void *unused)
     return NULL;
 }
 
-static void test_the_first_wakes_who_waits(void **state)
+TEST(test_the_first_wakes_who_waits)
 {
-    (void)state;
     pthread_t writer;
     int64_t began_ms = clock_monotonic_ms();
     assert_int_equal(pthread_create(&writer, NULL, write_late, NULL), 0);
@@ -183,9 +177,8 @@ static void *write_many(void *first)
 }
 
 /* The settler asks for the first with a long wait, and each message must wake it or be found by it. */
-static void test_many_threads_lose_nothing(void **state)
+TEST(test_many_threads_lose_nothing)
 {
-    (void)state;
     pthread_t writers[WRITERS];
     int next[WRITERS] = {0}, taken = 0;
     for (intptr_t i = 0; i < WRITERS; i++)
@@ -203,26 +196,11 @@ static void test_many_threads_lose_nothing(void **state)
     assert_int_equal(atomic_load(&q.unsettled), 0);
 }
 
-static void test_what_is_left_at_the_end_is_freed(void **state)
+TEST(test_what_is_left_at_the_end_is_freed)
 {
-    (void)state; /* teardown looks */
+    /* teardown looks */
     for (int i = 0; i < 10; i++)
         put(i, SETTLE_DELIVERED, false);
 }
 
-#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_all_come_at_once_and_in_order),
-        TEST(test_it_is_full_with_what_was_delivered),
-        TEST(test_there_is_more_room_while_the_settler_keeps_pace),
-        TEST(test_gathering_ends_when_there_is_no_room),
-        TEST(test_nobody_waits_longer_than_asked),
-        TEST(test_the_first_wakes_who_waits),
-        TEST(test_many_threads_lose_nothing),
-        TEST(test_what_is_left_at_the_end_is_freed),
-    };
-    return cmocka_run_group_tests_name("result_queue", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

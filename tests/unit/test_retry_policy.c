@@ -12,9 +12,8 @@ static struct retry_policy policy(const char *pattern)
     return p;
 }
 
-static void test_patterns(void **state)
+TEST(test_patterns)
 {
-    (void)state;
     static const struct {
         const char *pattern, *name;
         bool matches;
@@ -37,9 +36,8 @@ static void test_patterns(void **state)
                          cases[i].matches);
 }
 
-static void test_the_longest_match_wins(void **state)
+TEST(test_the_longest_match_wins)
 {
-    (void)state;
     const struct retry_policy list[] = {policy("*"), policy("orders.*"), policy("orders.e*"),
                                         policy("orders.*u"), policy("nothing")};
     assert_ptr_equal(retry_policy_find(list, 5, bytes_of_str("mails")), &list[0]);
@@ -49,9 +47,8 @@ static void test_the_longest_match_wins(void **state)
     assert_ptr_equal(retry_policy_find(NULL, 0, bytes_of_str("")), &retry_policy_default);
 }
 
-static void test_waits_grow_up_to_the_longest(void **state)
+TEST(test_waits_grow_up_to_the_longest)
 {
-    (void)state;
     struct retry_policy p = policy("*");
     static const int64_t waits[] = {1000, 2000, 4000, 8000};
     p.jitter = 0;
@@ -70,9 +67,8 @@ static void test_waits_grow_up_to_the_longest(void **state)
     assert_int_equal(retry_policy_wait_ms(&p, 50, 0), 7);
 }
 
-static void test_jitter_keeps_its_bounds(void **state)
+TEST(test_jitter_keeps_its_bounds)
 {
-    (void)state;
     struct retry_policy p = policy("*");
     p.jitter = 10;
     assert_int_equal(retry_policy_wait_ms(&p, 1, 0), 900);
@@ -86,9 +82,8 @@ static void test_jitter_keeps_its_bounds(void **state)
     assert_int_equal(retry_policy_wait_ms(&p, 1, 0), 0);
 }
 
-static void test_values_out_of_range_are_refused(void **state)
+TEST(test_values_out_of_range_are_refused)
 {
-    (void)state;
     struct err e = {0};
     struct retry_policy p;
     assert_int_equal(retry_policy_check(&retry_policy_default, &e), 0);
@@ -112,18 +107,16 @@ static void test_values_out_of_range_are_refused(void **state)
     REFUSED(p.keep_dead_ms = -1);
 }
 
-static void test_names_of_reasons(void **state)
+TEST(test_names_of_reasons)
 {
-    (void)state;
     for (unsigned r = DEATH_REJECTED; r <= DEATH_MAXLEN; r *= 2)
         assert_int_equal(death_reason_parse(bytes_of_str(death_reason_name(r))), r);
     assert_null(death_reason_name(DEATH_REJECTED | DEATH_MAXLEN));
     assert_int_equal(death_reason_parse(bytes_of_str("reject")), 0);
 }
 
-static void test_reasons_in_a_list(void **state)
+TEST(test_reasons_in_a_list)
 {
-    (void)state;
     struct err e = {0};
     unsigned on = 0;
     assert_int_equal(retry_policy_parse_on(bytes_of_str("rejected"), &on, &e), 0);
@@ -138,9 +131,8 @@ static void test_reasons_in_a_list(void **state)
     }
 }
 
-static void test_rates(void **state)
+TEST(test_rates)
 {
-    (void)state;
     struct err e = {0};
     int64_t us = 0;
     static const struct {
@@ -160,19 +152,4 @@ static void test_rates(void **state)
         assert_int_equal(e.kind, ERR_REJECT);
         assert_non_null(strstr(e.text, "allowed: such as 50/s"));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_the_longest_match_wins),
-        cmocka_unit_test(test_waits_grow_up_to_the_longest),
-        cmocka_unit_test(test_jitter_keeps_its_bounds),
-        cmocka_unit_test(test_values_out_of_range_are_refused),
-        cmocka_unit_test(test_names_of_reasons),
-        cmocka_unit_test(test_reasons_in_a_list),
-        cmocka_unit_test(test_rates),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

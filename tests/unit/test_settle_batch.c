@@ -26,17 +26,15 @@ static void assert_taken(size_t count, int first, int step)
     }
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
-    (void)state;
     settle_backlog_open(&backlog);
     settle_batch_take(&batch, &backlog, 0);
     assert_int_equal(batch.count, 0);
 }
 
-static void test_owners_that_alternate_make_two_batches(void **state)
+TEST(test_owners_that_alternate_make_two_batches)
 {
-    (void)state;
     settle_backlog_open(&backlog);
     for (int i = 0; i < 600; i++)
         put(i, 1, i % 2 == 1);
@@ -48,9 +46,8 @@ static void test_owners_that_alternate_make_two_batches(void **state)
     assert_budget_is_free(&budget);
 }
 
-static void test_each_instance_is_an_owner(void **state)
+TEST(test_each_instance_is_an_owner)
 {
-    (void)state;
     settle_backlog_open(&backlog);
     for (int i = 0; i < 6; i++)
         put(i, i % 3, false);
@@ -62,9 +59,8 @@ static void test_each_instance_is_an_owner(void **state)
     assert_budget_is_free(&budget);
 }
 
-static void test_what_does_not_fit_stays_in_order(void **state)
+TEST(test_what_does_not_fit_stays_in_order)
 {
-    (void)state;
     settle_backlog_open(&backlog);
     for (int i = 0; i < SETTLE_BATCH_MAX + 2; i++)
         put(i, 1, false);
@@ -76,9 +72,8 @@ static void test_what_does_not_fit_stays_in_order(void **state)
     assert_budget_is_free(&budget);
 }
 
-static void test_what_was_claimed_comes_first(void **state)
+TEST(test_what_was_claimed_comes_first)
 {
-    (void)state;
     settle_backlog_open(&backlog);
     for (int i = 0; i < 2 * SETTLE_BATCH_MAX; i++)
         put(i, 1, true);
@@ -93,9 +88,8 @@ static void test_what_was_claimed_comes_first(void **state)
     assert_budget_is_free(&budget);
 }
 
-static void test_what_was_relayed_has_its_turn(void **state)
+TEST(test_what_was_relayed_has_its_turn)
 {
-    (void)state;
     settle_backlog_open(&backlog);
     const struct {
         int64_t now_ms;
@@ -118,9 +112,8 @@ static void test_what_was_relayed_has_its_turn(void **state)
     assert_budget_is_free(&budget);
 }
 
-static void test_what_is_put_back_comes_next(void **state)
+TEST(test_what_is_put_back_comes_next)
 {
-    (void)state;
     settle_backlog_open(&backlog);
     for (int i = 0; i < 3; i++)
         put(i, 1, true);
@@ -143,27 +136,11 @@ static void test_what_is_put_back_comes_next(void **state)
     assert_budget_is_free(&budget);
 }
 
-static void test_what_may_not_be_said_twice(void **state)
+TEST(test_what_may_not_be_said_twice)
 {
-    (void)state;
     assert_true(settle_batch_may_repeat(SETTLE_FAILED));
     assert_true(settle_batch_may_repeat(SETTLE_EXPIRED));
     assert_false(settle_batch_may_repeat(SETTLE_RELEASE));
     assert_false(settle_batch_may_repeat(SETTLE_RETRY));
     assert_false(settle_batch_may_repeat(SETTLE_IN_DOUBT));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_owners_that_alternate_make_two_batches),
-        cmocka_unit_test(test_each_instance_is_an_owner),
-        cmocka_unit_test(test_what_does_not_fit_stays_in_order),
-        cmocka_unit_test(test_what_was_claimed_comes_first),
-        cmocka_unit_test(test_what_was_relayed_has_its_turn),
-        cmocka_unit_test(test_what_is_put_back_comes_next),
-        cmocka_unit_test(test_what_may_not_be_said_twice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,9 +42,8 @@ static void end(struct inflight *h)
     inflight_free(h);
 }
 
-static void test_it_is_over_with_its_last_message(void **state)
+TEST(test_it_is_over_with_its_last_message)
 {
-    (void)state;
     struct inflight *h[3];
     make(h, 3);
     end(h[1]);
@@ -56,9 +55,8 @@ static void test_it_is_over_with_its_last_message(void **state)
     assert_int_equal(atomic_load(&unwritten), 1);
 }
 
-static void test_one_that_is_lost_from_memory_keeps_it_open(void **state)
+TEST(test_one_that_is_lost_from_memory_keeps_it_open)
 {
-    (void)state;
     struct inflight *h[2];
     make(h, 2);
     end(h[0]);
@@ -66,16 +64,14 @@ static void test_one_that_is_lost_from_memory_keeps_it_open(void **state)
     assert_null(said.first);
 }
 
-static void test_what_is_of_none_does_nothing(void **state)
+TEST(test_what_is_of_none_does_nothing)
 {
-    (void)state;
     end(make_inflight(&budget, 1, "x", "k"));
     assert_null(said.first);
 }
 
-static void test_what_was_written_is_written_again_and_nothing_is_counted_twice(void **state)
+TEST(test_what_was_written_is_written_again_and_nothing_is_counted_twice)
 {
-    (void)state;
     struct inflight *h[2];
     make(h, 1);
     make(h + 1, 1);
@@ -90,14 +86,4 @@ static void test_what_was_written_is_written_again_and_nothing_is_counted_twice(
     assert_int_equal(said.first->written_ms, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_it_is_over_with_its_last_message, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_one_that_is_lost_from_memory_keeps_it_open, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_of_none_does_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_was_written_is_written_again_and_nothing_is_counted_twice,
-                                        setup, teardown),
-    };
-    return cmocka_run_group_tests_name("settle_handings", tests, NULL, NULL);
-}
+TEST_EACH(setup, teardown)

@@ -16,9 +16,8 @@ static void check(struct bytes data, const char *wanted)
 }
 
 /* Source: NIST's examples for FIPS 180-4, and coreutils' sha256sum for the lengths around a block's end. */
-static void test_vectors(void **state)
+TEST(test_vectors)
 {
-    (void)state;
     check(bytes_of("", 0), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     check(bytes_of_str("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     check(bytes_of_str("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
@@ -31,9 +30,8 @@ static void test_vectors(void **state)
     check(bytes_of(a, 1000), "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
 }
 
-static void test_equal_sees_every_byte(void **state)
+TEST(test_equal_sees_every_byte)
 {
-    (void)state;
     uint8_t a[SHA256_SIZE], b[SHA256_SIZE];
     assert_true(sha256(bytes_of_str("x"), a));
     memcpy(b, a, sizeof b);
@@ -43,11 +41,4 @@ static void test_equal_sees_every_byte(void **state)
         assert_false(sha256_equal(a, b));
         b[i] ^= 1;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors),
-                                       cmocka_unit_test(test_equal_sees_every_byte)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -381,9 +381,8 @@ static void whatever_happens(unsigned seed)
     }
 }
 
-static void test_whatever_happens(void **state)
+TEST(test_whatever_happens)
 {
-    (void)state;
     for (unsigned seed = 1; seed <= SEEDS; seed++)
         whatever_happens(seed);
 }
@@ -399,10 +398,9 @@ static void start_only(int queues, const char *by)
 }
 
 /* What a gateway asked for that is dead by now is done after another has moved all. */
-static void test_what_is_done_late_is_undone(void **state)
+TEST(test_what_is_done_late_is_undone)
 {
     struct err e;
-    (void)state;
     begin();
     start_only(3, "a");
     start_only(3, "b");
@@ -412,9 +410,8 @@ static void test_what_is_done_late_is_undone(void **state)
 }
 
 /* As with Khepri, where a node died between its two writes. */
-static void test_a_binding_is_missing_in_the_ring(void **state)
+TEST(test_a_binding_is_missing_in_the_ring)
 {
-    (void)state;
     begin();
     start_only(1, "a");
     bound[2][1] = there[2] = true;
@@ -422,9 +419,8 @@ static void test_a_binding_is_missing_in_the_ring(void **state)
 }
 
 /* Of the vhost it knows nothing. */
-static void test_a_database_is_new(void **state)
+TEST(test_a_database_is_new)
 {
-    (void)state;
     for (int queues = 1; queues <= 2; queues++)
         for (int by = 0; by < WAYS; by++) {
             begin();
@@ -435,10 +431,9 @@ static void test_a_database_is_new(void **state)
         }
 }
 
-static void test_a_missing_plugin_changes_nothing(void **state)
+TEST(test_a_missing_plugin_changes_nothing)
 {
     struct err e;
-    (void)state;
     begin();
     start_only(1, "a");
     only.wish.queues = 3;
@@ -451,23 +446,11 @@ static void test_a_missing_plugin_changes_nothing(void **state)
     assert_true(sources[0].path[WAYS] && !sources[0].path[0]);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     char name[SHARDS_NAME_SIZE];
-    (void)state;
     shards_queue_name("postdate.intake", 1, name);
     assert_string_equal(name, "postdate.intake");
     shards_queue_name("postdate.intake", 64, name);
     assert_string_equal(name, "postdate.intake.64");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_a_missing_plugin_changes_nothing),
-                                       cmocka_unit_test(test_what_is_done_late_is_undone),
-                                       cmocka_unit_test(test_a_database_is_new),
-                                       cmocka_unit_test(test_a_binding_is_missing_in_the_ring),
-                                       cmocka_unit_test(test_whatever_happens)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

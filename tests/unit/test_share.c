@@ -20,45 +20,30 @@ static int find(const char *held, char asker, size_t more)
     return found != NULL ? (int)((const char *)found->what - held) / 2 : -1;
 }
 
-static void test_the_largest_holder_gives_way_by_its_oldest(void **state)
+TEST(test_the_largest_holder_gives_way_by_its_oldest)
 {
-    (void)state;
     assert_int_equal(find("a3b1a4", 'b', 1), 0);
     assert_int_equal(find("b1a3c9a4", 'b', 1), 2);
     assert_int_equal(find("b1a5c4a5", 'd', 3), 1);
 }
 
-static void test_who_would_hold_as_much_is_refused(void **state)
+TEST(test_who_would_hold_as_much_is_refused)
 {
-    (void)state;
     assert_int_equal(find("a3b1", 'a', 1), -1);
     assert_int_equal(find("a3b1", 'b', 2), -1);
     assert_int_equal(find("a3b1", 'b', 1), 0);
     assert_int_equal(find("", 'b', 1), -1);
 }
 
-static void test_what_stays_counts(void **state)
+TEST(test_what_stays_counts)
 {
-    (void)state;
     assert_int_equal(find("A9a1b1", 'b', 5), 1);
     assert_int_equal(find("A9c5", 'b', 1), 1); /* of those who hold more, the next one that has something */
     assert_int_equal(find("A9c1", 'b', 1), -1);
 }
 
-static void test_for_nobody_somebody_goes(void **state)
+TEST(test_for_nobody_somebody_goes)
 {
-    (void)state;
     assert_int_equal(find("a1b1b1", 0, 0), 1);
     assert_int_equal(find("a1", 0, 0), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_largest_holder_gives_way_by_its_oldest),
-        cmocka_unit_test(test_who_would_hold_as_much_is_refused),
-        cmocka_unit_test(test_what_stays_counts),
-        cmocka_unit_test(test_for_nobody_somebody_goes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,9 +26,8 @@ static int try_text(const char *text)
     return try_value('S', text, strlen(text));
 }
 
-static void test_what_a_header_may_say(void **state)
+TEST(test_what_a_header_may_say)
 {
-    (void)state;
     assert_int_equal(spread_read((struct bytes){0}, DAY, &read_ms, &e), 0);
     assert_int_equal(read_ms, 0);
     assert_int_equal(try_text("10m"), 0);
@@ -49,9 +48,8 @@ static void test_what_a_header_may_say(void **state)
     assert_int_equal(try_value('t', "\x01", 1), -1);
 }
 
-static void test_the_end_is_not_too_far_ahead(void **state)
+TEST(test_the_end_is_not_too_far_ahead)
 {
-    (void)state;
     assert_int_equal(spread_check("spread", 1000, DAY - 1000, DAY, &e), 0);
     assert_int_equal(spread_check("spread", 1000, -5, DAY, &e), 0);
     assert_int_equal(spread_check("spread", 1001, DAY - 1000, DAY, &e), -1);
@@ -67,9 +65,8 @@ static int64_t draw(const char *exchange, const char *key, const char *id, int64
     return spread_draw(&name, spread_ms);
 }
 
-static void test_one_name_one_part(void **state)
+TEST(test_one_name_one_part)
 {
-    (void)state;
     char long_name[257];
     memset(long_name, 'x', 256);
     long_name[256] = '\0';
@@ -85,9 +82,8 @@ static void test_one_name_one_part(void **state)
 }
 
 /* Sixteen drawers, 16,000 draws: each has a thousand, within what chance allows (5 standard deviations). */
-static void test_uniform(void **state)
+TEST(test_uniform)
 {
-    (void)state;
     for (int named = 0; named < 2; named++) {
         int count[16] = {0};
         for (int i = 0; i < 16000; i++) {
@@ -104,15 +100,4 @@ static void test_uniform(void **state)
     for (int i = 0; i < 1000; i++)
         last |= draw("", "", "", 1) == 1;
     assert_true(last); /* both ends are drawn */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_a_header_may_say),
-        cmocka_unit_test(test_the_end_is_not_too_far_ahead),
-        cmocka_unit_test(test_one_name_one_part),
-        cmocka_unit_test(test_uniform),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,9 +20,8 @@ static struct stamp_finding judge_header(int64_t stamp_ms, int64_t sent_ms, int6
     return f;
 }
 
-static void test_what_is_believed(void **state)
+TEST(test_what_is_believed)
 {
-    (void)state;
     static const struct {
         int64_t stamp_ms;
         enum stamp_verdict verdict;
@@ -51,9 +50,8 @@ static void test_what_is_believed(void **state)
     assert_int_equal(judge_header(SENT, RECEIVED, SENT).verdict, STAMP_NONE);
 }
 
-static void test_the_probe_itself_is_not_believed(void **state)
+TEST(test_the_probe_itself_is_not_believed)
 {
-    (void)state;
     struct buf probe;
     buf_init(&probe, 200);
     stamp_put_probe(&probe);
@@ -70,9 +68,8 @@ static void test_the_probe_itself_is_not_believed(void **state)
     buf_free(&probe);
 }
 
-static void test_no_such_number(void **state)
+TEST(test_no_such_number)
 {
-    (void)state;
     struct buf headers, properties;
     buf_init(&headers, 100);
     buf_init(&properties, 200);
@@ -84,14 +81,4 @@ static void test_no_such_number(void **state)
     assert_int_equal(stamp_judge(buf_bytes(&properties), SENT, RECEIVED).verdict, STAMP_NONE);
     buf_free(&headers);
     buf_free(&properties);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_believed),
-        cmocka_unit_test(test_the_probe_itself_is_not_believed),
-        cmocka_unit_test(test_no_such_number),
-    };
-    return cmocka_run_group_tests_name("stamp", tests, NULL, NULL);
 }

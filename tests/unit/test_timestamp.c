@@ -3,9 +3,8 @@
 #include <string.h>
 #include <time.h>
 
-static void test_parse(void **state)
+TEST(test_parse)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t ms;
@@ -44,9 +43,8 @@ static void test_parse(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const char *const table[] = {
         "",
         "2026",
@@ -111,9 +109,8 @@ static void test_refused(void **state)
 }
 
 /* Against the C library, every day of 1970..2500 and a sample after. */
-static void test_calendar(void **state)
+TEST(test_calendar)
 {
-    (void)state;
     for (int64_t day = 0; day * DAY_MS < TIMESTAMP_MAX_MS; day += day < 200000 ? 1 : 97) {
         int64_t ms = day * DAY_MS + day % DAY_MS, back = -1;
         time_t seconds = (time_t)(ms / 1000);
@@ -128,9 +125,8 @@ static void test_calendar(void **state)
     }
 }
 
-static void test_format(void **state)
+TEST(test_format)
 {
-    (void)state;
     char out[40];
     assert_string_equal(timestamp_format(0, out, sizeof(out)), "1970-01-01T00:00:00.000Z");
     assert_string_equal(timestamp_format(INT64_C(1795334400007), out, sizeof(out)),
@@ -139,15 +135,4 @@ static void test_format(void **state)
     assert_string_equal(timestamp_format(-1, out, sizeof(out)), "1969-12-31T23:59:59.999Z");
     timestamp_format(INT64_MIN, out, sizeof(out));
     timestamp_format(INT64_MAX, out, sizeof(out));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_calendar),
-        cmocka_unit_test(test_format),
-    };
-    return cmocka_run_group_tests_name("timestamp", tests, NULL, NULL);
 }

@@ -39,9 +39,8 @@ static void check_delay(int64_t delay_ms)
     assert_true(wait_ms <= longest_ms(used));
 }
 
-static void test_rungs_add_up_to_the_delay_rounded_up(void **state)
+TEST(test_rungs_add_up_to_the_delay_rounded_up)
 {
-    (void)state;
     for (int64_t ms = 1; ms < 30000; ms++)
         check_delay(ms);
     for (int level = 1; level <= TTL_LADDER_LEVELS_MAX; level++) {
@@ -53,9 +52,8 @@ static void test_rungs_add_up_to_the_delay_rounded_up(void **state)
         check_delay(ms);
 }
 
-static void test_digits(void **state)
+TEST(test_digits)
 {
-    (void)state;
     static const struct {
         int64_t delay_ms;
         int used, digits[TTL_LADDER_LEVELS_MAX];
@@ -77,9 +75,8 @@ static void test_digits(void **state)
     }
 }
 
-static void test_a_wait_that_may_be_shorter_has_a_hop_less(void **state)
+TEST(test_a_wait_that_may_be_shorter_has_a_hop_less)
 {
-    (void)state;
     static const struct {
         int64_t delay_ms, slack_ms, wanted_ms;
     } table[] = {{2500, 1600, 1600}, {2500, 899, 2500},  {2500, 900, 1600},
@@ -97,9 +94,8 @@ static void test_a_wait_that_may_be_shorter_has_a_hop_less(void **state)
     }
 }
 
-static void test_out_of_range(void **state)
+TEST(test_out_of_range)
 {
-    (void)state;
     int digits[TTL_LADDER_LEVELS_MAX];
     assert_int_equal(ttl_ladder_digits(TTL_LADDER_MAX_DELAY_MS + 1, digits), -1);
     assert_int_equal(ttl_ladder_digits(INT64_MAX, digits), -1);
@@ -109,9 +105,8 @@ static void test_out_of_range(void **state)
     assert_int_equal(ttl_ladder_levels(INT64_MAX), -1);
 }
 
-static void test_levels_follow_the_window(void **state)
+TEST(test_levels_follow_the_window)
 {
-    (void)state;
     assert_int_equal(ttl_ladder_levels(0), 1);
     assert_int_equal(ttl_ladder_levels(1500), 1);
     assert_int_equal(ttl_ladder_levels(1501), 2);
@@ -125,9 +120,8 @@ static void test_levels_follow_the_window(void **state)
     assert_true(ttl_ladder_ttl_ms(TTL_LADDER_LEVELS_MAX - 1, TTL_LADDER_RADIX - 1) <= TEN_YEARS_MS);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     char name[TTL_LADDER_NAME_SIZE];
     assert_string_equal(ttl_ladder_exchange(3), "postdate.ttl.r16g100.l3");
     assert_string_equal(ttl_ladder_header(6), "x-postdate-l6");
@@ -138,17 +132,4 @@ static void test_names(void **state)
     assert_false(ttl_ladder_owns_queue(bytes_of_str("")));
     for (int level = 0; level < TTL_LADDER_LEVELS_MAX; level++)
         assert_int_equal(ttl_ladder_header(level)[12], '0' + level);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rungs_add_up_to_the_delay_rounded_up),
-        cmocka_unit_test(test_digits),
-        cmocka_unit_test(test_a_wait_that_may_be_shorter_has_a_hop_less),
-        cmocka_unit_test(test_out_of_range),
-        cmocka_unit_test(test_levels_follow_the_window),
-        cmocka_unit_test(test_names),
-    };
-    return cmocka_run_group_tests_name("ttl_ladder", tests, NULL, NULL);
 }

@@ -39,9 +39,8 @@ static void assert_refused(const char *now, const char *text, const char *why)
 
 #define THURSDAY "2026-11-26T10:00:00Z"
 
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     setenv("TZ", "UTC", 1);
     tzset();
     assert_when(THURSDAY, "now", "2026-11-26T10:00:00.000Z");
@@ -57,9 +56,8 @@ static void test_words(void **state)
     assert_when(THURSDAY, "2026-11-22T08:00:00+01:00", "2026-11-22T07:00:00.000Z");
 }
 
-static void test_they_are_of_the_local_zone(void **state)
+TEST(test_they_are_of_the_local_zone)
 {
-    (void)state;
     setenv("TZ", "Europe/Berlin", 1);
     tzset();
     assert_when(THURSDAY, "tomorrow 09:00", "2026-11-27T08:00:00.000Z");
@@ -68,9 +66,8 @@ static void test_they_are_of_the_local_zone(void **state)
     assert_when("2026-11-25T23:30:00Z", "tomorrow 00:10", "2026-11-26T23:10:00.000Z");
 }
 
-static void test_what_is_no_time_is_refused_with_what_is_allowed(void **state)
+TEST(test_what_is_no_time_is_refused_with_what_is_allowed)
 {
-    (void)state;
     static const char *const wrong[] = {
         "",     "tomorrow", "25:00",    "tomorrow 9",     "someday 09:00", "9:0:0:0",
         "noon", "+",        "+2 hours", "09:00 tomorrow", "2026-11-22",    "tomorrow 09:00x"};
@@ -78,14 +75,4 @@ static void test_what_is_no_time_is_refused_with_what_is_allowed(void **state)
         assert_refused(THURSDAY, wrong[i], "");
     assert_refused(THURSDAY, "noon", "tomorrow 09:00");
     assert_refused(THURSDAY, "2026-11-22T08:00:00", "offset");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_they_are_of_the_local_zone),
-        cmocka_unit_test(test_what_is_no_time_is_refused_with_what_is_allowed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

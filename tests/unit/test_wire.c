@@ -25,9 +25,8 @@ static void make_sample(struct buf *out)
     buf_free(&headers);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     struct buf in, out;
     struct wire_properties p;
     make_sample(&in);
@@ -56,9 +55,8 @@ static void test_round_trip(void **state)
     buf_free(&out);
 }
 
-static void test_each_property_alone(void **state)
+TEST(test_each_property_alone)
 {
-    (void)state;
     for (int bit = 2; bit < 16; bit++) {
         struct buf in, out;
         struct wire_properties p = {.flags = (uint16_t)(1 << bit)};
@@ -74,9 +72,8 @@ static void test_each_property_alone(void **state)
     }
 }
 
-static void test_cut_off_anywhere(void **state)
+TEST(test_cut_off_anywhere)
 {
-    (void)state;
     struct buf in;
     make_sample(&in);
     for (size_t n = 0; n <= in.len; n++) {
@@ -96,9 +93,8 @@ static void test_cut_off_anywhere(void **state)
 }
 
 /* Flipped bytes may be refused or mean something else, but never read out of bounds. */
-static void test_damaged_anywhere(void **state)
+TEST(test_damaged_anywhere)
 {
-    (void)state;
     static const uint8_t flips[] = {0x01, 0x80, 0xFF, 0x20, 0x07};
     struct buf in;
     make_sample(&in);
@@ -120,9 +116,8 @@ static void test_damaged_anywhere(void **state)
     buf_free(&in);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const struct {
         const char *data;
         size_t len;
@@ -178,9 +173,8 @@ static void nest(struct buf *out, int levels, char kind)
     buf_free(&b);
 }
 
-static void test_nesting_is_limited(void **state)
+TEST(test_nesting_is_limited)
 {
-    (void)state;
     static const char kinds[] = {'F', 'A'};
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
         for (int levels = WIRE_DEPTH_MAX - 1; levels <= WIRE_DEPTH_MAX + 2; levels++) {
@@ -201,9 +195,8 @@ static void test_nesting_is_limited(void **state)
     }
 }
 
-static void test_find(void **state)
+TEST(test_find)
 {
-    (void)state;
     struct buf b;
     struct wire_field f = {0};
     int64_t v = 0;
@@ -218,9 +211,8 @@ static void test_find(void **state)
     buf_free(&b);
 }
 
-static void test_integers(void **state)
+TEST(test_integers)
 {
-    (void)state;
     static const struct {
         char kind;
         uint8_t raw[8];
@@ -254,9 +246,8 @@ static void test_integers(void **state)
     }
 }
 
-static void test_writers(void **state)
+TEST(test_writers)
 {
-    (void)state;
     static const struct {
         int64_t value;
         char kind;
@@ -303,20 +294,4 @@ static void test_writers(void **state)
     wire_properties_write(&p, &b);
     assert_true(b.failed);
     buf_free(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_each_property_alone),
-        cmocka_unit_test(test_cut_off_anywhere),
-        cmocka_unit_test(test_damaged_anywhere),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_nesting_is_limited),
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_writers),
-    };
-    return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
 }
