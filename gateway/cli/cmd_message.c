@@ -371,7 +371,7 @@ const struct command command_cancel = {
     OPERATION,
     .name = "cancel",
     .summary = "Cancel messages; prints a line for each: cancelled, too late or not found",
-    .notes = "Filters are for all waiting and failed messages that match.",
+    .notes = "Filters apply to all waiting and failed messages that match.",
     .cells = CLI_CELLS_KEYS,
     .operation =
         &(const struct cli_operation){
@@ -384,7 +384,7 @@ const struct command command_cancel = {
 const struct command command_retry = {
     OPERATION,
     .name = "retry",
-    .summary = "Try messages again, at once: failed ones with all attempts afresh",
+    .summary = "Try messages again at once; failed ones get all their attempts again",
     .notes = "Filters apply to all failed messages that match; with --state retrying, to those that wait "
              "for\nanother attempt.",
     .cells = CLI_CELLS_FIND,
@@ -403,7 +403,7 @@ const struct command command_fail = {
     .notes = "Each answer is a line: failed, busy, too late or not found. The message's error says whether "
              "it may\n"
              "have been delivered; `postdate retry` tries it again.\n"
-             "Filters are for all messages in doubt that match.",
+             "Filters apply to all messages in doubt that match.",
     .cells = CLI_CELLS_FIND,
     .operation =
         &(const struct cli_operation){

@@ -201,11 +201,11 @@ static int migrate_database(struct cli *cli, void *order)
 
 static const struct cli_option options[] = {
     {"rebind", NULL,
-     "the schema now belongs to the broker and vhost of amqp.url," CLI_HELP_LINE
-     "and that vhost to this schema; a copy, as a restored" CLI_HELP_LINE
-     "dump, becomes a database of its own",
+     "bind the schema to the broker and vhost of amqp.url, and" CLI_HELP_LINE
+     "that vhost to the schema; a copy, such as a restored dump," CLI_HELP_LINE
+     "becomes an independent database",
      CLI_TAKE(flag, order, rebind)},
-    {"quiet", NULL, "say nothing when all is well", CLI_TAKE(flag, order, quiet), .letter = 'q'},
+    {"quiet", NULL, "print nothing unless something is wrong", CLI_TAKE(flag, order, quiet), .letter = 'q'},
     {0},
 };
 

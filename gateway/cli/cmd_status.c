@@ -476,9 +476,9 @@ static int run_status(struct cli *cli, void *order)
 
 static const struct cli_option options[] = {
     {"json", NULL, "as a JSON object", CLI_TAKE(flag, order, json)},
-    {"watch", NULL, "again each second, until Ctrl-C: redrawn on a terminal, else a line each",
+    {"watch", NULL, "repeat each second until Ctrl-C: redraw the terminal, else print a line",
      CLI_TAKE(flag, order, watch), .letter = 'w'},
-    {"here", NULL, "only whether a gateway of this host is alive; exit 1 if none is",
+    {"here", NULL, "only check whether a gateway of this host is alive; exit 1 if none is",
      CLI_TAKE(flag, order, here)},
     {0},
 };

@@ -98,7 +98,7 @@ export const deadLetter = {
     load: (at, signal) => get(`v1/dead/${encodeURIComponent(at.name)}${query({ queue: at.params.queue })}`, { signal }),
     view: (d, at) => [h('p', null, h('a', { href: '#/dead' }, 'All groups'), ' · ', h('a', { href: route(['dead', 'list'], { queue: exactly(d.queue) }) }, 'the same queue')),
         h('section', { class: 'card' }, h('h2', null, 'What it is'), facts([
-            ['State', [chip(d.state), ' ', h('span', { class: 'faint' }, { dead: 'waits for you', waiting: 'goes back to its queue', returned: 'is back in its queue' }[d.state] || '')]],
+            ['State', [chip(d.state), ' ', h('span', { class: 'faint' }, { dead: 'waits for you', waiting: 'returns to its queue', returned: 'has returned to its queue' }[d.state] || '')]],
             ['Queue', name(d.queue)], ['Reason', [chip(d.reason, 'bad'), ' ', REASONS[d.reason] || '']], ['Exchange', exchangeName(d.exchange)], ['Routing key', name(d.routing_key)],
             ['Refused', plural(d.failed, 'time')], ['Died', bothTimes(d.died_at)], ['Kept until', bothTimes(d.expires_at)], d.next_at && ['Next delivery', bothTimes(d.next_at)],
             d.error && ['Error', h('span', { class: 'bad-text' }, name(d.error))], ['Ids', h('ul', { class: 'plain' }, h('li', null, h('code', null, d.id)),

@@ -19,7 +19,7 @@ export function findings(stats, more) {
     if (stats.broker === 'blocked')
         add('broker', true, 'RabbitMQ blocks publishers: it is short of memory or disk.', 'Free memory or disk on its nodes: rabbitmq-diagnostics alarms names them.', ['rabbitmq-diagnostics', 'alarms']);
     if (stats.gateways === 0)
-        add('gateways', true, 'No gateway has sent a sign of life lately.', 'Start postdated on one machine at least.', ['systemctl', 'start', 'postdated']);
+        add('gateways', true, 'No gateway has sent a heartbeat lately.', 'Start postdated on one machine at least.', ['systemctl', 'start', 'postdated']);
     if (stats.overdue?.count > 0)
         add('overdue', true, `${howMany(stats.overdue.count)} more than a second overdue${stats.overdue.oldest ? `, the oldest was due ${ago(stats.overdue.oldest)}` : ''}.`,
             'A burst drains without help. Otherwise a target rejects messages, or a server is slow: doctor checks both.', ['postdate', 'doctor']);

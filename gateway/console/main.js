@@ -197,7 +197,7 @@ function showFailure(error) {
             h('h2', null, error.status === 404 ? 'Not found' : error.title), h('p', null, error.message),
             error.status === 0 && h('p', null, 'Is the gateway running? This page tries again by itself. Meanwhile, on its machine: ',
                 h('code', null, 'postdate status')),
-            error.status === 503 && h('p', null, 'Its log and ', h('code', null, 'postdate doctor'), ' say more.'),
+            error.status === 503 && h('p', null, 'Its log and ', h('code', null, 'postdate doctor'), ' have more.'),
             h('button', { type: 'button', onclick: () => location.reload() }, 'Reload')));
 }
 

@@ -61,7 +61,7 @@ export function setSchedule(r) {
         fields: [!r && { name: 'name', label: 'Name', check: needs('The name') }, { name: 'cron', label: 'Expression', value: start.cron, help: '0 9 * * mon-fri, @daily, @every 90s.', check: needs('The expression') },
             { name: 'zone', label: 'Time zone', value: start.zone, check: needs('The time zone') }, { ...EXCHANGE, value: r ? showName(r.exchange) : '' }, { name: 'routing_key', label: 'Routing key', value: start.routing_key },
             { name: 'missed', label: 'Missed occurrences', value: start.missed, choices: [['one', 'deliver the last one'], ['all', 'deliver all'], ['none', 'deliver none']] },
-            { name: 'overlap', label: 'While the previous one waits', value: start.overlap, choices: [['allow', 'deliver the next one'], ['skip', 'leave the next one out']] },
+            { name: 'overlap', label: 'While the previous one waits', value: start.overlap, choices: [['allow', 'deliver the next one'], ['skip', 'skip the next one']] },
             text && { name: 'body', label: 'Body', value: start.body ?? '', rows: 4 }].filter(Boolean),
         dry: async v => {
             if (!r && await get(one(name(v))).catch(missing))
@@ -91,10 +91,10 @@ export function setPolicy(p) {
     return {
         title: p ? `Change the policy of "${p.pattern}"` : 'Set a retry policy', confirm: p ? 'Change it' : 'Set it', intro: 'It applies to messages rejected from now on.',
         fields: [!p && { name: 'pattern', label: 'Queues', help: '* matches any characters: orders.*', check: needs('The pattern') }, { name: 'attempts', label: 'Deliveries in all', value: String(start.attempts), check: isNumber },
-            { name: 'first', label: 'First wait', value: start.first }, { name: 'factor', label: 'Factor of each further wait', value: String(start.factor), check: isNumber }, { name: 'max', label: 'Longest wait', value: start.max },
+            { name: 'first', label: 'First delay', value: start.first }, { name: 'factor', label: 'Factor of each further delay', value: String(start.factor), check: isNumber }, { name: 'max', label: 'Longest delay', value: start.max },
             { name: 'keep_dead', label: 'Dead letters are kept', value: start.keep_dead }].filter(Boolean),
         dry: async v => !p && await get(policyPath(wanted(v).pattern)).catch(missing) ? { text: 'There is a policy with this pattern already: change that one.', possible: false }
-            : { text: `${number(Number(v.attempts))} deliveries in all; waits of ${v.first}, × ${v.factor}, up to ${v.max}.`, possible: true },
+            : { text: `${number(Number(v.attempts))} deliveries in all; delays of ${v.first}, × ${v.factor}, up to ${v.max}.`, possible: true },
         line: v => policyWords(wanted(v)),
         run: async v => {
             const w = wanted(v);
@@ -115,7 +115,7 @@ export function setRate(r) {
         title: r ? 'Change the rate' : 'Set a rate', confirm: r ? 'Change it' : 'Set it', intro: 'Limit of messages per second for an exchange. It applies at once, also to waiting messages.',
         fields: [!r && { name: 'exchange', label: 'Exchanges', help: '* matches any characters.', check: needs('The exchange') }, !r && { name: 'routing_key', label: 'Routing keys', value: '*', check: needs('The routing key') },
             { name: 'rate', label: 'Rate', value: r?.rate ?? '', help: '200/s, 1.5/s, 12000/min, 100/h; 0 pauses.', check: needs('The rate') },
-            { name: 'burst', label: 'Burst', value: String(r?.burst ?? ''), help: 'Messages that may be delivered at once after an idle period. Empty: a fiftieth of a second\'s.', check: v => /^\d*$/.test(v.trim()) ? null : 'Write a number.' }].filter(Boolean),
+            { name: 'burst', label: 'Burst', value: String(r?.burst ?? ''), help: 'Messages that may be delivered at once after an idle period. Empty: a fiftieth of the rate per second.', check: v => /^\d*$/.test(v.trim()) ? null : 'Write a number.' }].filter(Boolean),
         dry: async v => {
             const w = wanted(v), there = r || await offered(ratePath(w) + query({ routing_key: w.routing_key })).catch(missing);
             return !r && there ? { text: 'There is a rate of these already: change that one.', possible: false } : { text: `${w.exchange} gets at most ${w.rate}${w.routing_key === '*' ? '' : `, with routing keys ${w.routing_key}`}.`, possible: true };

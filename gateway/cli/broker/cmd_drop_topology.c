@@ -300,9 +300,9 @@ static const struct cli_option options[] = {
 const struct command command_drop_topology = {
     .name = "drop-topology",
     .synopsis = "[--yes] [--purge]",
-    .summary = "Delete what gateways declared in RabbitMQ, to remove Postdate",
-    .notes = "In the vhost of amqp.url, with the names of amqp.prefix. The database is left as it is.\n"
-             "Refuses while its queues have consumers, or messages without --purge. Consumers' queues\n"
+    .summary = "Delete the exchanges and queues that gateways declared in RabbitMQ",
+    .notes = "In the vhost of amqp.url, with the names of amqp.prefix. The database is not changed.\n"
+             "Fails while its queues have consumers or, without --purge, messages. Consumers' queues\n"
              "stay, and postdate.delivery while one is bound to it.",
     .options = options,
     .run = run_drop_topology,

@@ -6,7 +6,7 @@
 static const struct cli_option options[] = {
     {"burst", "N",
      "messages that may be delivered at once after an idle period," CLI_HELP_LINE
-     "1 to 1000000 (default: a fiftieth of a second's)",
+     "1 to 1000000 (default: a fiftieth of the rate per second)",
      FIELD, .max = RATE_BURST_MAX, .of = "set"},
     {"routing-key", "K",
      "only messages with this routing key (default *, any);" CLI_HELP_LINE "of show: the key of a message",
@@ -57,9 +57,9 @@ const struct command command_rate = {
                 "       postdate rate list [--json]\n"
                 "       postdate rate show EXCHANGE [-k ROUTING_KEY] [--json]\n"
                 "       postdate rate pause|resume|remove EXCHANGE [-k PATTERN]",
-    .summary = "Limit how many messages a second an exchange gets",
+    .summary = "Limit the messages per second that an exchange gets",
     .notes = "RATE is such as 200/s, 1.5/s, 12000/min, 100/h or 10/d; 0 pauses. Messages beyond the rate "
-             "wait.\nEXCHANGE and PATTERN match names, * any run of characters; the longest match applies.",
+             "wait.\nIn EXCHANGE and PATTERN, * matches any run of characters; the longest match applies.",
     .options = options,
     .verbs = verbs,
     .check = cli_question_check,

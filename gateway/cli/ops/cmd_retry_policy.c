@@ -163,14 +163,14 @@ static int take_reasons(struct cli *cli, const struct cli_option *o, void *at, c
 
 static const struct cli_option options[] = {
     {"attempts", "N", "deliveries in all, 1 to 1000 (default 10)", take_number, .of = "set"},
-    {"first", "D", "wait before the second delivery (default 1s)", take_wait, .of = "set"},
-    {"factor", "F", "of each further wait, 1 to 100 (default 2)", take_factor, .of = "set"},
-    {"max", "D", "the longest wait (default 1h)", take_wait, .of = "set"},
-    {"jitter", "P%", "each wait is shorter or longer by up to this much (default 10%)", take_number,
+    {"first", "D", "delay before the second delivery (default 1s)", take_wait, .of = "set"},
+    {"factor", "F", "factor of each further delay, 1 to 100 (default 2)", take_factor, .of = "set"},
+    {"max", "D", "the longest delay (default 1h)", take_wait, .of = "set"},
+    {"jitter", "P%", "each delay is shorter or longer by up to this much (default 10%)", take_number,
      .of = "set"},
     {"on", "R,R",
      "reasons to retry: rejected, delivery_limit, expired, maxlen" CLI_HELP_LINE
-     "(default rejected,delivery_limit); others are dead at once",
+     "(default rejected,delivery_limit); for others, no retry",
      take_reasons, .of = "set", .words = ",rejected delivery_limit expired maxlen"},
     {"keep-dead", "D", "how long dead letters are kept (default 30d)", take_wait, .field = "keep_dead",
      .of = "set"},
@@ -193,8 +193,9 @@ const struct command command_retry_policy = {
     .name = "retry-policy",
     .synopsis = "set PATTERN [OPTIONS] | list [--json] | show QUEUE [--json] | remove PATTERN",
     .summary = "Set how often, and after which delays, rejected messages return to their queue",
-    .notes = "PATTERN matches queue names, * any run of characters; the longest match applies.\nSetting a "
-             "policy again replaces it: options that are not given get their defaults.",
+    .notes =
+        "In PATTERN, of queue names, * matches any run of characters; the longest match applies.\nSetting a "
+        "policy again replaces it: options that are not given get their defaults.",
     .options = options,
     .verbs = verbs,
     .check = check,

@@ -194,7 +194,7 @@ static void close_order(void *order)
 static const struct cli_option options[] = {
     {"exchange", "E",
      "a delivery exchange that the token may use; may be repeated;" CLI_HELP_LINE
-     "'*' is all of them, and retry policies",
+     "'*': all of them, and changes of retry policies and rates",
      take_exchange, .of = "create"},
     {"name", "N", "name of the token (default: generated)", CLI_TAKE(text, order, name), .of = "create"},
     {"role", "ROLE", "read: look-ups and dry runs only; operate: everything (default)",
