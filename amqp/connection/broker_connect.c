@@ -219,7 +219,7 @@ static int broker_login(struct broker *b, const struct broker_options *o, const 
 struct host {
     char address[BROKER_ADDRESS_MAX], why[300];
     int64_t failed_ms; /* monotonic; 0: never, or it has worked since */
-    bool away, told;   /* told: that it is, or that it is not */
+    bool away, told;   /* reported: that it fails, or no longer fails */
 };
 
 struct broker_hosts {
@@ -282,7 +282,7 @@ void broker_hosts_worked(struct broker_hosts *h, size_t i)
     struct host *x = &h->hosts[i];
     x->failed_ms = 0;
     if (x->away) {
-        x->told = !x->told; /* an absence that nobody was told of is no news */
+        x->told = !x->told; /* a failure that was not reported needs no report of its end */
         x->away = false;
     }
     pthread_mutex_unlock(&h->lock);
@@ -342,7 +342,7 @@ bool broker_hosts_moved(struct broker_hosts *h, const char *who, const struct br
 #define CONNECT_TIMEOUT_MS 10000 /* where the caller names none */
 #define SHARE_MIN_MS 1000        /* of it, for a host after which there is another one */
 #define CLOSE_TIMEOUT_MS 1000
-#define USER_TIMEOUT_MS 20000 /* unacknowledged by the peer's kernel for so long: the peer is gone */
+#define USER_TIMEOUT_MS 20000 /* data unacknowledged by the peer's kernel for this long: the peer is lost */
 #define CLOSE_NS (CLOSE_TIMEOUT_MS * INT64_C(1000000))
 
 static struct timeval timeval_of_ms(int ms)
@@ -418,7 +418,7 @@ fail:
     return NULL;
 }
 
-/* What several hosts said, as one error: worth another try if one of them is. */
+/* The errors of several hosts as one, which is transient if one of them is. */
 static void add_failure(struct err *all, size_t tried, const struct err *one)
 {
     size_t used = strlen(all->text);
@@ -426,7 +426,7 @@ static void add_failure(struct err *all, size_t tried, const struct err *one)
         *all = *one;
         return;
     }
-    if (!strstr(all->text, one->text)) /* what is wrong with our own files is so for all of them */
+    if (!strstr(all->text, one->text)) /* errors in our own files are the same for all hosts */
         snprintf(all->text + used, sizeof(all->text) - used, "; %s", one->text);
     all->kind = err_is_transient(all) ? all->kind : one->kind;
 }

@@ -204,10 +204,10 @@ int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, str
     return tie(b, AMQP_EXCHANGE_UNBIND_METHOD, x, e);
 }
 
-/* Prefetch and consumers in one piece: the server is to have read the last of them before it begins to
- * deliver to the first, for that may keep it busy for seconds. Of several none is confirmed: deliveries to
- * the first would come before the answer for the last, and fill the memory while it is waited for. What is
- * wrong with one of them closes the channel, and broker_next_event says so. */
+/* Sends prefetch and consumers in one piece, so that the server has read the last of them before it delivers
+ * to the first, which may take seconds. With several consumers no answers are requested: deliveries to the
+ * first would arrive before the answer for the last, and fill the memory meanwhile. An error in one of them
+ * closes the channel, which broker_next_event reports. */
 static int send_consumers(struct broker *b, const struct broker_consumer *consumers, size_t count,
                           uint16_t prefetch, bool nowait, struct err *e)
 {

@@ -15,7 +15,8 @@
 
 #define CONTENT_WAIT_NS (30 * INT64_C(1000000000)) /* for the next frame of a message that has begun */
 #define HEADER_FIXED 12                            /* class, weight, body size */
-#define CONTENT_NS_PER_BYTE INT64_C(50000)         /* 20 kB/s: what is slower in the long run is a drip */
+#define CONTENT_NS_PER_BYTE                                                                                  \
+    INT64_C(50000) /* 20 kB/s: a slower body, over its whole length, ends the connection */
 
 int broker_begin(struct broker *b, struct err *e)
 {
@@ -102,7 +103,7 @@ static int wait_content(struct broker *b, uint8_t type, int64_t deadline_ns, str
 
 static int arena_full(struct broker *b, struct err *e)
 {
-    b->dead = true; /* the rest of the message is still to come, nobody would understand it */
+    b->dead = true; /* the rest of the message is still to be received, and could not be parsed */
     return err_set(e, ERR_BUG, "not enough memory for the names and properties of a message");
 }
 
@@ -158,7 +159,7 @@ static int read_content(struct broker *b, struct arena *arena, size_t max_body, 
     return 0;
 }
 
-/* What a delivery and a return begin with, and their content. */
+/* The first fields of a delivery and a return, and their content. */
 static int read_message(struct broker *b, struct arena *arena, size_t max_body, const amqp_bytes_t names[3],
                         struct broker_event *event, struct err *e)
 {
@@ -169,7 +170,7 @@ static int read_message(struct broker *b, struct arena *arena, size_t max_body, 
     return read_content(b, arena, max_body, event, e) ? -1 : 1;
 }
 
-/* A confirm of something that was never published would be believed by whoever waits for all up to a tag. */
+/* A confirm of a tag that was never published would confirm all messages up to that tag. */
 static int read_confirm(struct broker *b, struct broker_event *event, const amqp_basic_ack_t *m,
                         struct err *e)
 {

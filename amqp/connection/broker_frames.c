@@ -15,8 +15,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* RabbitMQ does not heed it where it dead-letters: a message's header frame grows by x-death, which repeats
- * the routing keys, and is sent as it is. Of what is larger than this, the beginning is kept. */
+/* RabbitMQ exceeds it after dead-lettering: a message's header frame grows by x-death, which repeats the
+ * routing keys, and is sent nevertheless. Of a larger frame, only the beginning is kept. */
 #define BROKER_HEADER_MAX (512u * 1024)
 #define BROKER_HEADER_CUT 64
 #define BROKER_IN_SIZE (2 * BROKER_FRAME_MAX)
@@ -31,7 +31,7 @@
 #define SECOND_NS INT64_C(1000000000)
 
 /* Nothing more is sent or read on this connection. */
-/* --- what the library says, as an error that says what the caller should do, in one line */
+/* --- library statuses as errors with a kind, in one line */
 static void broker_fail_mark_dead(struct broker *b)
 {
     b->dead = true;
@@ -40,8 +40,8 @@ static void broker_fail_mark_dead(struct broker *b)
     buf_reset(&b->out);
 }
 
-/* Text NULL: the library's own. Of what is not listed waiting may help: a refused certificate can be renewed.
- */
+/* Text NULL: the library's own. Statuses that are not listed are transient: a rejected certificate can be
+ * renewed. */
 static const struct status {
     int status;
     enum err_kind kind;
@@ -82,7 +82,7 @@ int broker_fail_status(struct broker *b, int status, const char *what, struct er
 /* --- the bytes */
 int broker_stream_init(struct broker *b)
 {
-    /* Room for what is gathered, and then the header and one body frame of the largest kind. */
+    /* Room for the buffered frames, and then the header and one body frame of the largest size. */
     buf_init(&b->out, 65536 + 2 * BROKER_FRAME_MAX);
     init_amqp_pool(&b->pool, 4096);
     b->in_size = BROKER_IN_SIZE;
@@ -135,8 +135,8 @@ static void wait_socket(const struct broker *b, short events, int64_t deadline_n
     (void)poll(&p, 1, wait_ms);
 }
 
-/* Sends what is gathered in b->out; waits for the socket until deadline_ns on the monotonic clock. 0, or
- * a status of the library's. */
+/* Sends the frames buffered in b->out; waits for the socket until deadline_ns on the monotonic clock. 0, or a
+ * status of the library. */
 static int broker_transmit_until(struct broker *b, int64_t deadline_ns)
 {
     size_t sent = 0;
@@ -196,8 +196,8 @@ static int keep_alive(struct broker *b, const char *what, int64_t now_ns, struct
     return 0;
 }
 
-/* Behind what is left, which moves to the front: less than a frame, a header that is large, or what is kept.
- */
+/* Receives behind the unread data, which moves to the front: less than a frame, a large header, or kept
+ * frames. */
 static int make_room(struct broker *b)
 {
     size_t left = b->in_len - b->in_start;
@@ -237,7 +237,7 @@ static int broker_fill(struct broker *b, const char *what, int64_t deadline_ns, 
             b->skip -= gone;
             b->heard_ns = now_ns;
         }
-        /* After the look: what came while nobody looked counts. */
+        /* After reading: data that was received before also shows that the server is alive. */
         if (keep_alive(b, what, now_ns, e))
             return -1;
         if (n > 0 || now_ns >= deadline_ns)
@@ -261,16 +261,16 @@ bool broker_is_close(const struct broker_frame *f)
            (f->method.id == AMQP_CHANNEL_CLOSE_METHOD || f->method.id == AMQP_CONNECTION_CLOSE_METHOD);
 }
 
-/* --- the server closes a channel or the connection: why, and what the caller should do about it. Its code
- * decides; its text, which changes with its release, is only shown. */
+/* --- the server closes a channel or the connection: the reason, as an error with a kind. Its code decides;
+ * its text, which changes with releases, is only shown. */
 
 /* https://github.com/rabbitmq/rabbitmq-server/pull/14209 */
 #define INTERNAL_ERROR_HINT                                                                                  \
     " (an error inside RabbitMQ, its log says which; before 4.2 also for a message sent by AMQP 1.0 with a " \
     "value for which AMQP 0-9-1 has no type)"
 
-/* 530 stands for a vhost that is not there, one that the user may not enter, and a limit on connections
- * alike. Each of them passes when somebody corrects it. */
+/* 530 is the code for a missing vhost, a vhost without permission, and a limit on connections. An operator
+ * can correct each of them. */
 static enum err_kind login_kind(int code)
 {
     return code == AMQP_ACCESS_REFUSED ? ERR_PERMISSION
@@ -361,7 +361,7 @@ int broker_closed(struct broker *b, const amqp_method_t *method, enum broker_pha
 
 /* --- sending */
 
-/* Looks whether the server said why before it hung up. */
+/* Reads whether the server sent a reason before it closed the connection. */
 static int send_failed(struct broker *b, int status, const char *what, struct err *e)
 {
     struct broker_frame frame;
@@ -430,8 +430,8 @@ static bool is_frame_type(uint8_t type)
            type == AMQP_FRAME_HEARTBEAT;
 }
 
-/* A header that is too large: only the beginning is kept, so that its properties end in the middle, whoever
- * takes the message refuses it, and nobody else is stopped. The rest goes by (broker_fill). */
+/* A too large header: only the beginning is kept, so that its properties are incomplete and the message is
+ * rejected, without affecting others. The rest is discarded (broker_fill). */
 static void cut_header(struct broker *b, uint8_t *frame, size_t there, uint64_t len)
 {
     const size_t kept = FRAME_HEAD + BROKER_HEADER_CUT + 1;
@@ -443,7 +443,7 @@ static void cut_header(struct broker *b, uint8_t *frame, size_t there, uint64_t 
     b->skip = (size_t)len - (there - behind);
 }
 
-/* The length of the frame behind what is kept: 0 it is not whole, < 0 it is none. */
+/* The length of the frame behind the kept ones: 0: it is incomplete; < 0: it is not a frame. */
 static ssize_t frame_length(struct broker *b, size_t kept)
 {
     uint8_t *from = b->in + b->in_start + kept;
@@ -488,7 +488,7 @@ static int decode_frame(struct broker *b, struct bytes raw, struct broker_frame 
                               &f->method.decoded);
 }
 
-/* The frame behind what is kept. 1; 0: it does not come until the deadline; -1. */
+/* Reads the frame behind the kept ones. 1; 0: not received by the deadline; -1: error. */
 static int read_behind(struct broker *b, size_t kept, const char *what, int64_t deadline_ns,
                        struct broker_frame *f, struct err *e)
 {
@@ -520,7 +520,8 @@ int broker_read_frame(struct broker *b, const char *what, int64_t deadline_ns, s
 
 /* --- requests */
 
-/* What was read behind what is kept is kept, too; or, if it is done, passed over later: as a heartbeat. */
+/* Keeps the frame that was read behind the kept ones, too; or, if it is finished, turns it into a heartbeat,
+ * which is skipped later. */
 static void pass_frame(struct broker *b, const struct broker_frame *f, bool done)
 {
     if (done && b->kept == 0) {

@@ -49,7 +49,7 @@ static void append_alternative(char *out, size_t out_size, const GENERAL_NAME *n
     }
 }
 
-/* "'a.example', '10.0.0.1'": what the certificate is for. */
+/* "'a.example', '10.0.0.1'": the names of the certificate. */
 static void list_names(X509 *cert, char *out, size_t out_size)
 {
     GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
@@ -161,8 +161,8 @@ static const char *explain_alert(const struct broker *b, int reason)
     }
 }
 
-/* With TLS 1.3 the server looks at our certificate when we are through with the handshake, and what it says
- * then can be lost with the connection. */
+/* With TLS 1.3 the server checks our certificate after our side of the handshake, and its error can be lost
+ * with the connection. */
 static const char *explain_hang_up(const struct broker *b, int status)
 {
     bool logged_in = b->frame_max > 0;
@@ -272,7 +272,7 @@ amqp_socket_t *broker_tls_socket(struct broker *b, const struct broker_options *
         err_set(e, ERR_BUG, "cannot set up TLS 1.2 or newer");
         return NULL;
     }
-    ERR_clear_error(); /* what is in there afterwards is about this connection */
+    ERR_clear_error(); /* so that later entries are about this connection */
     return socket;
 }
 
@@ -293,7 +293,7 @@ void broker_tls_free(struct broker *b)
     b->ssl = NULL;
 }
 
-/* What a call of OpenSSL that moved nothing means. */
+/* The meaning of a call of OpenSSL that transferred nothing. */
 static ssize_t nothing_moved(const struct broker *b, int rc, short *events)
 {
     switch (SSL_get_error(b->ssl, rc)) {

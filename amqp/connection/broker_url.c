@@ -124,8 +124,7 @@ static int parse_hosts(const char *from, const char *to, struct broker_url *out,
     }
 }
 
-/* What is behind the slash, looked at first: once there is no '@' in it, none of the password is before it.
- */
+/* The part after the slash, checked first: if it has no '@', no part of the password can be in it. */
 static int check_path(const char *path, struct err *e)
 {
     if (strchr(path, '/')) {
@@ -182,7 +181,8 @@ int broker_url_parse(const char *url, struct broker_url *out, struct err *e)
         parse_authority(url, slash ? slash : url + strlen(url), out, e))
         return -1;
     if (!slash || slash[1] == '\0')
-        return 0; /* the URI specification says "" for "amqp://host/", a vhost that nobody has */
+        return 0; /* by the URI specification "amqp://host/" means the vhost "", which does not exist in
+                     practice */
     return url_decode(slash + 1, slash + 1 + strlen(slash + 1), out->vhost, sizeof(out->vhost), "vhost", e);
 }
 

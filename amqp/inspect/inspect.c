@@ -49,8 +49,8 @@ void inspect_product(const struct broker *b, char *out, size_t out_size)
     snprintf(out, out_size, "%s", b->product);
 }
 
-/* Of a request: 1 fine, 0 refused with a closed channel that is open again; -1: the connection is gone, or
- * nobody answered. */
+/* The result of a request. 1: success; 0: refused by closing the channel, which was reopened; -1: the
+ * connection is lost, or no answer. */
 static int outcome_of(struct broker *b, int rc, const struct err *why, struct err *e)
 {
     if (rc == 0)

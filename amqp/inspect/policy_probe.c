@@ -81,7 +81,7 @@ static int place_sentinel(struct policy_probe *p, struct policy_sentinel *s, str
     return declare_like_rung(p, s->queue, e) || publish_probe(p, &m, NULL, e) ? -1 : 0;
 }
 
-/* One lived longer than what was found before. */
+/* A message lived longer than the TTL that was found before. */
 static void note_lifetime(struct policy_probe *p, int64_t lived_ms)
 {
     if (p->finding.ttl_ms > 0 && lived_ms > p->finding.ttl_ms + p->finding.ttl_ms / 4 + 1000)
@@ -166,7 +166,7 @@ static void on_delivery(struct policy_probe *p, const struct broker_event *ev)
             int64_t lived_ms = clock_monotonic_ms() - s->placed_ms;
             if (p->finding.ttl_ms == 0 || lived_ms < p->finding.ttl_ms)
                 p->finding.ttl_ms = lived_ms > 0 ? lived_ms : 1;
-            s->placed_ms = 0; /* another one shows when the policy is gone */
+            s->placed_ms = 0; /* another one shows when the policy was removed */
         }
     } else if (p->open_round && serial == p->round) {
         p->back++;
@@ -289,7 +289,7 @@ int policy_probe_overflow(struct broker *b, bool *drops, struct err *e)
     return taken < 0 || broker_delete_queue(b, queue, e) ? -1 : 0;
 }
 
-/* --- What a policy does, and what an operator can do about it. */
+/* --- The effects of a policy, and the remedy. */
 
 bool policy_found(const struct policy_finding *f, bool last_hop, bool exit_waits)
 {
@@ -334,7 +334,7 @@ void policy_put_name(struct buf *out, const char *name)
     }
 }
 
-/* A policy must say something: this repeats what the queues state already. */
+/* A policy needs a definition: this repeats an argument of the queues. */
 const char *policy_remedy(const char *vhost, const char *intake_queue, char *out, size_t size)
 {
     struct buf pattern;

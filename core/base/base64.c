@@ -14,7 +14,8 @@ void base64_encode(struct bytes in, struct buf *out)
     }
 }
 
-/* OpenSSL takes blanks, and bits behind the end: only what it writes itself so is right. */
+/* OpenSSL accepts blanks, and bits behind the end: so the text is valid only if encoding the result gives it
+ * again. */
 static bool decode_chunk(struct bytes text, size_t len, uint8_t *out)
 {
     uint8_t again[CHUNK_TEXT + 1];

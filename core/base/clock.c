@@ -70,7 +70,7 @@ static int64_t lower_ns(const struct db_clock_answer *a)
     return saturated((__int128)a->db_us * 1000 - a->received_ns);
 }
 
-/* The server's µs are rounded down, so its clock may have been up to one ahead of what it said. */
+/* The server's µs are rounded down, so its clock may have been up to 1 µs ahead of the value. */
 static int64_t upper_ns(const struct db_clock_answer *a)
 {
     return saturated(((__int128)a->db_us + 1) * 1000 - a->sent_ns);

@@ -39,8 +39,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Reads digits; false when there are none. Saturates, so that the caller's range check refuses what is too
- * large. */
+/* Reads digits; false when there are none. Saturates, so that the caller's range check rejects too large
+ * values. */
 static bool take_digits(const char **p, int64_t *out)
 {
     if (!is_digit(**p))
@@ -132,7 +132,7 @@ int duration_parse(const char *text, int64_t *out_ms, struct err *e)
     return 0;
 }
 
-/* The whole days of what has nothing else, else hours and less: "26h". */
+/* Days only for whole days, else hours and less: "26h". */
 const char *duration_format(int64_t ms, char *out, size_t out_size)
 {
     static const struct unit printed[] = {{SHORT, "d", DAY_MS},

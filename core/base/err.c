@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Truncation may have cut a UTF-8 sequence in the middle; the text goes into Postgres and AMQP headers, so
- * the broken tail is dropped. */
+/* Truncation may have cut a UTF-8 sequence in the middle; the text is stored in PostgreSQL and AMQP headers,
+ * so the broken tail is dropped. */
 static void trim_partial_utf8(char *text, size_t size)
 {
     size_t len = strlen(text);

@@ -27,7 +27,8 @@ static int compare_shares(const void *va, const void *vb)
     return (a->since > b->since) - (a->since < b->since);
 }
 
-/* Of the caller at list[from]: what is held in all, where the next caller begins, and what may go first. */
+/* Of the caller at list[from]: its total amount, where the next caller begins, and its first entry that can
+ * be evicted. */
 static size_t sum_caller(struct share *list, size_t count, size_t *from, struct share **first)
 {
     size_t held = 0, i = *from;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What was found out about one message before it is written anew. */
+/* The facts about one message, before its properties are rewritten. */
 struct draft {
     const char *intake_queue;
     struct wire_properties properties;
@@ -25,9 +25,8 @@ struct draft {
     bool by_type;  /* it goes back to the exchange that it was published to */
 };
 
-/* --- what it asks for beyond the delay: x-postdate-exchange, -key, -on-conflict and -hold. Those that only
- * deliveries have mean nothing here: a consumer that publishes a received message again sends x-postdate-id
- * along. */
+/* --- headers besides the delay: x-postdate-exchange, -key, -on-conflict and -hold. Headers of deliveries are
+ * ignored here: a consumer that republishes a message keeps its x-postdate-id. */
 
 bool accept_exchange_allowed(const struct accept_rules *rules, struct bytes exchange)
 {
@@ -300,8 +299,8 @@ static int encode_properties(const struct draft *d, struct arena *arena, struct 
     p.flags &= (uint16_t)~WIRE_USER_ID;
     p.flags |= WIRE_HEADERS;
     size_t headers = wire_properties_begin(&p, &raw);
-    put_headers(d, &raw); /* perhaps none: a redelivery may have had the broker's headers alone, and must look
-                             like the first delivery */
+    put_headers(d, &raw); /* perhaps none: a redelivery may have had only RabbitMQ's headers, and must give
+                             the same result as the first delivery */
     return wire_properties_move(&p, headers, &raw, arena, out, e);
 }
 

@@ -130,7 +130,7 @@ static bool read_section(struct bytes raw, const struct section_type *t, struct 
     return true;
 }
 
-/* --- what is taken out */
+/* --- the fields that are moved */
 
 static bool is_ours(const struct value *key)
 {
@@ -161,7 +161,7 @@ struct lift {
     struct buf others;    /* the rest of the headers */
 };
 
-/* Divides the section into what is lifted and the rest, which goes to l->others. */
+/* Divides the section into fields to move and the rest, which goes to l->others. */
 static bool divide_section(struct lift *l, const struct section *s, uint32_t *kept)
 {
     struct bytes items = s->items;
@@ -183,7 +183,7 @@ static bool divide_section(struct lift *l, const struct section *s, uint32_t *ke
     return items.len == 0;
 }
 
-/* What is left of the section is a section again; nothing when nothing is left. */
+/* The rest becomes a section again; nothing if it is empty. */
 static int lift_section(struct lift *l, const struct section_type *t, const struct wire_field *f,
                         struct err *e)
 {

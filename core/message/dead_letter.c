@@ -55,7 +55,8 @@ static int read_death(const struct accept_input *in, const struct death *death, 
         out->routing_key = death->routing_key;
         out->cc = death->cc;
     }
-    /* The exchange that it was published to. What RabbitMQ itself let go came by way of postdate.last. */
+    /* The exchange that it was published to. Messages delivered by RabbitMQ itself were routed through
+     * postdate.last. */
     out->exchange = death->exchange;
     if (bytes_equal_str(out->exchange, broker_names.last)) {
         struct bytes exchange = last_hop_exchange(in->properties);
@@ -67,7 +68,7 @@ static int read_death(const struct accept_input *in, const struct death *death, 
                : 0;
 }
 
-/* What RabbitMQ or we add or take off, which differs from one delivery of a message to the next. */
+/* Headers that RabbitMQ or Postdate adds or removes, which differ between deliveries of one message. */
 static bool is_added(struct bytes name)
 {
     static const char *const more[] = {HEADER_USER_ID, HEADER_RETRY_COUNT, NULL};
@@ -244,7 +245,7 @@ struct message_id dead_letter_random_lineage(const uint8_t random[16])
     return id;
 }
 
-/* What a return is known by: views; empty ones for what it lacks. */
+/* The values that identify a return: views; empty if missing. */
 struct return_names {
     struct bytes id, copy, queue;
 };

@@ -225,7 +225,8 @@ static int read_delay(const struct wire_field *f, const char *name, int64_t max_
     return 0;
 }
 
-/* Whatever else is read differently there and here: what was kept back there does not come at once. */
+/* Even if this parser and the exchange type's differ: a message that the type delayed is not delivered at
+ * once. */
 static int check_by_type(const struct wire_field *x_delay, struct err *e)
 {
     char value[VALUE_TEXT_SIZE];
@@ -260,7 +261,7 @@ int delay_read(struct bytes headers, const struct delay_clock *clock, struct del
         read_delay(has_delay ? &delay_field : &x_field, has_delay ? HEADER_DELAY : HEADER_X_DELAY,
                    clock->max_delay_ms, &delay_ms, e) != 0)
         return -1;
-    /* Not earlier than it came: a consumer that publishes again what it received sends x-delay: -86400000. */
+    /* Not before its arrival: a consumer that republishes a message sends x-delay: -86400000. */
     int64_t due_ms = base_ms(headers, clock, &out->from_now);
     out->later = (has_delay || has_x) && delay_ms > 0;
     if (delay_ms > 0 && __builtin_add_overflow(due_ms, delay_ms, &due_ms))
@@ -340,7 +341,7 @@ int spread_read(struct bytes headers, int64_t max_ms, int64_t *out_ms, struct er
 static bool read_deadline(const struct wire_field *f, int64_t *out_ms)
 {
     int64_t ms;
-    if (f->kind == 'T') { /* whole seconds: what was cut off is not guessed, for that could be too late */
+    if (f->kind == 'T') { /* whole seconds: the decimals are not guessed, because that could be too late */
         if (!wire_field_int(f, &ms) || __builtin_mul_overflow(ms, 1000, &ms))
             return false;
     } else if (!delay_number(f, &ms)) {
@@ -389,7 +390,7 @@ int64_t deadline_of(struct bytes headers)
     return wire_find(headers, DEADLINE_HEADER, &f) && read_deadline(&f, &ms) ? ms : 0;
 }
 
-/* --- the broker's time stamps */
+/* --- RabbitMQ's timestamps */
 #define FORGED_MS 1
 
 void stamp_put_probe(struct buf *properties)

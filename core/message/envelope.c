@@ -27,7 +27,7 @@ int envelope_write(const struct message *m, struct bytes steering, struct buf *o
                        content_of(m), ENVELOPE_CONTENT_MAX);
     if (wire_properties_read(m->properties, &original, &why) != 0)
         return err_set(e, ERR_REJECT, "malformed properties: %s", why.text);
-    p.flags |= original.flags & WIRE_DELIVERY_MODE; /* what is persistent waits on disk */
+    p.flags |= original.flags & WIRE_DELIVERY_MODE; /* persistent messages are stored on disk */
     p.delivery_mode = original.delivery_mode;
     size_t headers = wire_properties_begin(&p, out);
     buf_put_bytes(out, steering);

@@ -75,7 +75,7 @@ int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, 
 #define OURS "x-postdate-"
 /* What publishers ask with. */
 #define ASKED "at key exchange on-conflict hold spread deadline"
-/* What a message has when it is delivered, sent back or rejected; so a consumer may publish it again. */
+/* Headers of messages that were delivered, returned or rejected, which clients may republish. */
 #define WRITTEN                                                                                              \
     "id due attempt user-id cc bcc recur nominal missed error routing-key queue expiration hops hops-since " \
     "copy intake last l0 l1 l2 l3 l4 l5 l6 properties delivered ping ping-queue"

@@ -63,14 +63,14 @@ bool publish_headers_id(struct bytes properties, struct message_id *out)
     return wire_find_header(properties, HEADER_ID, &f) && f.kind == 'S' && message_id_parse(f.value, out);
 }
 
-/* --- what RabbitMQ itself delivers */
+/* --- messages that RabbitMQ itself delivers */
 
 /* Each of a ladder's steps adds an entry to x-death that repeats routing key and CC, and no consumer can read
  * a header frame that has grown beyond 128 KiB: seven levels, the exit queue, and the properties themselves.
  */
 #define PROPERTIES_MAX (12u * 1024)
-/* From RabbitMQ 4.0 on, a quorum queue gives what is above it, and what is not, in turns. So a ping would
- * come before receipts that were there before it (gateway/relay/relay_rescue.c). */
+/* From RabbitMQ 4.0 on, a quorum queue delivers messages above this priority and others in turns. So a ping
+ * would overtake earlier receipts (gateway/relay/relay_rescue.c). */
 #define PRIORITY_MAX 4
 
 static const char *const queues[LAST_HOP_QUEUES] = {broker_names.exit_broker, broker_names.exit_broker_2};

@@ -10,9 +10,10 @@
 #define HEADER_CC "x-postdate-cc"
 #define HEADER_BCC "x-postdate-bcc"
 
-/* What RabbitMQ would obey. CC and BCC: further routing keys, queues that the publisher may not write to, but
- * the gateway, which parks by the default exchange, may. x-opt-delivery-time: from 4.4 on the message would
- * be hidden in the queue until then; x-postdate-at says the same when the message is published again. */
+/* Headers that RabbitMQ would obey. CC and BCC: further routing keys, of queues to which the publisher may
+ * not write, but the gateway, which publishes through the default exchange, may. x-opt-delivery-time: from
+ * 4.4 on, the queue would delay the message; x-postdate-at has the same meaning when the message is published
+ * again. */
 static const char *const obeyed[] = {"CC", "BCC", DELIVERY_TIME_HEADER, NULL};
 static const char *const renamed[] = {HEADER_CC, HEADER_BCC, AT_HEADER};
 
@@ -25,8 +26,8 @@ static bool is_replaced(const struct wire_properties *p, struct bytes name)
            ((p->flags & WIRE_USER_ID) && bytes_equal_str(name, HEADER_USER_ID));
 }
 
-/* What was dead-lettered into the intake queue comes from the default exchange: its x-death says where it
- * was published. */
+/* Messages that were dead-lettered into the intake queue come from the default exchange: their x-death has
+ * the exchange to which they were published. */
 static void put_origin(const struct accept_input *in, struct buf *headers)
 {
     if (in->exchange.len == 0)

@@ -36,8 +36,8 @@ static bool is_cc(struct bytes name)
     return bytes_equal_str(name, "CC") || bytes_equal_str(name, "BCC");
 }
 
-/* The first reserved name in an array of names, or an empty view. Every header with these names is looked at:
- * which of two the broker reads is not ours to guess. */
+/* The first reserved name in an array of names, or an empty view. Every header with these names is checked,
+ * because it is unknown which of two RabbitMQ reads. */
 static struct bytes find_in_headers(struct bytes headers, const char *intake_queue)
 {
     struct wire_cursor c = wire_table(headers);

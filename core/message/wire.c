@@ -145,7 +145,7 @@ static int check_fields(struct wire_cursor c, int depth, struct err *e)
     return rc == 0 ? 0 : reject_malformed(e, "a field is truncated or of an unknown type", last);
 }
 
-/* What a property list may have, in its order. */
+/* The properties, in the order of a property list. */
 static const struct property {
     int flag;
     size_t at;    /* in struct wire_properties */

@@ -35,8 +35,8 @@ bool death_read(const struct wire_field *entry, struct death *out)
     return true;
 }
 
-/* The intake queue, one of those beside it ("<intake queue>.2"), the one for what has x-opt-delivery-time, or
- * that of the exchange type. */
+/* The intake queue, a further intake queue ("<intake queue>.2"), the queue for x-opt-delivery-time, or that
+ * of the exchange type. */
 static bool is_intake(struct bytes name, const char *queue)
 {
     size_t len = strlen(queue);
@@ -53,7 +53,7 @@ static bool is_intake(struct bytes name, const char *queue)
     return is_number;
 }
 
-/* Made by us: in the intake queue, or where the broker waits. */
+/* Added by Postdate's queues: the intake, or the ladder. */
 static bool is_ours(struct bytes queue_name, const char *queue)
 {
     return is_intake(queue_name, queue) || ttl_ladder_owns_queue(queue_name) ||

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Refusals cost nothing, so anybody can have as many as they like: the log has some lines a minute of
- * each caller, and then how many more there were. */
+/* --- A caller can cause any number of refusals: the log gets some lines per minute and caller, and then the
+ * number of the others. */
 
 #define LINES 10 /* of one caller, within */
 #define WINDOW_MS 60000
@@ -86,7 +86,7 @@ void api_audit_flush(bool at_once)
 
 #define WHAT_SIZE 700
 
-/* An object that is not read here is refused by whoever reads it; until then it counts as a change. */
+/* A body that is not an object is rejected by the operation; until then it is treated as a change. */
 static bool is_dry_run(const struct api_request *r)
 {
     struct api_answer ignored;
@@ -130,7 +130,7 @@ int api_guard_admit_body(struct api_request *r)
 
 /* --- the audit line */
 
-/* Filter and times of the body, but not what a message or a policy contains. */
+/* Filter and times of the body, without the content of a message or policy. */
 static void describe_body(const struct api_request *r, struct buf *out)
 {
     static const char *const shown[] = {"filter", "all",    "ids",      "shift_ms",

@@ -29,7 +29,7 @@ struct bytes api_json_request_token(const struct api_json_request *o)
     return o->token_text != NULL ? json_text(o->token_text) : (struct bytes){0};
 }
 
-/* What the operation itself has, beside the fields of its request. */
+/* The fields of the operation, besides those of its request. */
 static const char *const conditions[] = {"if_match", "if_none_match"};
 
 static int take_conditions(struct api_json_request *o, struct api_request *r)
@@ -68,7 +68,7 @@ static int take_token(struct api_json_request *o, struct api_answer *a)
     if (token == NULL)
         return 0;
     if (!json_is_string(token)) {
-        /* Its value is not shown: it may be somebody's secret in a wrong shape. */
+        /* Its value is not shown: it may be a secret in a wrong form. */
         api_fail(a, API_INVALID_MESSAGE, "token: is not a string");
         return -1;
     }

@@ -256,7 +256,7 @@ static int read_dry_run(struct api_context *c, struct bulk *b, struct err *e)
     return err_set(e, ERR_REJECT, "dry_run: %s is neither true nor false", json_show(dry, shown));
 }
 
-/* {} is what a program sends whose variables had no value: nothing that is changed on its word. */
+/* A program whose variables have no value sends {}: it must not change every message. */
 static int read_filter(struct api_context *c, const json_t *filter, const char *names, struct api_params *out,
                        struct err *e)
 {

@@ -1,4 +1,4 @@
-/* The table of operations, and what a worker does with each of them. */
+/* The table of operations, and their execution by a worker. */
 #include "gateway/api/api_operation.h"
 
 #include "core/base/rate.h"
@@ -152,8 +152,8 @@ bool api_admits(struct api_request *r)
     return false;
 }
 
-/* Over HTTP a body there must be, were it {}: what has none, a browser sends to any address for any page.
- * False: answered. */
+/* Over HTTP a body is required, at least {}: a browser sends requests without a body to any address for any
+ * page. False: the answer is made. */
 static bool take_body(struct api_context *c, struct api_request *r)
 {
     if (!api_operation_has_body(r->op))
@@ -166,7 +166,7 @@ static bool take_body(struct api_context *c, struct api_request *r)
     return false;
 }
 
-/* What was asked for is to blame, or it is not there. */
+/* The error is in the request, or the object is missing. */
 static int answer_err(struct api_request *r, const struct err *e)
 {
     if (e->kind != ERR_NOT_FOUND && e->kind != ERR_REJECT)

@@ -64,7 +64,7 @@ int api_params_of(const json_t *filter, struct api_params *out, const char *name
         return err_set(e, ERR_REJECT, "filter: write an object");
     json_object_foreach((json_t *)(uintptr_t)filter, name, v)
     {
-        /* null, too: a condition that somebody's variable had no value for must not become "all messages". */
+        /* null, too: a condition whose value was missing in the client must not become "all messages". */
         if (!json_is_string(v) || out->count == API_PARAMS_MAX)
             return err_set(e, ERR_REJECT, "filter.%s: %s is not a string",
                            bytes_printable(bytes_of_str(name), shown, sizeof shown),
@@ -170,8 +170,7 @@ static void put_part(struct buf *b, struct bytes part)
     buf_put_bytes(b, part);
 }
 
-/* What a token is bound to: the operation, every parameter but the page's, in whatever order, and the scope.
- */
+/* A page token is bound to the operation, all parameters except the page's, in any order, and the scope. */
 static uint64_t sign_token(const struct api_context *c, const struct api_request *r, struct bytes token)
 {
     struct buf b;
@@ -202,11 +201,11 @@ static void put_be(uint8_t *out, uint64_t v)
         out[i] = (uint8_t)(v >> (56 - 8 * i));
 }
 
-/* There and back. The signature is of what is plain, so no two positions have the same. */
+/* Encrypts or decrypts. The signature is of the plain text, so different positions have different ones. */
 static void encrypt_position(const struct api_context *c, uint8_t *position, size_t len,
                              const uint8_t signature[SIGNATURE_BYTES])
 {
-    uint8_t block[1 + SIGNATURE_BYTES + 8] = {0xff}, stream[8]; /* what is signed begins with FORM */
+    uint8_t block[1 + SIGNATURE_BYTES + 8] = {0xff}, stream[8]; /* the signed text begins with FORM */
     memcpy(block + 1, signature, SIGNATURE_BYTES);
     for (size_t i = 0; i < len; i++) {
         put_be(block + 1 + SIGNATURE_BYTES, i / 8);
@@ -292,9 +291,8 @@ int api_page_size(const struct api_request *r, int64_t *out, struct err *e)
     return api_param_number(&r->params, "page_size", PAGE_MAX, out, e);
 }
 
-/* --- What a caller with a token may name. The delivery exchange is the unit: CC and BCC add routing keys of
- * the same exchange, and headers x-postdate-* are refused in JSON, so that a message can't name a second one.
- */
+/* --- The scope of a token. The delivery exchange is the unit: CC and BCC add routing keys of the same
+ * exchange, and headers x-postdate-* are rejected in JSON, so that a message cannot have a second one. */
 
 bool api_scope_is_all(const struct api_scope *s)
 {

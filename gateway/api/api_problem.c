@@ -136,7 +136,7 @@ void api_fail_err(struct api_answer *a, const struct err *e)
     default:
         break;
     }
-    /* What the database says of itself is for the log. */
+    /* The database's own text is only logged. */
     if (p == API_DATABASE_AWAY)
         api_fail(a, p, "try again in a moment; nothing was changed by this request");
     else

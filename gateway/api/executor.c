@@ -40,8 +40,8 @@ static int prepare_session(struct worker *w, const struct api_request *r, struct
     return executor_session_now(&w->session, &w->context.now_ms, e);
 }
 
-/* What a change must have for itself. Another token may ask for what it does not have: nobody learns of that.
- */
+/* The names that a change needs for itself. A token may use names outside its scope: the answer does not show
+ * that they exist. */
 static void name_request(struct api_request *r)
 {
     static const uint8_t key[SIPHASH_KEY_SIZE] = "postdate target";
@@ -69,7 +69,7 @@ static bool run_request(struct worker *w, struct api_request *r)
             unclear |= rc != 0 && api_is_unclear(r, &e);
         }
         if (rc != 0 && e.kind != ERR_AWAY)
-            break; /* a lock in the way was waited for as long as this session does */
+            break; /* it was blocked by a lock until this session's timeout */
     }
     if (w->context.wake)
         notifier_notify(&w->executor->runtime->claimer_notifier);

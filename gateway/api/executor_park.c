@@ -7,8 +7,10 @@
 #include "gateway/api/api_guard.h"
 #include <stdlib.h>
 
-#define PARK_MAX ((size_t)6 * 1024 * 1024) /* bytes of bodies; then the caller who has the most gives way */
-#define REQUEST_SIZE ((size_t)4 * 1024)    /* what one counts beside its body */
+#define PARK_MAX                                                                                             \
+    ((size_t)6 * 1024 * 1024)           /* bytes of bodies; beyond, the caller with the most is evicted      \
+                                         */
+#define REQUEST_SIZE ((size_t)4 * 1024) /* what one counts beside its body */
 #define PAUSE_FIRST_MS 20
 #define PAUSE_MAX_MS 250
 #define PATIENCE_MS 3000 /* how long one may wait */
@@ -67,7 +69,7 @@ static struct api_request *find_largest(const struct executor_park *p, const str
     return x;
 }
 
-/* It is one of them, or behind one of them; what is behind it stays. */
+/* Removes a request, parked itself or behind another one; those behind it stay. */
 static void take_out(struct executor_park *p, const struct api_request *r)
 {
     for (struct api_request **at = &p->first; *at != NULL; at = &(*at)->next) {

@@ -10,14 +10,13 @@
 
 #define EXECUTOR_QUEUE_MAX 4096 /* requests that wait in one queue: twice the connections of HTTP */
 
-/* --- What the threads of the executor share: how they connect, and what the last of them learned of the
- * database. */
+/* --- Shared by the threads of the executor: connections, and the last known state of the database. */
 
 int executor_session_connect(struct executor_session *session, struct err *e)
 {
     struct runtime *rt = session->runtime;
     if (session->pg)
-        pg_drain_notifies(session->pg); /* whether Postgres has ended it meanwhile */
+        pg_drain_notifies(session->pg); /* whether PostgreSQL has ended it meanwhile */
     if (session->pg && !pg_is_broken(session->pg))
         return 0;
     pg_close(session->pg);
@@ -110,8 +109,8 @@ void executor_queue_close(struct executor_queue *q)
     pthread_cond_broadcast(&q->came);
 }
 
-/* Behind those of its turn: the one after the last of its caller's, and the present one for a caller who has
- * none here. */
+/* Behind the requests of its turn: the turn after the caller's last request, or the present one for a caller
+ * without requests. */
 static void put_in_turn(struct executor_queue *q, struct api_request *r)
 {
     struct api_request **at;
@@ -138,7 +137,7 @@ static bool take_out(struct executor_queue *q, const struct api_request *r)
     return true;
 }
 
-/* The queue is full: who is refused? Of one caller the queue has those that came first in front. */
+/* The queue is full: chooses the request to refuse. The requests of one caller are in order of arrival. */
 static struct api_request *give_way(struct executor_queue *q, struct api_request *r)
 {
     struct share *list = calloc(q->count + 1, sizeof *list);

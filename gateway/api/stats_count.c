@@ -20,10 +20,10 @@ struct stats {
     struct executor *executor;
     struct executor_session session;
     int64_t took_ms, checked_ms;
-    const char *refused; /* what the last check said of a database that takes no writes; NULL: it does */
+    const char *refused; /* why the database does not accept writes, by the last check; NULL: it does */
 };
 
-/* What /readyz says without a token: not what the database says of itself. */
+/* The text of /readyz, without a token: not the database's own text. */
 static const char away[] = "the database does not answer";
 static const char unfit[] = "the database or its schema has another version than this program needs (see the "
                             "log, or `postdate doctor`)";
@@ -36,7 +36,7 @@ static const char read_only[] =
 static const char full[] =
     "PostgreSQL has no space left on its disk: messages cannot be stored, claimed or recorded as delivered";
 
-/* What a thread of ours found, until some seconds later there is space again. */
+/* As a thread of this gateway found, until there is space again some seconds later. */
 static const char *check_space(struct stats *a, int64_t now_ms)
 {
     struct err e;
@@ -76,8 +76,8 @@ static int64_t pause_of(const struct stats *a)
     return pause_ms < COUNT_MIN_MS ? COUNT_MIN_MS : pause_ms > COUNT_MOST_MS ? COUNT_MOST_MS : pause_ms;
 }
 
-/* Of millions: who asks every few seconds never waits for a count, which is made behind the answer. But for
- * the first, which is older than this gateway. */
+/* With millions of messages, a client that polls every few seconds never waits for a count, which is made
+ * after the answer; except the first, which is older than this gateway. */
 static bool is_answered_first(const struct stats *a)
 {
     const struct executor *d = a->executor;

@@ -35,11 +35,11 @@
 #define SCATTER_ROWS 50 /* as often */
 #define ALL_MS 86400000 /* however long they were to wait */
 #define FULL_NAP_MS 5   /* until memory is free for more */
-#define LOCK_SHARE 5    /* a lock may take as much of the lead, once, before it is gone around … */
+#define LOCK_SHARE 5 /* how much of the lead a lock may use, once, before the locked days are left out … */
 #define LOCK_LEAST_MS 10
 #define LOCK_MOST_MS 100
 #define NOTIFY_EVERY_MS 1000
-#define NOTIFY_NAP_MS 25 /* while nobody is notified */
+#define NOTIFY_NAP_MS 25 /* while no notification arrives */
 
 static int sample_clock(struct claimer *c, struct err *e)
 {
@@ -87,7 +87,7 @@ static int64_t sweep_pause_ms(int64_t took_ms)
 static enum looked look_hot(struct claimer *c, struct claim_request *q, int64_t db_now_ms, struct err *e)
 {
     if (c->reached_ms == 0)
-        c->reached_ms = db_now_ms; /* what is older is the sweep's */
+        c->reached_ms = db_now_ms; /* older rows are found by the sweep */
     q->floor_ms = c->reached_ms - FLOOR_BELOW_MS;
     q->due = (struct due_range){db_now_ms - db_now_ms % DAY_MS - DAY_MS, q->horizon_ms + 1};
     enum looked l = claim_loop_claim_around(&c->loop, q, e);
@@ -153,7 +153,7 @@ static bool begin_range(void *ctx, const struct batch_name *batch, struct messag
     return l->range != NULL;
 }
 
-/* From the frontier on, around days that somebody has locked. */
+/* From the frontier on, leaving out locked days. */
 static enum looked look_plain(struct claimer *c, const struct claim_request *q, struct err *e)
 {
     struct claim_loop *l = &c->loop;
@@ -225,7 +225,7 @@ static enum looked look_again(struct claimer *c, int64_t horizon_ms, struct err 
     return LOOKED_ERROR;
 }
 
-/* What failed harms no claim, unless the connection is gone. -1: it is. */
+/* The failure does not affect claims, unless the connection is lost. -1: it is. */
 static int fail_harmlessly(struct claimer *c, const char *what, struct err *e)
 {
     if (pg_is_broken(c->loop.pg) || !err_is_transient(e))
@@ -308,8 +308,8 @@ static enum looked look_once(struct claimer *c, struct err *e)
     return sweep != LOOKED_DONE ? sweep : hot;
 }
 
-/* Whoever listens, in any database of the server, and leaves a transaction open fills PostgreSQL's queue of
- * NOTIFY. Then SQL users notify nobody (postdate.wake), and looks are closer to each other. */
+/* A session that listens, in any database of the server, with an open transaction fills PostgreSQL's NOTIFY
+ * queue. Then SQL users send no notifications (postdate.wake), and looks are more frequent. */
 static void say_notify_queue(struct notify_watch *w, const struct health_notify *n, int64_t now_ms)
 {
     char text[32];

@@ -23,7 +23,7 @@
 
 #define SAY_MAX 4096
 
-/* Where both go to one file, what was printed before stands before it, and no line is cut in two. */
+/* If both are one file, earlier output stays in front, and no line is split. */
 static void flush_output(void)
 {
     fflush(stdout);

@@ -33,7 +33,7 @@ static void print_bucket(const struct forecast_bucket *b, int64_t most)
     putchar('\n');
 }
 
-/* The names with what is due to them in all, the greatest first as they are found. */
+/* The names with their totals, the greatest first, as in the report. */
 static void print_exchanges(const struct forecast_report *r)
 {
     char name[160];

@@ -208,7 +208,7 @@ static int check(struct cli *cli, void *order_show)
         return cli_usage(cli, "give one message id, or --key KEY");
     if (o->exchange != NULL && o->key == NULL)
         return cli_usage(cli, "--exchange is for --key only: an id is unique");
-    /* Not only ids of ours: what was refused may be known by another one. */
+    /* Not only Postdate's ids: a dead letter may have another one. */
     return o->key != NULL || message_id_parse(bytes_of_str(cli->words[0]), &o->id)
                ? 0
                : cli_parse_id(cli, cli->words[0], &o->id);

@@ -16,7 +16,8 @@ struct identity {
     char broker[128], vhost[256];
 };
 
-/* A copy has the original's identity until it gets its own: what is the original's seems to be its own. */
+/* A copy has the original's identity until it gets its own: until then, objects of the original seem to be
+ * its own. */
 static int refuse_busy_vhost(struct broker *b, struct cli *cli, struct err *e)
 {
     struct owner owner;
@@ -50,8 +51,8 @@ static bool vhost_is_ours(struct broker *b, struct cli *cli)
            owner_look(b, identity, &owner, &e) == 0 && owner.verdict == OWNER_OURS;
 }
 
-/* Who the broker is, if it answers soon; without --rebind the schema can be made without it. 0, or an exit
- * code with the error printed. */
+/* Reads the broker's name, if it answers soon; without --rebind, the schema can be created without it. 0, or
+ * an exit code with the error printed. */
 static int ask_broker(struct cli *cli, const struct order *o, struct identity *id)
 {
     struct err e;
@@ -89,9 +90,9 @@ static int take_vhost(struct broker *b, const char *identity, struct err *e)
     return 0;
 }
 
-/* With --rebind the vhost is this database's; else where it is nobody's, so that a gateway that starts on
- * another node finds that the broker is the one that was recorded now. Whose the vhost is otherwise, gateways
- * say. 0, or an exit code with the error printed. */
+/* With --rebind, claims the vhost for this database; else only if it has no owner, so that a gateway that
+ * starts on another node recognises the broker that was recorded now. If the vhost belongs to another
+ * database, gateways report it. 0, or an exit code with the error printed. */
 static int settle_vhost(struct cli *cli, bool rebind)
 {
     struct err e;
@@ -105,7 +106,7 @@ static int settle_vhost(struct cli *cli, bool rebind)
     return rc == 0 || !rebind ? 0 : cli_fail(&e);
 }
 
-/* Everything else works without them, so it is said once. */
+/* Everything else works without them, so it is printed once. */
 static void print_missing_roles(const char *names)
 {
     fputs("postdate: the roles for SQL users are missing, and this login may not create them. If you want "

@@ -25,7 +25,7 @@
 
 #define STATUS_PROBLEMS_MAX 9
 
-/* What the broker holds, and up to when. */
+/* The messages that RabbitMQ holds, and the end of the window. */
 struct window {
     const struct config *config;
     int64_t fed_until_ms; /* 0: never fed */
@@ -38,7 +38,7 @@ struct status {
     struct window window;
 };
 
-/* What a person should look at; returns how many: literals. */
+/* Problems for an operator; returns their number: literals. */
 static int status_problems(const struct status_report *s, const char *out[STATUS_PROBLEMS_MAX])
 {
     int n = 0, away = 0;
@@ -331,7 +331,7 @@ static void print_screen(const struct status *status)
     print_instances(s);
     print_locked(&s->locked);
     print_back(s);
-    /* What somebody, or --overlap skip, keeps back: rightly, so no problem by itself. */
+    /* Work that an operator, or --overlap skip, holds back: as configured, so not a problem. */
     const char *label = "held back";
     if (s->held.behind > 0)
         printf("%-12s %" PRId64 " schedules left out %" PRId64 " occurrences: postdate recur list\n", label,

@@ -150,7 +150,7 @@ void cli_describe(struct cli *cli)
     cli->row_count = 0;
     collect_rows(cli);
     printf("command\t%s\t%s\n", c->name, c->summary);
-    describe_options(cli, NULL); /* with verbs: all of them, before one is said */
+    describe_options(cli, NULL); /* with verbs: the options of all, before a verb is given */
     for (const struct cli_verb *v = c->verbs; v != NULL && v->name != NULL; v++) {
         printf("verb\t%s\t%s\t%s\n", c->name, v->name, v->takes_file ? CLI_FILE : "-");
         describe_options(cli, v);
@@ -237,7 +237,7 @@ static int read_options(struct cli *cli, int argc, char **argv, void *order)
     return code;
 }
 
-/* The first word is one of the verbs, and the others are what it takes. 0 or the exit code. */
+/* The first argument must be a verb, and the others fit it. 0 or the exit code. */
 static int find_verb(struct cli *cli)
 {
     const char *word = cli->word_count > 0 ? cli->words[0] : "";

@@ -194,7 +194,7 @@ int cli_operate(struct cli *cli, const struct cli_operation *op, const struct cl
     bool key = f->filter.key.data != NULL;
     if (key && f->filter.exchange.data == NULL)
         named.filter.exchange = bytes_of_str(cli->config.delivery.exchange);
-    /* A shift needs to know the due time, so what it moves is looked for. */
+    /* A shift needs the present due time, so the message is looked up first. */
     if (has_filters(cli, f) || (key && op->has_shift))
         return operate_filters(cli, op, &named);
     return key ? operate_key(cli, op, &named.filter) : operate_ids(cli, op);

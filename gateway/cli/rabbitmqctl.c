@@ -48,7 +48,7 @@ static int read_block(int fd, struct buf *to)
     if (n < 0 && errno == EINTR)
         return 1;
     if (n > 0 && to->len + (size_t)n <= to->limit)
-        buf_put(to, block, (size_t)n); /* what is beyond is read and forgotten */
+        buf_put(to, block, (size_t)n); /* further output is read and dropped */
     return n > 0;
 }
 

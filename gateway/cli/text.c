@@ -26,8 +26,7 @@ static size_t next_piece(struct bytes v, size_t *at, bool lines, char piece[8], 
     int width = n > 0 && n <= 8 && iswprint((wint_t)c) ? wcwidth(c) : -1;
     if (width < 1 && lines && (*p == '\n' || *p == '\t'))
         width = 1, n = 1;
-    /* What has no width of its own (a mark, a change of the writing's direction) would alter its neighbours.
-     */
+    /* Characters without width (marks, changes of the writing direction) would alter their neighbours. */
     if (width < 1) {
         char hex[8];
         snprintf(hex, sizeof hex, "\\x%02x", (unsigned)v.data[*at]);

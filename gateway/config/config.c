@@ -236,7 +236,7 @@ static bool is_loopback(const char *listen)
            (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127);
 }
 
-/* What nobody has set is named by the prefix. */
+/* Names that are not set begin with the prefix. */
 static void name_intake(struct config_loader *l)
 {
     struct names n;
@@ -250,7 +250,7 @@ static void name_intake(struct config_loader *l)
         config_mistake(l, "default", 0, "out of memory");
 }
 
-/* Where messages may go that nobody has said anything about: where they would go if they named nothing. */
+/* If delivery.allow is not set: the exchanges to which messages without a delivery exchange are delivered. */
 static void allow_targets(struct config_loader *l)
 {
     struct config *c = l->config;

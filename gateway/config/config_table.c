@@ -52,7 +52,7 @@ static int check_name(const char *value, struct err *e)
     return 0;
 }
 
-/* Up to 100, which leaves no room for a mistake: then nothing can be said about what is left of it. */
+/* Up to, but not including 100, which would leave no budget to evaluate. */
 static int check_percentage(const char *value, struct err *e)
 {
     char *end;

@@ -67,7 +67,7 @@ static const char *format_number(const struct option *o, int64_t n, char *out, s
     return out;
 }
 
-/* What is no number at all is beyond the limits. */
+/* Not a number: treated as beyond the limits. */
 static int64_t parse_integer(const struct option *o, const char *value)
 {
     char *end = NULL;

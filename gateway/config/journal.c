@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* systemd.exec(5): $JOURNAL_STREAM is the device and the inode of what it connected with the journal; another
- * program between may have put something else there since. */
+/* systemd.exec(5): $JOURNAL_STREAM is the device and inode of the stream that systemd connected to the
+ * journal; a program in between may have redirected standard error. */
 static bool is_journal(void)
 {
     const char *stream = getenv("JOURNAL_STREAM");

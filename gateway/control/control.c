@@ -29,10 +29,10 @@
 #include <time.h>
 
 #define PREFETCH 16
-#define STUCK_MS 2000 /* all are in hand, and none of who has the most ends */
+#define STUCK_MS 2000 /* all places are used, and no request of the caller with the most ends */
 #define TICK_MS 500
 #define AGAIN_MS 500   /* between two tries while the database is away */
-#define FINISH_MS 5000 /* at a stop, for what is with the executor */
+#define FINISH_MS 5000 /* at a stop, for requests in the executor */
 #define CONTROL_QUEUE broker_names.control
 #define TAG "postdate.control"
 
@@ -84,15 +84,15 @@ static int finish_request(struct control *c, struct control_request *o, struct e
                                                          .body = buf_bytes(&c->body)},
                                 NULL, e);
             if (rc != 0 && e->kind == ERR_REJECT)
-                rc = 0; /* no name of a queue: so nobody gets it */
+                rc = 0; /* not a name of a queue: so it is routed to none */
         }
     }
     control_request_close(o);
     return rc;
 }
 
-/* Its place, or a free one (NULL), is taken by another, or none. Those of a connection that is gone may have
- * all of them: what comes by the next one is then not noted. */
+/* Replaces its place, or a free one (NULL), by another request, or none. Requests of a lost connection may
+ * use all places: then those of the next connection are not recorded. */
 static void note_working(struct control *c, const struct control_request *o, struct control_request *by)
 {
     for (size_t i = 0; i < PREFETCH; i++)
@@ -106,7 +106,7 @@ static void note_working(struct control *c, const struct control_request *o, str
     }
 }
 
-/* Who has the most of what is in hand; NULL: not all of it is with the executor, or nobody else is known to
+/* The caller with the most places; NULL: not all requests are in the executor, or no other caller is known to
  * wait for a place. */
 static struct control_request *find_largest(struct control *c)
 {
@@ -122,9 +122,9 @@ static struct control_request *find_largest(struct control *c)
     return found != NULL ? found->what : NULL;
 }
 
-/* RabbitMQ delivers in order: whose requests wait behind those in hand cannot be seen. So where these are all
- * that may be, and go on for long, the caller who has the most gives way by the oldest that no thread has
- * begun. */
+/* RabbitMQ delivers in order, so the callers of requests still in the queue are unknown. So if all places are
+ * used for long, the oldest request that no thread has begun, of the caller with the most places, is evicted.
+ */
 static void make_room(struct control *c)
 {
     struct control_request *o;
@@ -190,7 +190,7 @@ static int answer_done(struct control *c, struct err *e)
         } else if (rc == 0) {
             rc = finish_request(c, o, e);
         } else {
-            control_request_close(o); /* the connection is gone: it comes again */
+            control_request_close(o); /* the connection is lost: the request will be redelivered */
         }
     }
     return rc;
@@ -298,7 +298,7 @@ static void run_connected(struct control *c, struct err *e)
     }
 }
 
-/* What is with the executor is still answered; what waits for the database goes back into the queue. */
+/* Requests in the executor are still answered; those that wait for the database are requeued. */
 static void run_down(struct control *c, struct err *e)
 {
     int64_t until_ms = clock_monotonic_ms() + FINISH_MS;
@@ -325,7 +325,7 @@ static void *control_thread(void *arg)
             run_connected(c, &e);
             if (e.kind != ERR_NONE)
                 reopened_end(&c->reopened, rt, &e);
-            /* The broker refuses an answer: that is worth a word, and the request is done. */
+            /* RabbitMQ refuses an answer: logged, and the request is finished. */
             if (e.kind == ERR_PERMISSION || e.kind == ERR_REJECT || e.kind == ERR_NOT_FOUND)
                 log_warning("control queue: an answer could not be published: %s", e.text);
         }

@@ -94,7 +94,7 @@ int control_request_admit(struct control_request *o, struct tokens *tokens)
     return 0;
 }
 
-/* May what was begun be asked for again? */
+/* May a request that was begun be repeated? */
 static bool is_repeatable(const struct control_request *o)
 {
     enum api_effect effect = o->api.op->effect;

@@ -20,12 +20,9 @@
 
 #define HTTP_BODIES_MAX ((size_t)24 * 1024 * 1024) /* all request bodies together */
 
-/* --- What becomes of a client's connection, whoever decides it: the front, or a caller who has a right to
- * its place (front.c). */
+/* --- Closing a client's connection, by the front, or because another caller has a right to its place. */
 
-/* front.c
- * For what it does next: a head, a body, an answer, or the time between two requests
- * (http.timeout each). */
+/* Sets the deadline of its next state: a head, a body, an answer, or idle time (http.timeout each). */
 static void front_renew_deadline(struct front *f, struct http_link *l)
 {
     l->deadline_ms = f->now_ms + f->http->runtime->config->http.timeout_ms;
@@ -97,7 +94,7 @@ static struct http_link *oldest_connection(struct http *h)
     struct share *list = calloc(HTTP_CONNECTIONS_MAX, sizeof *list);
     size_t n = 0;
     for (struct http_link *l = h->links; l != NULL && list != NULL && n < HTTP_CONNECTIONS_MAX; l = l->next)
-        /* What is worked on goes last: nobody would know how it ended. */
+        /* Connections with a request in execution are closed last, because the outcome would be unknown. */
         list[n++] = (struct share){.what = l,
                                    .caller = l->caller,
                                    .amount = 1,
@@ -171,7 +168,7 @@ static bool give_up_body(struct http_request *r)
     return true;
 }
 
-/* For what r's body has grown by. False: r's caller holds as much as anybody; the answer is made. */
+/* Accounts for the growth of r's body. False: r's caller has the largest share; the answer is made. */
 static bool admit_body(struct http_request *r)
 {
     struct http *h = r->http;
@@ -205,7 +202,7 @@ static void http_bodies_take(struct http_request *r, struct bytes part)
     http_request_drop_body(r);
 }
 
-/* Before it is done. False: this caller has left more answers than anybody, and that is the answer. */
+/* Before it is executed. False: this caller has the most unread answers, and that error is the answer. */
 static bool http_answers_admit(struct http_request *r)
 {
     size_t all = r->http->unsent_bytes;
@@ -242,7 +239,7 @@ static void http_answers_count(struct http_request *r)
     r->content_type = NULL;
 }
 
-/* --- Clients come. Where there is no place for one more, somebody else gives way. */
+/* --- New clients. If there is no place for one, another connection is closed. */
 
 #define ACCEPTS 128 /* before the others have their turn */
 
@@ -346,7 +343,8 @@ static void print_head(struct http_request *r, int status, const char *type, str
     struct tm utc;
     time_t now = time(NULL);
     gmtime_r(&now, &utc);
-    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &utc); /* in the C locale: nobody sets another */
+    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT",
+             &utc); /* in the C locale, which is never changed */
     buf_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\n", status, reason_of(status), date,
                type);
     metrics_http(&r->http->runtime->metrics,
@@ -405,7 +403,7 @@ static void http_respond(struct http_request *r)
         l->body = (struct bytes){0};
 }
 
-/* The same of a request that the executor still has: nobody knows. */
+/* The same for a request that the executor still has: its outcome is unknown. */
 static void http_respond_late(struct http_request *r)
 {
     static const char late[] =
@@ -424,12 +422,12 @@ static void http_respond_late(struct http_request *r)
 #define TURNS 8 /* reads for one client before the others have theirs */
 #define EVENTS 128
 #define TICK_MS 100
-#define LINGER_MS 2000 /* for what the client still sends after its last answer */
+#define LINGER_MS 2000 /* for data that the client sends after its last answer */
 #define FLUSH_MS 1000  /* for answers at the end */
 
 /* --- answers */
 
-/* Sends what the socket takes. -1: it takes nothing more, ever. */
+/* Sends as much as the socket accepts. -1: the connection is closed. */
 static int send_answer(struct http_link *l)
 {
     size_t all = l->head.len + l->body.len;
@@ -534,7 +532,7 @@ static void refuse_request(struct front *f, struct http_link *l, enum framing_re
     begin_answer(f, l);
 }
 
-/* What was read, as far as it may be looked at now. */
+/* The received bytes that may be parsed now. */
 static void take_input(struct front *f, struct http_link *l)
 {
     struct bytes rest = bytes_of(l->in.data + l->in_at, l->in.len - l->in_at), data;
@@ -572,7 +570,7 @@ static bool read_input(struct front *f, struct http_link *l)
     if (n > 0 && l->state == HTTP_READS)
         buf_put(&l->in, f->data, (size_t)n);
     if (n <= 0 || l->in.failed)
-        front_close_link(f, l); /* also in the middle of a request: nobody waits for its answer */
+        front_close_link(f, l); /* also in the middle of a request: no client waits for its answer */
     return n > 0;
 }
 
@@ -683,7 +681,7 @@ static void *run_front(void *arg)
     }
     front_want_clients(f, false);
     close(f->listening);
-    take_done(f); /* the executor is gone; what it answered still goes out */
+    take_done(f); /* the executor is stopped; its answers are still sent */
     for (int64_t end_ms = f->now_ms + FLUSH_MS; has_answers(f) && f->now_ms < end_ms;)
         round_of_events(f, TICK_MS / 10);
     while (f->http->links != NULL)

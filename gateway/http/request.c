@@ -11,7 +11,7 @@
 
 #define HTTP_BODY_EXTRA (64u * 1024) /* of one, beside the message's body in base64 */
 
-#define HTTP_SMALL_BODY (64 * 1024) /* what is read to its end although the answer is known */
+#define HTTP_SMALL_BODY (64 * 1024) /* how much is read to its end although the answer is known */
 
 void http_name_address(const struct sockaddr *a, socklen_t len, char *out, size_t size)
 {
@@ -144,8 +144,8 @@ static bool is_this_machine(const char *host)
     return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1;
 }
 
-/* Without tokens whoever reaches the port may do everything, and a page in a browser on this machine reaches
- * it by a name of its own that leads to 127.0.0.1 (DNS rebinding). */
+/* Without tokens any client that can connect has full access, and a page in a browser on this machine can
+ * connect by a name that resolves to 127.0.0.1 (DNS rebinding). */
 static int check_host(struct http_request *r, struct bytes value)
 {
     const struct config *c = r->http->runtime->config;
@@ -287,7 +287,7 @@ void http_request_headers(struct http_request *r, const struct framing_head *hea
     r->head_only = bytes_equal_str(head->method, "HEAD");
     r->answered = check_request(r, head) != 0;
     /* A short rest of the request is read, so that the client is ready for the answer and the connection can
-     * be kept; a long one, or one whose length nobody knows, is not. */
+     * be kept; a long rest, or one of unknown length, is not. */
     r->refuse_now = r->answered && (head->value[FRAMING_EXPECT].data != NULL || head->chunked ||
                                     head->length > HTTP_SMALL_BODY);
 }

@@ -128,8 +128,8 @@ static bool path_matches(const struct api_operation *op, const char *path, struc
     bool is_exchange = strncmp(hole, "{exchange}", 10) == 0;
     if (!is_exchange && strchr(path + fixed, '/') != NULL)
         return false;
-    /* What comes after an id or name, ":fail", is no part of one; a pattern may have colons of its own, and
-     * so may an exchange, behind which "/pause" stands. */
+    /* ":fail" after an id or name is not part of it. A pattern may contain colons, and so may an exchange,
+     * which is followed by "/pause". */
     bool is_pattern = strncmp(hole, "{pattern}", 9) == 0;
     const char *after = strchr(hole, '}') + 1,
                *end = is_pattern ? NULL : strchr(path + fixed, is_exchange ? '/' : ':');

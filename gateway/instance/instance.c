@@ -20,9 +20,9 @@
  * cores one came back after 7.1 s, with 64 messages to settle. */
 #define RETURN_MS 8000
 #define QUIET_MS                                                                                             \
-    5000 /* how long what is in memory may take to find its way back before a new instance is booked */
+    5000 /* how long messages in memory may take to be settled before a new instance is registered */
 
-/* Ends at once when Postgres closes the session: from then on others may take over. */
+/* Returns at once when PostgreSQL closes the session: from then on others may take over. */
 static void take_nap(struct lease_keeper *k, int64_t ms)
 {
     notifier_wait(&k->lease->notifier, k->pg ? pg_socket(k->pg) : -1, ms * 1000000);
@@ -67,8 +67,8 @@ static int send_heartbeat(struct lease_keeper *k, struct err *e)
     return 0;
 }
 
-/* Where the database went back, gateways that lived say first what they delivered and it forgot: nothing is
- * claimed before they have come back to it, for a while. */
+/* If the database has lost commits, gateways first record the deliveries that it lost: for a while, nothing
+ * is claimed until those that were alive have reconnected. */
 static int compare_history(struct lease_keeper *k, struct err *e)
 {
     struct history_report r;
@@ -160,7 +160,7 @@ void *lease_keeper_thread(void *arg)
         if (do_tick(k, &e) == 0)
             failing_over("lease keeper");
         else if (e.kind == ERR_BUSY && !pg_is_broken(k->pg))
-            failing_note("lease keeper", &e); /* a lock in the way only means: at the next tick */
+            failing_note("lease keeper", &e); /* blocked by a lock: tried again at the next tick */
         else
             drop_session(k, &e);
         take_nap(k, k->instance ? TICK_MS : 20);
@@ -176,7 +176,7 @@ void *lease_keeper_thread(void *arg)
  *
  * On a session of its own, so that a release that takes long holds up no heartbeat. */
 
-#define LOOK_MS INSTANCE_SILENCE_MS /* who is found dead at one is buried at the next */
+#define LOOK_MS INSTANCE_SILENCE_MS /* a gateway that is found dead at one tick is taken over at the next */
 #define SWEEP_MS 10000
 
 static void look(struct take_over *t, struct err *e)
@@ -215,7 +215,7 @@ void *take_over_thread(void *arg)
             failing_over("take-over");
         else if (t->pg)
             failing_note("take-over", &e);
-        /* What is only in the way, as a lock, is tried again at the next tick. */
+        /* Blocked, such as by a lock: tried again at the next tick. */
         if (t->pg && e.kind != ERR_NONE && (e.kind != ERR_BUSY || pg_is_broken(t->pg))) {
             pg_close(t->pg);
             t->pg = NULL;

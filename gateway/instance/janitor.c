@@ -218,7 +218,7 @@ void *janitor_thread(void *arg)
         /* A duty that rests may have taken the notice of the stop. */
         if (!runtime_stopping(j->runtime, STOP_INTAKE))
             rest(j, j->pg && !pg_is_broken(j->pg) ? CLOCK_EVERY_MS : TICK_MS);
-        bool missed = pg_missed_partition(); /* somebody dropped its table */
+        bool missed = pg_missed_partition(); /* its table was dropped */
         for (size_t i = 0; i < sizeof duties / sizeof duties[0]; i++)
             if (missed && duties[i].run == make_partitions)
                 duties[i].at_ms = 0;

@@ -61,7 +61,7 @@ static int intake_deferred_add(struct intake *in, const struct inbox_delivery *d
     a->delivery.reason = bytes_copy(&at, d->reason);
     a->delivery.exchange = bytes_copy(&at, d->exchange);
     a->delivery.key = bytes_copy(&at, d->key);
-    if (d->reason.len > 0) /* nobody waits behind one that is refused */
+    if (d->reason.len > 0) /* no message waits behind a rejected one */
         a->delivery.key.len = 0;
     STAILQ_INSERT_TAIL(&in->deferred, a, next);
     in->deferred_count++;
@@ -117,15 +117,15 @@ static void intake_deferred_free(struct intake_deferred_list *list)
     }
 }
 
-/* --- Does this broker stamp what it takes (core/message/delay.h)? Asked with a probe and a queue that only
- * its connection sees: at each connect, through the intake's own connection, for another broker may have
- * answered, or another setting.
+/* --- Does RabbitMQ add timestamps to messages (core/message/delay.h)? Tested with a message and an exclusive
+ * queue: at each connect, on the intake's own connection, because the node or its configuration may have
+ * changed.
  *
- * A stamp matters only where the gateway reads late; what it reads at once counts from now. But what looks as
- * if it had waited may as well be new, and a clock have been set, or a machine have stood still, since the
- * last probe. So before such a stamp is believed the broker is asked again, after the message came, and not
- * more than ten times a second. That goes by a second connection, which is opened while the intake has
- * nothing to do: without it delays count from when the gateway reads. */
+ * A timestamp matters only if the gateway reads a message late; else the delay counts from now. But a message
+ * that seems to have waited may be new, if a clock was set or a machine suspended since the last test. So
+ * before such a timestamp is used, the test is repeated after the message was received, at most ten times a
+ * second. This uses a second connection, which is opened while the intake is idle: without it, delays count
+ * from when the gateway reads. */
 
 #define TAG "postdate probe"
 #define PROBE_WAIT_MS 2000
@@ -197,9 +197,9 @@ static void take_finding(struct intake *in, const struct stamp_finding *f)
     in->stamp_said = f->verdict == STAMP_TRUSTED;
 }
 
-/* intake.c: finds out whether the broker stamps what it takes. Before the first broker_consume of a
- * connection, with a database connection. -1: the broker's connection is dead; where the broker refused, the
- * next connection is not asked again. */
+/* Tests whether RabbitMQ adds timestamps. Before the first broker_consume of a connection, with a database
+ * connection. -1: the connection to RabbitMQ is dead; if RabbitMQ refused the test, it is not repeated on the
+ * next connection. */
 static int intake_find_stamps(struct intake *in, struct err *e)
 {
     struct stamp_finding f = {.verdict = STAMP_NONE};
@@ -271,7 +271,7 @@ static void intake_weigh_stamps(struct intake *in, int64_t now_ms)
     in->rules.broker_stamps = in->stamps == STAMP_TRUSTED && in->stamps_asked_ms != 0;
 }
 
-/* The probe itself, come too late to tell anything? It is nobody's message. */
+/* Is it a test message, too late for a result? It is not a client's message. */
 static bool intake_is_probe(struct inbox *box, const struct broker_event *ev)
 {
     const struct intake *in = box->own;
@@ -279,7 +279,7 @@ static bool intake_is_probe(struct inbox *box, const struct broker_event *ev)
            bytes_equal_str(ev->routing_key, in->probe_queue);
 }
 
-/* --- What RabbitMQ may wait for goes there as soon as it is stored: it is stored as handed. */
+/* --- Messages that RabbitMQ may hold are handed over at once: they are stored as handed. */
 
 /* intake.c: before a batch is stored: what of it may be handed over at once. NULL: nothing. */
 static struct store_handover *intake_offer(struct intake *in)
@@ -356,7 +356,7 @@ static bool intake_leaves_to_feeder(const struct intake *in)
 }
 
 #define PATIENCE_MS                                                                                          \
-    15000 /* how long a batch waits for the database with the broker's connection unattended */
+    15000 /* how long a batch waits for the database without serving the connection to RabbitMQ */
 #define PAUSE_MS 100
 
 static struct bytes message_id_of(struct bytes properties)
@@ -369,7 +369,7 @@ static struct bytes message_id_of(struct bytes properties)
 
 #define MISSPELT_SAY_MS 60000
 
-/* It is what its publisher asked for, as far as anybody can tell; but perhaps not what was meant. */
+/* The message is valid, but its header is probably misspelt. */
 static void look_for_misspelt(struct intake *in, const struct message *m, int64_t now_ms)
 {
     struct wire_properties p;
@@ -472,7 +472,7 @@ static int store_patiently(struct intake *in, struct err *e)
     return rc;
 }
 
-/* Postgres refuses something in the batch: offers the items one by one and refuses the guilty. */
+/* PostgreSQL rejects something in the batch: stores the items one by one and rejects the faulty ones. */
 static int store_singly(struct intake *in, struct err *e)
 {
     for (size_t i = 0; i < in->item_count; i++) {
@@ -565,11 +565,10 @@ static int intake_store(struct intake *in, struct err *e)
     return 0;
 }
 
-#define QUEUES_LEAST                                                                                         \
-    4 /* that share what may be unacknowledged: intake, by type, what expired, what has a time */
+#define QUEUES_LEAST 4 /* queues that share the prefetch: intake, exchange type, expired, timed */
 #define BY_TYPE_TAG "postdate.delayed"
 
-/* On top of the batches: what is deferred stays unacknowledged and must not use up the prefetch. */
+/* In addition to the batches: deferred deliveries stay unacknowledged and must not use up the prefetch. */
 static int64_t most_ahead(const struct config *c)
 {
     int64_t most = c->intake.prefetch + INTAKE_DEFERRED_MAX;
@@ -622,7 +621,8 @@ static int connect_intake(struct inbox *box, struct err *e)
     box->queue = c->intake.queue;
     box->most = (size_t)c->intake.prefetch / 2;
     box->most = box->most < 1 ? 1 : box->most > INBOX_BATCH_MAX ? INBOX_BATCH_MAX : box->most;
-    /* A session's own: what it stored last can come back, whatever later ones of this gateway store. */
+    /* Per session: its last messages can be redelivered, even after later sessions of this gateway have
+     * stored theirs. */
     in->session = (struct store_session){.unacknowledged_max = (size_t)intake_unacknowledged_max(c)};
     random_fill(&in->session.name, sizeof in->session.name);
     if (startup_keep_vhost(in->runtime, in->inbox.broker, e) != 0 ||
@@ -648,7 +648,7 @@ static void disconnect_intake(struct inbox *box)
     in->deferred_retry_ms = 0;
 }
 
-/* Acknowledges what is done; then sets the rest aside, for which there may be no room. */
+/* Acknowledges finished deliveries, then defers the rest, for which there may be no room. */
 static int process(struct intake *in, struct err *e)
 {
     struct inbox *box = &in->inbox;
@@ -684,8 +684,8 @@ static int retry_deferred(struct intake *in, struct err *e)
     return rc;
 }
 
-/* Is it due so late that a claim finds it in time, stored a little later? That is judged as if it had just
- * come: one that waited in the queue, and is late, is among so many that nobody waits for others. */
+/* Is it due so late that a claim still finds it in time if it is stored a little later? Computed as if it had
+ * just arrived: a message that waited in the queue is among so many others that the batch does not wait. */
 static bool has_time(struct inbox *box, const struct broker_event *ev)
 {
     const struct intake *in = box->own;

@@ -171,7 +171,7 @@ static int find_holes(struct holes *h, struct bytes object, bool batch)
     return 0;
 }
 
-/* jansson counts what it was given. */
+/* jansson counts the bytes of its input. */
 static int64_t position_in_text(const struct holes *h, int64_t position)
 {
     char number[24];
@@ -245,7 +245,7 @@ static void shorten_numbers(struct bytes text, struct buf *out)
     }
 }
 
-/* As what is only carried: a number may be as large as it likes, jansson has no room for it. */
+/* For texts that are only passed on: a number may be larger than jansson can represent. */
 static bool is_value(struct bytes text, bool *no_memory, json_error_t *why)
 {
     const size_t flags = JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL;
@@ -263,7 +263,7 @@ static bool is_value(struct bytes text, bool *no_memory, json_error_t *why)
     return value != NULL;
 }
 
-/* What is cut out must be one JSON value. */
+/* The text that is cut out must be one JSON value. */
 static int check_holes(const struct holes *h, enum json_fault *fault, struct err *e)
 {
     json_error_t why;

@@ -604,7 +604,7 @@ static int take_due(const struct json_parser *p, const json_t *const fields[], s
                                          : ms,
                     e) != 0)
         return -1;
-    out->due_ms = at ? ms : p->now_ms + ms; /* what is past by then is stored as due at once */
+    out->due_ms = at ? ms : p->now_ms + ms; /* times that have passed by then are stored as due at once */
     out->counted_from_ms = at ? 0 : p->now_ms;
     return 0;
 }
@@ -615,7 +615,7 @@ static struct bytes message_id_of(const json_t *properties)
     return json_is_string(id) ? json_text(id) : (struct bytes){0};
 }
 
-/* The due time is drawn. latest_ms: what it could have been. */
+/* Adds the random spread to the due time. latest_ms: its upper bound. */
 static int take_spread(const struct json_parser *p, const json_t *const fields[], struct message *out,
                        int64_t *latest_ms, struct err *e)
 {

@@ -1,15 +1,17 @@
 #include "gateway/pipeline/flight_window.h"
 
-#define REST_MS 250    /* so long nothing was in flight */
-#define LEARN_MS 5000  /* so old, the quickest answer says nothing any more: others use the server, too */
-#define LEARN_ROUNDS 3 /* until what was in flight before is answered, and what was sent since tells */
-#define ALWAYS 16      /* it grows up to this at any pace: small is to lose little, not to be slow */
-#define PACE_MS 10     /* beside the quickest, an answer may take so much longer while the window grows */
-#define LONG_MS 50     /* and from here on it shrinks */
-#define MEASURE_MS 50  /* at least, for what a size is good for */
-#define CROWDED 2      /* times `enough`: beyond, it grows while answers are quick only */
-#define QUICK_MS 1     /* answered within that, the server is not busy: what is overdue gains nothing */
-#define PAYS 115       /* percent: so much of what half the size answered is worth doubling it */
+#define REST_MS 250   /* so long nothing was in flight */
+#define LEARN_MS 5000 /* so old, the quickest answer says nothing any more: others use the server, too */
+#define LEARN_ROUNDS                                                                                         \
+    3                 /* until messages in flight before are answered, and those sent since show the result */
+#define ALWAYS 16     /* it grows up to this at any pace: small is to lose little, not to be slow */
+#define PACE_MS 10    /* beside the quickest, an answer may take so much longer while the window grows */
+#define LONG_MS 50    /* and from here on it shrinks */
+#define MEASURE_MS 50 /* the least time to measure the throughput of a size */
+#define CROWDED 2     /* times `enough`: beyond, it grows while answers are quick only */
+#define QUICK_MS                                                                                             \
+    1 /* answers within this: the server is not busy, and a larger window would not help overdue messages */
+#define PAYS 115 /* percent: so much of what half the size answered is worth doubling it */
 
 void flight_window_begin(struct flight_window *window, int least, int enough, int wide, int most)
 {
@@ -55,7 +57,7 @@ void flight_window_sent(struct flight_window *window, int in_flight, int64_t now
     if (in_flight == 0 && now_ms - window->moved_ms > REST_MS)
         flight_window_shrink(window);
     if (now_ms - window->learned_ms > LEARN_MS) {
-        /* With as much in flight as the broker takes without a queue of it. */
+        /* With as many messages in flight as RabbitMQ processes without queueing them. */
         int64_t quickest_ms = window->quickest_ms < window->most ? window->quickest_ms : window->most;
         int64_t alone = window->size * quickest_ms / (quickest_ms + PACE_MS) / 2;
         int least = window->size < ALWAYS ? window->size : ALWAYS;

@@ -135,7 +135,7 @@ bool refusals_news(struct refusals *r, int64_t now_ms, struct refusal_news *out)
             out->taken = one->taken;
             memcpy(out->name, one->name, sizeof out->name);
             memcpy(out->reason, one->reason, sizeof out->reason);
-            r->lines += !over; /* whose beginning was said, its end is */
+            r->lines += !over; /* if its beginning was logged, so is its end */
             one->said = true;
         }
         if (over)

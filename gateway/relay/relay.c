@@ -25,7 +25,7 @@
 /* relay_rescue.c */
 #define RELAY_PROBE_MS 0 /* when a ping was sent that says nothing but that its queue takes it */
 
-/* FOREIGN: somebody else's, acknowledged when it is in postdate.rejected. */
+/* FOREIGN: of another client, acknowledged when it is in postdate.rejected. */
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
 
 /* The other thread's. */
@@ -35,12 +35,12 @@ struct relay_mover {
     struct log_quota quota;
 };
 
-/* --- Which of several exit queues can be read.
+/* --- Which of several exit queues can be consumed.
  *
- * All consumers of the relay share a channel. RabbitMQ stops that at a queue without a leader, and closes it
- * at one that it could not bring back. So a message goes to each queue first, by a connection of its own, for
- * such a queue stops the channel of who publishes, too. What is confirmed has a leader. Of a queue that
- * cannot be asked nothing is known, and it is read. */
+ * All consumers of the relay share a channel. RabbitMQ blocks it at a queue without a leader, and closes it
+ * at a queue that it could not recover. So a message is first published to each queue, on a separate
+ * connection, because such a queue blocks the publisher's channel, too. A queue that confirms it has a
+ * leader. A queue that cannot be tested is consumed. */
 
 #define PAUSE_MS 5
 #define FIRST_MS 1000 /* so long the answers of all are waited for, while none is read … */
@@ -131,17 +131,18 @@ static void relay_probe_all(struct reader *r)
 {
     int queues = atomic_load(&r->handover->exit_queues);
     unsigned all = (1u << queues) - 1, readable = queues > 1 ? probe(r, all, FIRST_MS) : all;
-    /* As with a single one, RabbitMQ ends what waits for them. */
+    /* As with a single queue, RabbitMQ ends consumers that wait for them. */
     atomic_store(&r->relay->left_out, readable ? all & ~readable : 0);
 }
 
-/* --- Who reads the exit queues: one connection, with as many consumers at each queue as at the others.
+/* --- The consumers of the exit queues: one connection, with the same number of consumers at each queue.
  *
- * How much RabbitMQ sends ahead is the sum of their prefetches. That of the first round is small, for
- * RabbitMQ holds in its memory what it has sent and nobody has read: of large messages that is enough. When
- * many small ones come, a second round joins, and a third. While the database is away, what was delivered and
- * what is to be looked up stays unacknowledged, and further ones join when most of what one queue may send is
- * used by that; it may all have come by that one. The queues share what one alone would get. */
+ * How much RabbitMQ sends ahead is the sum of their prefetches. The prefetch of the first round is small,
+ * because RabbitMQ keeps sent, unread messages in memory: it is enough for large messages. With many small
+ * messages, a second and a third round of consumers are added. While the database is unavailable, delivered
+ * messages and those to be looked up stay unacknowledged; further rounds are added when they use most of the
+ * prefetch of one queue, because all of them may be from that queue. The queues share the prefetch that a
+ * single one would get. */
 
 #define ROUNDS_MAX 6
 #define SMALL_BYTES 8192
@@ -238,7 +239,7 @@ static int relay_adapt_consumers(struct reader *r, struct err *e)
     return relay_consume_all(r, e);
 }
 
-/* The connection is gone; counted: RabbitMQ may go on counting them. */
+/* The connection is lost; counted: RabbitMQ may still count its consumers. */
 static void relay_forget_consumers(struct reader *r, bool counted)
 {
     for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
@@ -264,10 +265,10 @@ static int relay_cancel_consumers(struct reader *r, struct err *e)
     return 0;
 }
 
-/* --- What the relay's connection has taken: opened, kept in memory, acknowledged. */
+/* --- Messages of the relay's connection: opened, kept in memory, acknowledged. */
 
 #define AHEAD_MS 60000 /* so far may a gateway's estimate of the database's clock be ahead of another's */
-#define SINGLES_MS 200 /* so long acknowledgements wait for those before them, to be said in one */
+#define SINGLES_MS 200 /* how long acknowledgements wait for earlier ones, to be sent as one */
 
 /* relay.c */
 /* NULL: out of memory */
@@ -309,7 +310,8 @@ static int relay_acknowledge_singles(struct reader *r, struct err *e)
                         e); /* while there is no room for more, nothing is asked of the connection */
 }
 
-/* What is settled: in one as far as it goes; after a while also what has undone ones before it. */
+/* Acknowledges settled messages: in one frame as far as possible; after a while also those behind unsettled
+ * ones. */
 static int relay_acknowledge(struct reader *r, struct err *e)
 {
     uint64_t done[1000], last = 0;
@@ -328,8 +330,8 @@ static int relay_acknowledge(struct reader *r, struct err *e)
         return -1;
     if (r->low > r->high)
         r->low_ms = now_ms;
-    /* What is so old only waits for somebody's lock on its row: its outcome is known, and is written down
-     * when the lock is gone. But while the database is away, it is a proof. */
+    /* A message of this age only waits for a lock on its row: its outcome is known, and is recorded when the
+     * lock is released. But while the database is unavailable, it is a proof. */
     bool full = r->high - r->low > RELAY_WINDOW / 2 && !pipeline_is_behind(r->pipeline);
     for (uint64_t tag = r->low; full && tag < r->low + RELAY_WINDOW / 4; tag++)
         if (r->tags[tag % RELAY_WINDOW] == TAG_TAKEN)
@@ -378,13 +380,12 @@ bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *
     return true;
 }
 
-/* --- What somebody else has put into the exit queue goes to postdate.rejected.
+/* --- Foreign messages in the exit queues are moved to postdate.rejected.
  *
  *   reader ──▶ a copy ──▶ the thread of relay.c: into postdate.rejected ──▶ reader: acknowledged
  *
- * The reader waits for nobody. While postdate.rejected takes nothing, what there is no room for stays
- * unacknowledged without a copy; when all copies are gone, it is given back to the exit queue, and comes
- * again. */
+ * The reader does not wait. While postdate.rejected does not accept messages, those without room for a copy
+ * stay unacknowledged; when all copies are moved, they are requeued in the exit queue, and redelivered. */
 
 #define COPIES_MAX 64
 #define BYTES_MAX ((size_t)8 << 20)
@@ -468,7 +469,7 @@ static int relay_end_foreign(struct reader *r, struct err *e)
         }
         free_copy(r->relay, f);
     }
-    /* What waits so long would keep new ones from being taken. */
+    /* Messages that wait longer would prevent new ones from being consumed. */
     if (r->high - r->low + 1 > RELAY_WINDOW / 2 &&
         give_back(r, r->low + RELAY_WINDOW / 4, RELAY_WINDOW, e) != 0)
         return -1;
@@ -476,7 +477,7 @@ static int relay_end_foreign(struct reader *r, struct err *e)
     return any ? give_back(r, r->high, COPIES_MAX, e) : 0;
 }
 
-/* Moves what waits; may take a few seconds. */
+/* Moves the waiting copies; may take a few seconds. */
 /* --- the other thread */
 static void relay_move_foreign(struct relay *relay, struct relay_mover *m)
 {
@@ -506,13 +507,13 @@ static void relay_move_foreign(struct relay *relay, struct relay_mover *m)
     m->failed = rc != 0;
 }
 
-/* --- Proofs: what is delivered and cannot be settled for a moment is written down in the exit queue
- * (docs/internals/relay.md), small, replicated, and taken like any message, so that pings and low-water marks
- * (relay_rescue.c) cover it.
+/* --- Proofs: deliveries that cannot be settled for a moment are recorded in the exit queue
+ * (docs/internals/relay.md), in small, replicated messages, consumed like any other, so that pings and
+ * low-water marks (relay_rescue.c) cover them.
  *
- * The same thread moves what is not the gateway's (relay.c), for it may wait, too. */
+ * The same thread moves foreign messages, because it may wait, too. */
 
-#define SLOW_MS 1000 /* where the database is slow, or somebody has a row locked */
+#define SLOW_MS 1000 /* if the database is slow, or a row is locked */
 #define SLOW_LOOK_MS 500
 #define LOOK_MS 100
 #define AWAY_LOOK_MS 10 /* while it is away or does not keep pace */
@@ -624,7 +625,7 @@ static int prove(struct prover *p, size_t n, struct err *e)
     return publish_proof(p, n, &tag, e) != 0 ? -1 : await_confirm(p, tag, e);
 }
 
-/* How long what is delivered waits for the database; -1: that is writing, and will write this down, too. */
+/* How long delivered messages have waited for the database; -1: it is writing, and will record them, too. */
 static int64_t patience_ms(struct prover *p)
 {
     int64_t now_ms = clock_monotonic_ms();
@@ -727,14 +728,14 @@ void *relay_proof_thread(void *arg)
 #define REFUSED_RETRY_MS 5000
 #define FULL_MS 3000                       /* so long reading stops for want of memory */
 #define EARLY_MS (HANDOVER_SLACK_MS + 400) /* before lead: something has shortened the wait */
-/* The gateway that had what came back may be alive, and know nothing of it: when RabbitMQ loses sight of a
- * node, it gives what a consumer there has to others. It publishes that when it is due, and has so long to
- * write that down before anybody asks. */
+/* The gateway that had a redelivered message may be alive without knowing of the redelivery: when RabbitMQ
+ * loses contact with a node, it redelivers the messages of consumers there. That gateway publishes the
+ * message when it is due, and has this time to record it before the row is queried. */
 #define SETTLED_MS 250
 
-/* --- what comes */
-/* Came too early, for the second time, without its content, has a rate, or the database went back. What is
- * too late the book knows. */
+/* --- received messages */
+/* Received too early, for the second time, or without content; or it has a rate, or the database has lost
+ * commits. The book knows which messages are too late. */
 static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
                           enum envelope_kind kind)
 {
@@ -753,8 +754,8 @@ static int64_t ms_until_due(struct reader *r, const struct message *m)
     return runtime_now_ms(r->runtime, &now_ms) && m->due_ms > now_ms ? m->due_ms - now_ms : 0;
 }
 
-/* When its row may be claimed, monotonic; 0: it need not be. What comes back much too early nobody publishes.
- */
+/* When its row may be claimed, monotonic; 0: not necessary. No gateway publishes a message that is
+ * redelivered much too early. */
 static int64_t look_up_from_ms(struct reader *r, const struct broker_event *ev, const struct message *m,
                                enum envelope_kind kind)
 {
@@ -852,7 +853,7 @@ static bool has_room(struct reader *r)
     }
     if (r->full_ms == 0)
         r->full_ms = now_ms;
-    int64_t db_now_ms; /* where the database went back, it may know nothing of what is dropped */
+    int64_t db_now_ms; /* if the database has lost commits, it may not have a message that is dropped here */
     bool doubtful = !runtime_now_ms(r->runtime, &db_now_ms) || pipeline_is_doubtful(r->pipeline, db_now_ms);
     return now_ms - r->full_ms > FULL_MS && !doubtful;
 }
@@ -898,9 +899,9 @@ static int read_and_note(struct reader *r, struct err *e)
 }
 
 /* --- the connection */
-/* A gateway without a database delivers all the same, but only for a while where others have it, which their
- * pings tell. Then it gives up its connection: what it took, with the proofs of what it delivered, goes to
- * one that can write it down, before that one takes the rest for lost (relay_rescue.c). */
+/* A gateway without a database still delivers, but only for a while if other gateways have it, as their pings
+ * show. Then it closes its connection: its messages, and the proofs of its deliveries, are redelivered to a
+ * gateway that can record them, before that one treats the rest as lost (relay_rescue.c). */
 static bool steps_aside(struct reader *r)
 {
     int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->handover->noted_ms);
@@ -975,7 +976,7 @@ static void close_connection(struct reader *r, bool politely)
         broker_drop(r->broker);
     r->broker = NULL;
     relay_book_disconnected(&r->pipeline->book);
-    /* The connection is gone: all come again. */
+    /* The connection is lost: all messages will be redelivered. */
     r->session++;
     r->foreign_count = 0;
     for (struct relay_foreign *f = take_list(&r->relay->foreign.waits), *next; f; f = next) {
@@ -990,7 +991,7 @@ static bool is_refusal(const struct err *e)
     return e->kind == ERR_PERMISSION || e->kind == ERR_CONFIG;
 }
 
-/* A login that may not use the exit queue delivers what the gateway holds all the same. */
+/* A login without rights on the exit queue still delivers messages that the gateway holds. */
 static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt)
 {
     if (!is_refusal(e))
@@ -1031,7 +1032,8 @@ void *relay_thread(void *arg)
                 log_debug("relay: %s", e.text);
             else
                 reopened_end(&reopened, r.runtime, &e);
-            if (broker_failed_inside(r.broker)) /* what is moved with it is looked up, or rescued */
+            if (broker_failed_inside(
+                    r.broker)) /* messages that are moved with it are looked up, or rescued */
                 rejected_say_cure(r.runtime, broker_names.exit, &r.cure_said_ms);
         } else if (!is_refusal(&e)) {
             server_status_failed(&r.runtime->rabbitmq, &e);
@@ -1040,7 +1042,7 @@ void *relay_thread(void *arg)
         while (steps_aside(&r) && !runtime_stopping(r.runtime, STOP_INTAKE))
             notifier_wait(&r.pipeline->relay_notifier, -1, TICK_NS);
         if (runtime_stopping(r.runtime, STOP_INTAKE))
-            break; /* what is unacknowledged comes to the next gateway */
+            break; /* unacknowledged messages are redelivered to the next gateway */
         notifier_wait(&r.pipeline->relay_notifier, -1, pause_ms(&r, &e, &attempt) * 1000000);
     }
     close_connection(&r, true);

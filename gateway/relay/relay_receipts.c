@@ -21,7 +21,7 @@
 #define RECEIPTS_MAX 4000 /* that RabbitMQ sends ahead: so many may wait for a lock */
 #define SETTLED_AT_ONCE 1000
 #define RETRY_MS 5000 /* where they may not be had */
-#define FRESH_MS 1000 /* so old may be what is known of a delivery exchange */
+#define FRESH_MS 1000 /* the greatest age of the last check of a delivery exchange */
 #define TICK_MS 1000
 #define LOOK_MS 50
 #define LOCK_TIMEOUT_MS 100
@@ -33,7 +33,7 @@ struct receipts {
     struct arena arena;
     struct last_hop_routes routes;
     struct settle_item items[RECEIPTS_MAX]; /* not settled yet */
-    uint64_t tags[RECEIPTS_MAX];            /* 0: of a connection that is gone */
+    uint64_t tags[RECEIPTS_MAX];            /* 0: of a lost connection */
     size_t count;
     bool all;   /* nothing more has come */
     bool again; /* one could not be dealt with, and comes again */
@@ -92,7 +92,8 @@ static int on_delivery(struct receipts *r, const struct broker_event *ev, struct
     return one.done ? broker_ack(r->broker, ev->tag, false, e) : broker_reject(r->broker, ev->tag, true, e);
 }
 
-/* These of them. What is not settled is locked by somebody, or somebody's: it stays, as the first *kept. */
+/* These of them. Receipts whose messages are locked, or claimed by another gateway, stay, as the first *kept.
+ */
 static int settle_some(struct receipts *r, size_t from, size_t n, size_t *kept, struct err *e)
 {
     const struct settle_owner owner = {.instance = lease_instance(r->loop.lease), .relayed = true};
@@ -111,7 +112,7 @@ static int settle_some(struct receipts *r, size_t from, size_t n, size_t *kept, 
             r->items[*kept] = r->items[from + i];
             r->tags[(*kept)++] = tag;
         } else if (tag)
-            broker_ack(r->broker, tag, false, NULL); /* what fails is said by the next read */
+            broker_ack(r->broker, tag, false, NULL); /* an error is reported by the next read */
     }
     return 0;
 }
@@ -167,7 +168,7 @@ static int read_receipts(struct receipts *r, struct err *e)
     return 0;
 }
 
-/* What was taken and is not settled is settled without it, and comes again. */
+/* Receipts that were consumed and not settled are redelivered. */
 static void drop_broker(struct receipts *r, const struct err *e)
 {
     failing_note("recording the deliveries that RabbitMQ makes itself", e);

@@ -21,7 +21,7 @@ static const struct lineage *ask(struct retry *r, const struct retry_delivery *d
     return l;
 }
 
-/* retry.c: what is known of all that are to be decided. Reads the database only. */
+/* Reads the lineages of all deliveries to decide. Does not change the database. */
 static int retry_read_lineages(struct retry *r, struct err *e)
 {
     r->lineage_count = 0;
@@ -48,7 +48,7 @@ static const struct lineage_failure *find_failure(const struct retry *r, struct 
     return NULL;
 }
 
-/* Of two that are alike in one batch one may be it, the other not: what was counted was one. */
+/* Of two equal deliveries in one batch, one may have been counted before, the other not. */
 static bool is_second_copy(const struct retry *r, size_t i)
 {
     const struct retry_delivery *d = &r->deliveries[i];
@@ -91,7 +91,7 @@ static int retry_count_failures(struct retry *r, size_t i)
         if (!other->dead && d->letter.attempt > other->failed)
             return -1;
     }
-    /* Consumers may take what has the same id for the same message: so it must be the same. */
+    /* Consumers may treat messages with the same id as the same message: so they must be the same. */
     const uint8_t *hash = other ? other->hash : known && known->found ? known->hash : NULL;
     bool same = hash && memcmp(hash, d->letter.hash, sizeof d->letter.hash) == 0;
     d->lineage = new_lineage(r, d);
@@ -247,7 +247,7 @@ static void disconnect_retry(struct inbox *box)
     r->aside_count = 0;
 }
 
-/* What lies on a day that somebody has locked is not stored now, so it is not counted either. */
+/* Messages on a locked day are not stored now, so they are not counted. */
 static int write_failures(void *ctx, struct pg *c, struct err *e)
 {
     struct retry *r = ctx;
@@ -274,8 +274,8 @@ static int store_some(struct retry *r, struct store_item *items, size_t count, s
     return 0;
 }
 
-/* One transaction for what waits and for what is counted. What PostgreSQL refuses, it would refuse each time:
- * then they are stored one by one, and the guilty one is refused. -1: nothing is sure. */
+/* One transaction for waiting messages and counts. PostgreSQL would reject the same content each time: then
+ * they are stored one by one, and the faulty one is rejected. -1: the outcome is unknown. */
 static int store_failures(struct retry *r, size_t from, size_t until, struct err *e)
 {
     struct store_item *items = r->failures[from].item;
@@ -305,7 +305,8 @@ static int store_failures(struct retry *r, size_t from, size_t until, struct err
     return 0;
 }
 
-/* What consumers see; what was published past Postdate has it from its first return on. */
+/* The id that consumers see; messages that were not published through Postdate have it from their first
+ * return on. */
 static struct message_id id_of(const struct retry_delivery *d)
 {
     return d->letter.has_lineage ? d->letter.id : d->lineage;
@@ -365,8 +366,8 @@ static int give_back(struct retry *r, struct err *e)
     return 0;
 }
 
-/* To be offered again later, while all others go on. What is too much for that comes again at once, and
- * before all others: so these wait. */
+/* Sets deliveries aside for later, while others continue. Deliveries without room for that would be
+ * redelivered at once, before all others: so these wait. */
 static int set_aside(struct retry *r, struct err *e)
 {
     struct inbox *box = &r->inbox;

@@ -27,7 +27,8 @@ static struct history_point latest(struct history *h)
     return h->point;
 }
 
-/* Has it gone back since the last report? Where there was none, somebody else may have found it long ago. */
+/* Has it lost commits since the last report? If there was none, another gateway may have found it long ago.
+ */
 static bool note_report(struct history *h, const struct history_point *known, const struct history_report *r)
 {
     GUARD(&h->lock);

@@ -54,7 +54,7 @@ static int connect_both(struct inbox *in, struct err *e)
         server_status_succeeded(&in->runtime->rabbitmq);
         return 0;
     }
-    /* Idle since Postgres was away: the next try opens it, and says what is wrong. */
+    /* Idle since PostgreSQL was unavailable: the next try opens the session, and reports the error. */
     if (pg_is_broken(in->pg)) {
         failing_note(in->kind->name, e);
         return -1;
@@ -65,8 +65,8 @@ static int connect_both(struct inbox *in, struct err *e)
     return -1;
 }
 
-/* What is not acknowledged comes back by itself. Politely: the broker is to have read the last
- * acknowledgements, which a socket that is closed with deliveries unread may take along. */
+/* Unacknowledged messages are redelivered. Closes with a handshake, so that RabbitMQ has read the last
+ * acknowledgements: closing a socket with unread deliveries may discard them. */
 static void disconnect(struct inbox *in, bool politely)
 {
     if (politely)
@@ -86,7 +86,7 @@ static int next_wait_ms(const struct inbox *in, int64_t until_ms)
     return left_ms > 0 ? (int)left_ms : 0;
 }
 
-/* Fills the batch with what is there, waiting a little for the first. -1: the connection is lost. */
+/* Fills the batch with available deliveries, waiting a little for the first. -1: the connection is lost. */
 static int collect(struct inbox *in, struct err *e)
 {
     int64_t until_ms = 0;
@@ -174,7 +174,8 @@ int inbox_acknowledge(struct inbox *in, bool nothing_older, struct err *e)
     return broker_flush(in->broker, e);
 }
 
-/* Is that message gone? RabbitMQ puts what came back with it in front of it, and all else behind. */
+/* Has RabbitMQ removed that message? It requeues messages that were returned with it in front of it, and all
+ * others behind. */
 static bool is_over(struct inbox *in, size_t count)
 {
     in->careful_count += count;

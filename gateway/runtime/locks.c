@@ -10,7 +10,7 @@
 
 #define LOOK_MS 1000
 
-/* Once for each time that something is locked, and not for what is over in a moment. */
+/* Once per lock, and not for locks of a moment. */
 static void say(struct locks *l, int64_t now_ms)
 {
     char name[PARTITION_NAME_SIZE], more[32] = " is", took[32];

@@ -18,8 +18,9 @@
 static atomic_int threshold = LOG_LEVEL_INFO;
 static atomic_bool as_json;
 static atomic_int audited = LOG_AUDIT_CHANGES;
-static atomic_ulong lost, unsaid; /* lines that could not be written: all, and since that was said */
-static atomic_bool torn;          /* the last one is there in part */
+static atomic_ulong lost,
+    unsaid;              /* lines that could not be written: all, and since the last report of them */
+static atomic_bool torn; /* the last one is there in part */
 
 void log_setup(enum config_log_level level, bool json, enum config_log_audit audit)
 {
@@ -79,7 +80,7 @@ static bool write_line(int level, const char *message)
     return done == (ssize_t)n;
 }
 
-/* A full disk has room again: what is missing is said where it is missing. */
+/* A full disk has room again: reports the missing lines where they are missing. */
 static void say_lost(void)
 {
     char message[80];

@@ -37,7 +37,7 @@ static bool is_done(struct once_rule *r, const struct once_facts *f)
 {
     if (r->accepted_ms == 0) {
         if (is_taken_in(r, f)) {
-            /* What is too near to be handed over is delivered, so that nothing falls between the two. */
+            /* Messages that are due too soon to be handed over are delivered, so that none is left out. */
             int64_t ahead_ms = r->lead_ms > r->least_ahead_ms ? r->lead_ms : r->least_ahead_ms;
             r->accepted_ms = f->now_ms;
             r->due_ms = f->now_ms + ahead_ms + LITTLE_MS;
@@ -144,8 +144,8 @@ static void disconnect(struct once *o)
     o->pg = NULL;
 }
 
-/* Of everything that changes when something gets on; what comes once all is taken in is none of this round's.
- */
+/* Of everything that changes with progress; messages that arrive after the intake was finished do not belong
+ * to this round. */
 static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
 {
     size_t waiting;
@@ -238,7 +238,8 @@ void *once_thread(void *arg)
         gather_facts(o, &f);
         if ((v = once_rule_judge(&o->rule, &f)) != ONCE_GO_ON)
             break;
-        if (!begun && o->rule.accepted_ms != 0) /* what was stored last is handed over now, not in a second */
+        if (!begun &&
+            o->rule.accepted_ms != 0) /* the last stored messages are handed over now, not in a second */
             notifier_notify(&o->runtime->handover_feeder_notifier);
         int64_t took_ms = (f.clock_ms - asked_ms) * LOOK_SHARE;
         clock_nap_ms(took_ms < LOOK_MS ? LOOK_MS : took_ms < 10 * LOOK_MS ? took_ms : 10 * LOOK_MS);

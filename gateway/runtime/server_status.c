@@ -30,7 +30,7 @@ void server_status_failed(struct server_status *w, const struct err *e)
 {
     pthread_mutex_lock(&w->lock);
     int64_t now_ms = clock_monotonic_ms();
-    /* What somebody has to put right is said as well when it was away before. */
+    /* An error that an operator must correct is logged, too, if the server was unavailable before. */
     bool wrong = (e->kind == ERR_CONFIG || e->kind == ERR_LIMIT) && strcmp(e->text, w->wrong) != 0;
     bool old = !w->away && !wrong && w->back_ms != 0 && now_ms - w->back_ms < LATE_NEWS_MS;
     bool news = ((!w->away && !old) || wrong) && e->kind != ERR_STOPPING;

@@ -63,7 +63,7 @@ static int declare(void *ctx, enum topology_step step, const struct shards_recor
     return step == TOPOLOGY_NARROW ? shards_await_hosts(&o, t->intake_queue, way, say_skipped, e) : 0;
 }
 
-/* Said once: what is configured here does not count. */
+/* Logged once: the configuration of this gateway does not apply. */
 static void say_others_count(struct runtime *rt, const struct topology *t)
 {
     const struct config *c = rt->config;
@@ -110,12 +110,12 @@ int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool st
     return rc;
 }
 
-/* --- Who waits: as configured, `auto` by asking the broker.
+/* --- The transport: as configured; `auto` tests RabbitMQ.
  *
- * `auto` takes what works: RabbitMQ's own delay, else the plugin, else the ladder, else, if the broker lets
- * the login declare none of them, the gateway itself. A transport that is named is taken or the gateway does
- * not start. Declared here once before the threads start, so that a refusal is said at the start and not by a
- * gateway that never gets ready. */
+ * `auto` selects RabbitMQ's own delay, else the plugin, else the ladder, else, if the login may declare none
+ * of them, `timer`. If another transport is configured and not available, the gateway does not start. The
+ * transport is declared here once before the threads start, so that a refusal is an error at the start and
+ * not a gateway that never becomes ready. */
 
 /* A vhost that has nothing of any transport. */
 struct emptied {
@@ -137,8 +137,9 @@ static int declare_there(void *ctx, struct err *e)
     return transport_declare(v->transport, v->broker, v->options, e);
 }
 
-/* The vhost is new, or was made anew: nobody has declared a transport before. The plugin, where RabbitMQ has
- * it, keeps what it holds also when exchange and vhost go, and lets it out by an exchange of that name. */
+/* The vhost is new, or was recreated: no transport has been declared before. The plugin, if RabbitMQ has it,
+ * keeps its messages even if exchange and vhost are deleted, and releases them through an exchange of that
+ * name. */
 static int give_back(struct runtime *rt, struct emptied *v, struct err *e)
 {
     struct broker_options o = sessions_broker_options(rt, "postdate startup");
@@ -201,7 +202,7 @@ static int can_native(struct runtime *rt, struct pg *pg, const struct broker_opt
     return store_clock(pg, &now_us, e) != 0 ? -1 : transport_probe_native(o, now_us / 1000, e);
 }
 
-/* The plugin may have been there and gone with what it held. */
+/* The plugin may have been removed together with its messages. */
 static int can_plugin(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
 {
     (void)pg;
@@ -235,7 +236,7 @@ static const struct candidate {
 };
 #define CANDIDATES (sizeof candidates / sizeof candidates[0])
 
-/* As its `can`; and with 1 it is chosen, with -1 it may also be one that RabbitMQ lets nobody declare. */
+/* As its `can`; with 1 it is chosen, with -1 it may also be one that RabbitMQ does not permit to declare. */
 static int try_candidate(struct runtime *rt, struct pg *pg, const struct candidate *c, struct err *e)
 {
     const struct broker_options o = sessions_broker_options(rt, "postdate probe");
@@ -276,8 +277,8 @@ static int choose_auto(struct runtime *rt, struct pg *pg, struct err *e)
     return 0;
 }
 
-/* startup.c: sets rt->transport and declares what it needs; says what `auto` decided. Errors as
- * transport->declare, ERR_CONFIG where the broker lacks what is asked for. */
+/* Sets rt->transport and declares it; logs the choice of `auto`. Errors as transport->declare; ERR_CONFIG if
+ * RabbitMQ lacks the configured transport. */
 static int startup_choose_transport(struct runtime *rt, struct pg *pg, struct err *e)
 {
     enum config_transport t = rt->config->handover.transport;
@@ -287,8 +288,9 @@ static int startup_choose_transport(struct runtime *rt, struct pg *pg, struct er
     return t == TRANSPORT_TIMER ? 0 : choose_named(rt, pg, &candidates[t - TRANSPORT_NATIVE], e);
 }
 
-/* --- What the database and a vhost know of each other: whose the vhost is (amqp/topology/owner.h), and by
- * which weight it gets messages of several cells (amqp/topology/topology.h). */
+/* --- The records of the database and a vhost about each other: the owner of the vhost
+ * (amqp/topology/owner.h), and the weight with which it gets messages of several cells
+ * (amqp/topology/topology.h). */
 
 #define RIVAL_TRIES 10
 #define RIVAL_NAP_MS 100
@@ -341,10 +343,9 @@ static int try_to_take(struct runtime *rt, struct broker *b, struct pg *pg, cons
     return startup_keep_vhost(rt, b, e) != 0 ? -1 : 1;
 }
 
-/* startup.c. Is this vhost the schema's, and the schema this broker's? Records both where they belong
- * to nobody yet, sets rt->identity. ERR_CONFIG: no.
- * Another gateway that begins in this moment may have recorded the name of its node, and not claimed the
- * vhost yet: it is given that moment. */
+/* Checks that this vhost belongs to the schema, and the schema to this broker. Records both if they have no
+ * owner yet, sets rt->identity. ERR_CONFIG: no. Another gateway that is starting may have recorded the name
+ * of its node, but not claimed the vhost yet: waits a moment for it. */
 static int startup_take_vhost(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
 {
     char vhost[256];
@@ -371,7 +372,7 @@ _Static_assert((int)CELL_BY_KEY == TOPOLOGY_CELL_BY_KEY &&
 struct feed {
     const struct config *config;
     struct broker *broker;
-    bool again; /* what the gateway that started last has bound, which may have another weight */
+    bool again; /* the binding of the gateway that started last, which may have another weight */
 };
 
 static int bind_weight(struct settings_feed *s, struct err *e)
@@ -467,7 +468,8 @@ static int make_partitions(struct runtime *rt, struct pg *pg, struct err *e)
     return 0;
 }
 
-/* Each session from now on. Who is too old for the schema ends as SIGTERM would end it, and keeps nothing. */
+/* Checks each session from now on. A gateway that is too old for the schema stops as by SIGTERM, and keeps no
+ * messages. */
 static int check_schema(void *arg, struct pg *c, struct err *e)
 {
     struct runtime *rt = arg;
@@ -484,9 +486,9 @@ static int check_schema(void *arg, struct pg *c, struct err *e)
     return err_set(e, ERR_STOPPING, "the schema has another version");
 }
 
-/* What RabbitMQ lets go to several of them, only a plugin of it gives. That queue 1 is to be bound directly,
- * the threads find out: whoever moves what comes out to several (relay_rescue.c) waits for gateways that are
- * booked, and this one is not yet. */
+/* Releasing to several exit queues needs a plugin of RabbitMQ. Whether queue 1 must be bound directly, the
+ * threads find out: the gateway that moves the bindings (relay_rescue.c) waits for registered gateways, and
+ * this one is not registered yet. */
 static int want_exit_queues(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
 {
     int wanted = (int)rt->config->exit.queues;
@@ -510,7 +512,8 @@ static int try_postgres(struct runtime *rt, struct pg *pg, struct err *e)
     atomic_store(&rt->cell_number, cell);
     if (pg_stay(pg, check_schema, rt, e) != 0 || make_partitions(rt, pg, e) != 0)
         return -1;
-    atomic_store(&rt->stored_ready, true); /* HTTP may store from now on, with the broker away, too */
+    atomic_store(&rt->stored_ready,
+                 true); /* HTTP may store messages from now on, even if RabbitMQ is unavailable */
     server_status_succeeded(&rt->postgres);
     return 0;
 }
@@ -538,14 +541,16 @@ static int try_rabbitmq(struct runtime *rt, struct broker *b, struct pg *pg, str
     if (found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */
         return err_set(e, found.refused.kind, "%s", found.refused.text);
     if (learn_history(rt, b, e) != 0 ||
-        startup_feed_cell(rt, b, pg, e) != 0 || /* the intake is there: what comes now has a way */
-        want_exit_queues(rt, b, pg, e) != 0 || startup_choose_transport(rt, pg, e) != 0)
+        startup_feed_cell(rt, b, pg, e) !=
+            0 || /* the intake is declared: published messages are routed now */
+        want_exit_queues(rt, b, pg, e) != 0 ||
+        startup_choose_transport(rt, pg, e) != 0)
         return -1;
     server_status_succeeded(&rt->rabbitmq);
     return 0;
 }
 
-/* One try of everything. *failed: who is to blame. */
+/* One try of everything. *failed: the server that failed. */
 static int try_once(struct runtime *rt, struct server_status **failed, struct err *e)
 {
     struct broker *b = NULL;

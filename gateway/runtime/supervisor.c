@@ -1,4 +1,4 @@
-/* The table of threads, and what is done with it. */
+/* The table of threads, and its use. */
 #include "gateway/runtime/supervisor.h"
 
 #include "gateway/api/executor.h"
@@ -29,7 +29,7 @@
 #define THREADS_MAX 19
 
 struct supervisor {
-    /* What the threads share: each sees of it what it needs. */
+    /* Shared by the threads: each has access to the parts that it needs. */
     struct runtime runtime;
     struct pipeline pipeline;
     struct lease lease;
@@ -73,15 +73,14 @@ struct thread {
     size_t runtime, pipeline, lease, handover; /* where arg points to these; 0: it does not see it */
     size_t notifier;                           /* wakes it; 0: nothing does */
     enum stop_stage ends_with;                 /* it ends when the stop comes so far */
-    int up; /* enum up_bit: sets it after its first connect; 0: nobody waits for it */
+    int up;                                    /* enum up_bit: set after its first connect; 0: not awaited */
     bool needs_transport;
     bool needs_once;                   /* --once; it starts before the servers are there */
     const struct publisher_role *role; /* arg is a struct publisher, whose due queue opens the notifier */
 };
 
-/* In the order in which they start. The relay runs without a transport, too: messages may be with the broker
- * that were handed over under other settings. HTTP's threads and the control queue's are the executor's to
- * end. */
+/* In the order in which they start. The relay runs without a transport, too: RabbitMQ may hold messages that
+ * were handed over with other settings. The executor ends the threads of HTTP and the control queue. */
 /* clang-format off */
 #define SEES_RUNTIME(of) .runtime = AT(of.runtime)
 #define SEES_CLAIMED(of) SEES_RUNTIME(of), .pipeline = AT(of.pipeline), .lease = AT(of.lease)
@@ -179,7 +178,7 @@ static int open_parts(struct supervisor *s, struct err *e)
     lease_open(&s->lease);
     handover_open(&s->handover, &s->runtime);
     for (size_t i = 0; i < THREADS; i++) {
-        /* Tells each thread where what it shares with others is. */
+        /* Gives each thread its pointers to shared state. */
         if (threads[i].runtime)
             *(struct runtime **)member_at(s, threads[i].runtime) = &s->runtime;
         if (threads[i].pipeline)
@@ -246,7 +245,7 @@ static int open_http(struct supervisor *s, struct err *e)
     return s->http ? 0 : -1;
 }
 
-/* What is claimed is first released or published, then written down, then the instance goes. */
+/* Claimed messages are first released or published, then settled, then the instance ends. */
 static void stop_threads(struct supervisor *s)
 {
     service_notify("STOPPING=1\nSTATUS=stopping");

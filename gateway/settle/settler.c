@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #define SETTLE_RANGES_MAX 256      /* of one statement */
-#define SETTLE_RANGES_KEEP_MS 3000 /* for so long they can be said again */
+#define SETTLE_RANGES_KEEP_MS 3000 /* how long they can be recorded again */
 
 #define PENDING_MAX 5000 /* of one statement; or those of one range */
 
@@ -98,7 +98,7 @@ static int fill_pending(struct positions *p, struct err *e)
     return 0;
 }
 
-/* Nobody knows the range any more: what was delivered of it is said by its ids. */
+/* The database no longer has the range: its deliveries are recorded by their ids. */
 static int say_singly(const struct claim_range *r, struct pg *c, int64_t *forgotten, struct err *e)
 {
     struct message_id *ids = calloc(r->count ? r->count : 1, sizeof *ids);
@@ -134,10 +134,10 @@ static int write_positions(struct positions *p, struct pg *c, int64_t *forgotten
     return rc;
 }
 
-/* Writes down what is marked, and forgets what is over. Of a range that the database does not have, or that
- * others took over, the messages are said one by one: *forgotten grows by those of which it knew nothing. -1:
- * the connection is gone, or the database refuses; nothing is lost. What somebody has locked is written the
- * next time. */
+/* Records marked messages, and forgets finished ranges. If the database does not have a range, or another
+ * gateway has taken it over, its messages are recorded one by one: *forgotten grows by those of which it knew
+ * nothing. -1: the connection is lost, or the database rejects something; call it again. Locked ranges are
+ * recorded by the next call. */
 static int settle_ranges_write(struct claim_range **ranges, struct pg *c, int64_t *forgotten, struct err *e)
 {
     struct positions p;
@@ -183,8 +183,8 @@ static void settle_ranges_close(struct claim_range **ranges)
 
 /* --- The thread. */
 
-/* After a small batch, wait for company: commits cost more than rows. Where little comes, a moment is enough,
- * for what is not settled may come twice. */
+/* After a small batch, wait for more: commits cost more than rows. With little load, only for a moment,
+ * because unsettled messages may be delivered twice. */
 #define NAP_MAX_MS 1000
 #define GATHER_MS 10
 #define GATHER_FEW_MS 3
@@ -230,7 +230,7 @@ static void count_delivery(struct settler *s, const struct inflight *h)
     s->slo.again_later += again && h->later_us > late_us;
 }
 
-/* At most once a second: a second's worth is what a crash of this process swallows. */
+/* At most once a second: a crash of this process loses the counts of one second. */
 static int write_slo(struct settler *s, struct err *e)
 {
     int64_t now_ms = clock_monotonic_ms();
@@ -301,8 +301,8 @@ static int settle_around_locks(struct settler *s, struct err *e)
     return 0;
 }
 
-/* Postgres refuses something in this batch: one by one, so that the others are settled; the guilty without
- * its error text. */
+/* PostgreSQL rejects something in this batch: settles one by one, so that only the faulty one loses its error
+ * text. */
 static int settle_singly(struct settler *s, struct err *e)
 {
     for (size_t i = 0; i < s->batch.count; i++) {
@@ -327,8 +327,8 @@ static int settle_singly(struct settler *s, struct err *e)
     return 0;
 }
 
-/* Fewer rows were changed than were to be. Of what was delivered somebody else may have said so, or the row
- * stands as if nobody had claimed it or handed it over: the database has forgotten that. */
+/* Fewer rows were changed than expected. Another gateway may have recorded the delivery, or the row is as
+ * before its claim or hand-over, which the database has lost. */
 static int say_again(struct settler *s, struct err *e)
 {
     static struct message_id ids[SETTLE_BATCH_MAX];
@@ -355,8 +355,7 @@ static bool look_up_unended(struct settler *s, size_t i)
     return true;
 }
 
-/* Some of what was relayed was not as it should be: settled by somebody else, most likely, or somebody has it
- * locked. -1: nothing is known. */
+/* Some relayed rows were not as expected: most likely settled by another gateway, or locked. -1: unknown. */
 static int finish_relayed(struct settler *s, const struct settle_owner *o, struct err *e)
 {
     struct message_id ids[SETTLE_BATCH_MAX];
@@ -402,11 +401,11 @@ static int settle_batch(struct settler *s, struct err *e)
     return settle_around_locks(s, e);
 }
 
-/* The connection broke in the middle, so it is unclear what was committed. Saying `delivered`, `failed` or
- * `expired` twice does no harm, nor does anything about what was relayed, or goes back with its range, which
- * has another name when it is taken again. Putting a message back
- * twice could: this gateway may have claimed it again in between. Such a message is left to the end of the
- * instance, which lets it wait again as one in doubt. */
+/* The connection was lost, so the outcome of the commit is unknown. Recording `delivered`, `failed` or
+ * `expired` twice is harmless, and so is any outcome of relayed messages and of messages that go back with
+ * their range, which has another name when it is claimed again. Putting a message back twice is not: this
+ * gateway may have claimed it again in between. Such a message is left to the end of the instance, which
+ * releases it in doubt. */
 static void on_unclear(struct settler *s)
 {
     for (size_t i = s->batch.count; i-- > 0;) {
@@ -445,7 +444,8 @@ static void gather_results(struct settler *s)
     settle_backlog_add(&s->backlog, result_queue_take_all(&s->pipeline->results, wait_ms));
 }
 
-/* Counts what the database had forgotten, or could not be told while it was away, and says so. */
+/* Counts and logs deliveries that the database had lost, or that could not be recorded while it was
+ * unavailable. */
 static void note_forgotten(struct settler *s)
 {
     if (s->forgotten == 0)
@@ -456,8 +456,8 @@ static void note_forgotten(struct settler *s)
     s->forgotten = 0;
 }
 
-/* The database may have forgotten what it was told last, or more than that, where it went back. Rows that
- * somebody has locked are left out: it is as if they had been forgotten, then. -1: the connection is gone. */
+/* The database may have lost its last commits, or more after a restore or fail-over: records them again.
+ * Locked rows are left out, as if they were lost. -1: the connection is lost. */
 static int repeat_outcomes(struct settler *s, struct err *e)
 {
     static struct message_id ids[SETTLE_BATCH_MAX];
@@ -478,12 +478,12 @@ static int repeat_outcomes(struct settler *s, struct err *e)
         err_clear(e);
         s->forgotten += forgotten > 0 ? forgotten : 0;
     }
-    if (settle_ranges_are_written(s->ranges)) /* else somebody has them locked */
+    if (settle_ranges_are_written(s->ranges)) /* else they are locked */
         atomic_store(&s->lease->forgotten, false);
     return 0;
 }
 
-/* Settles what there is. -1: the connection is gone. */
+/* Settles the waiting messages. -1: the connection is lost. */
 static int settle_once(struct settler *s, struct err *e)
 {
     if (lease_has_forgotten(s->lease) && repeat_outcomes(s, e) != 0)
@@ -512,7 +512,7 @@ static int settle_once(struct settler *s, struct err *e)
     return 0;
 }
 
-/* Not the longest pauses: what is not written down comes twice if this gateway dies. */
+/* Not the longest pauses: unrecorded deliveries are repeated if this gateway dies. */
 static void take_nap(unsigned *attempt)
 {
     int64_t ms = server_status_pause_ms(attempt);
@@ -548,8 +548,7 @@ void *settler_thread(void *arg)
         }
         failing_note("settler", &e);
         lease_say_again(s->lease, false);
-        if (attempt >
-            0) /* the first time at once: what is not written down comes twice if this gateway dies */
+        if (attempt > 0) /* the first time at once: unrecorded deliveries are repeated if this gateway dies */
             take_nap(&attempt);
         attempt += attempt == 0;
         pg_close(s->pg);

@@ -82,8 +82,9 @@ int health_locks(struct pg *c, struct health_locks *out, struct err *e)
                   PG_ROW(PG_TO(out->all_days), PG_TO(out->per_transaction), PG_TO(out->transactions)), e);
 }
 
-/* Who notifies is told who keeps the queue from being emptied, once in five seconds of the whole server; also
- * where it is full, and the NOTIFY fails. Else the oldest transaction is the likeliest. */
+/* PostgreSQL tells a notifying session which session prevents the cleanup of the queue, once in five seconds
+ * per server, also if the queue is full and the NOTIFY fails. Else the oldest transaction is the likeliest.
+ */
 int health_notify(struct pg *c, struct health_notify *out, struct err *e)
 {
     *out = (struct health_notify){0};

@@ -188,7 +188,7 @@ static int note_version(struct pg *c, int version, struct err *e)
     if (pg_do(c, sql_query_migrate_note_version,
               PG_WITH(as_int4(version), as_str(fingerprint_of(version)), as_str(version_string)), e) != 0)
         return -1;
-    if (version == 1) /* nobody was there before */
+    if (version == 1) /* no schema existed before */
         return 0;
     if (pg_ask(c, sql_query_migrate_too_old, PG_WITH(as_int4(version - 1), as_int8(INSTANCE_LEASE_MS)),
                PG_ROW(PG_TO(text)), e) != 0)
@@ -210,7 +210,7 @@ static int run_steps(struct pg *c, int version, struct err *e)
     return 0;
 }
 
-/* Begins a transaction beside which nobody migrates, and reads what is there now. */
+/* Begins a transaction that excludes other migrations, and reads the present version. */
 static int begin_alone(struct pg *c, struct meta *m, struct err *e)
 {
     if (pg_begin(c, e) != 0)
@@ -241,8 +241,8 @@ static int exec_patiently(struct pg *c, const char *lock_timeout, const char *te
     return pg_exec(c, set, e) == 0 ? pg_exec(c, text, e) : -1;
 }
 
-/* Each statement by itself, as `concurrently` wants it. The lock is for others that do the same: whoever
- * takes it besides is named, and delays nothing else. */
+/* Each statement by itself, as `concurrently` requires. The lock excludes other migrations: a session that
+ * has it is named in the error, and nothing else is delayed. */
 static int build_indexes(struct pg *c, struct err *e)
 {
     bool alone = false;

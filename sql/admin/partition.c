@@ -12,7 +12,7 @@
 enum attachment { ATTACHED, DETACH_PENDING, LOOSE };
 
 struct partition {
-    char name[PARTITION_NAME_SIZE], parent[PARTITION_NAME_SIZE]; /* of what it is a partition; "": of none */
+    char name[PARTITION_NAME_SIZE], parent[PARTITION_NAME_SIZE]; /* its parent table; "": none */
     struct due_range span;
     bool is_month_table;
     int attachment; /* enum attachment */
@@ -42,7 +42,7 @@ static int partition_list_load(struct pg *c, const char *name, struct partition_
     return list->count < 0 ? -1 : 0;
 }
 
-/* As it is now. 1; 0: it is gone; -1: error. */
+/* Reads its present state. 1; 0: it was dropped; -1: error. */
 static int partition_load(struct pg *c, const char *name, struct partition *out, struct err *e)
 {
     struct partition_list list = {0};
@@ -170,8 +170,8 @@ int partitions_all_filled(struct pg *c, struct due_range **out, struct err *e)
     return partitions_filled(c, TIMESTAMP_MIN_MS, INT64_MAX, INT32_MAX, out, e);
 }
 
-/* --- A month becomes days in one transaction, which has the month alone: nobody sees it half divided, and
- * who wants one of its messages waits, or is told that it is busy. No other table is locked.
+/* --- A month is divided into days in one transaction, with an exclusive lock on the month: no session sees
+ * it half divided; sessions that need its messages wait, or get "busy". No other table is locked.
  *
  * Rows are copied FROZEN, as only COPY can: a snapshot that is older than the days, of a function that is
  * stable or of a transaction that repeats its reads, sees them. An INSERT would hide them from it, and a
@@ -182,7 +182,7 @@ int partitions_all_filled(struct pg *c, struct due_range **out, struct err *e)
 #define COPY_CHUNK ((size_t)256 * 1024)
 #define COPY_BUFFER_MAX ((size_t)1024 * 1024 * 1024) /* one row may be large */
 
-/* What a binary result has for a field is what COPY takes for it. */
+/* A field of a binary result has the format of COPY. */
 static int put_rows(struct pg *c, struct buf *b, const PGresult *r, struct err *e)
 {
     for (int row = 0; row < PQntuples(r); row++) {
@@ -332,7 +332,7 @@ static int detach_partition(struct pg *c, const struct partition *p, struct err 
     return pg_exec(c, text, e);
 }
 
-/* To the table of its month, or where that is gone by now, to the whole. */
+/* To the table of its month or, if that was dropped, to the parent table. */
 static int attach_again(struct pg *c, const struct partition *p, struct err *e)
 {
     char parent[PARTITION_NAME_SIZE] = "message";
@@ -342,8 +342,9 @@ static int attach_again(struct pg *c, const struct partition *p, struct err *e)
                : -1;
 }
 
-/* As it is now that nobody else makes or drops partitions. A row may have come to life between the look and
- * the detach; nobody can reach the table any more, so this look is final. */
+/* Reads its state again, now that no other session creates or drops partitions. A row may have become live
+ * between the check and the detach; after the detach no session can reach the table, so this check is final.
+ */
 static int drop_loose(struct pg *c, const char *name, const struct retention *r, struct err *e)
 {
     struct partition p;
@@ -368,8 +369,8 @@ static bool has_changed(struct pg *c, const struct partition *p)
     return found == 0 || (found > 0 && now.attachment != p->attachment);
 }
 
-/* 1: dropped; 0: must stay; -1: error, also when others' open transactions are in the way (tried again next
- * time). A detach cannot be in a transaction, so two sessions may try it: one of them fails. */
+/* 1: dropped; 0: must stay; -1: error, also if blocked by open transactions (retried next time). A detach
+ * cannot be in a transaction, so two sessions may try it: one of them fails. */
 static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
 {
     int needed = p->attachment == ATTACHED && !p->is_month_table ? holds_needed_rows(c, p, r, e) : 0;

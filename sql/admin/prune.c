@@ -34,7 +34,7 @@ int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e)
     int rc = n < 0 ? -1 : pg_exec(c, "set lock_timeout = '500ms'", e);
     int64_t from = TIMESTAMP_MIN_MS;
     for (int i = 0; i < n && rc == 0; i++) {
-        if (from < days[i].from_ms) /* days whose partition is gone or empty */
+        if (from < days[i].from_ms) /* days whose partition was dropped or is empty */
             rc = prune_free_day(c, from, days[i].from_ms, key_memory_ms, e);
         if (rc == 0)
             rc = prune_free_day(c, days[i].from_ms, days[i].to_ms, key_memory_ms, e);

@@ -1,14 +1,13 @@
-/* What is asked of the functions of nouns. */
+/* Calls of the functions of nouns. */
 #include "sql/operate/ask.h"
 
 #include "sql/operate/operate_internal.h"
 #include "sql_embedded.h"
 
-/* $1 the operation, $2 the name, $3 the argument, $4 the scope, $5 whom it is done for, $6 versions, $7
- * fresh. A row: the answer, its outcome, the tag, what is said.
+/* $1 the operation, $2 the name, $3 the argument, $4 the scope, $5 the caller, $6 versions, $7 fresh. A row:
+ * the answer, its outcome, the tag, the text for users.
  *
- * A noun has a query of its own, so that its plans are kept apart, and so that a fault in one can be told
- * from one in another. */
+ * Each noun has its own query, so that plans are separate and errors can be attributed. */
 static const char *const queries[] = {[ASK_RECUR] = sql_query_recur_ask,
                                       [ASK_RATE] = sql_query_rate_ask,
                                       [ASK_TOKEN] = sql_query_token_ask,

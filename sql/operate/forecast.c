@@ -135,8 +135,8 @@ static void take_row(struct forecast_report *out, const PGresult *r, int row, st
         b->by_exchange[place] += n;
 }
 
-/* What comes faster than it can be delivered piles up; a burst is what begins or lengthens such a pile. There
- * is one for each rate, and one for what has none. */
+/* Messages that are due faster than they can be delivered form a backlog; a burst begins or lengthens it.
+ * There is a backlog for each rate, and one for messages without a rate. */
 struct pile {
     struct bytes rate; /* its exchanges; data NULL: none */
     double count, rate_per_ms;
@@ -284,8 +284,8 @@ int forecast_within(struct pg *c, int64_t out[FORECAST_WITHIN], struct err *e)
     return r ? 0 : -1;
 }
 
-/* Between two statements: what comes due meanwhile goes first. No longer than a round has time: a commit that
- * waited for a standby took no strength from anybody. False: an end. */
+/* Pauses between two statements, so that due messages are processed first; no longer than the time of a
+ * round, because waiting for a standby uses no processor. False: end. */
 static bool rest_after(const struct forecast_pace *pace, int64_t *began_ms)
 {
     int64_t took_ms = clock_monotonic_ms() - *began_ms, most_ms = pace->limit_ms / 2;

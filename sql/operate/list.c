@@ -10,7 +10,7 @@
 
 #define PAGE_ROWS 500
 #define DAYS_AT_ONCE 8
-#define CHUNK_LEAST 250 /* rows that are looked at before the clock is; what is in no cache takes long */
+#define CHUNK_LEAST 250 /* rows that are read before the clock is checked; uncached rows take long */
 #define CHUNK_MOST 4000
 #define LOOK_LEAST 10000 /* rows that are always looked at, so that small stores are listed whole; */
 #define DAY_ROWS 100     /* as many rows as one more day costs */
@@ -32,7 +32,7 @@ struct walk {
     int64_t looked;      /* rows so far */
 };
 
-/* What a look at the next chunk of rows ends with. *last stays NULL: fewer are left. */
+/* The last row of the next chunk. *last stays NULL: fewer are left. */
 static int find_bound(struct walk *w, int64_t from_ms, int64_t to_ms, struct message_id *bound,
                       const struct message_id **last, struct err *e)
 {
@@ -54,7 +54,7 @@ static int find_bound(struct walk *w, int64_t from_ms, int64_t to_ms, struct mes
     return 0;
 }
 
-/* Behind id, of which nothing before matched but what was given. True: time is up. */
+/* Continues behind id; all earlier matches were returned. True: the time is used up. */
 static bool move_on(struct walk *w, int64_t due_ms, struct message_id id, int rows)
 {
     w->at.has_after = true;
@@ -116,7 +116,7 @@ static void skip_to(struct walk *w, int64_t due_ms)
         w->at.after_id = before;
 }
 
-/* Moves w->at to where what waits in the range begins. 1: something does; 0: nothing; -1: error. */
+/* Moves w->at to the first waiting message of the range. 1: there is one; 0: none; -1: error. */
 static int skip_settled(struct walk *w, int64_t from_ms, int64_t to_ms, struct err *e)
 {
     PGresult *r =
@@ -197,7 +197,7 @@ static bool is_sparse(const struct lookup_filter *f)
            (f->has_state || f->retrying || f->waiting || f->exchange.data || f->routing_key.data || f->scope);
 }
 
-/* All that matches waits for its time, or another one: past what is settled an index leads. */
+/* All matches are waiting messages: an index skips settled ones. */
 static bool is_of_waiting(const struct lookup_filter *f)
 {
     return !f->retrying && (f->waiting || (f->has_state && f->state == MESSAGE_SCHEDULED));

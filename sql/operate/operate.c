@@ -30,7 +30,7 @@ int operate_hurry(struct pg *c, struct err *e)
     return pg_exec(c, "set lock_timeout = '2ms'", e);
 }
 
-/* Each query takes $1 id, $2 scope; then the due time, or who asks. */
+/* Each query has $1 id, $2 scope; then the due time, or the caller. */
 static const struct {
     const char *query;
     bool takes_due, takes_who;
@@ -69,7 +69,7 @@ static struct lookup_filter operate_filter(const struct operate_scope *scope, co
     return out;
 }
 
-/* null: nobody knows */
+/* null: unknown */
 static struct pg_value as_who(const struct operate_scope *scope)
 {
     return as_str(scope ? scope->who : NULL);
@@ -103,7 +103,7 @@ int operate_message(struct pg *c, const struct operate_scope *scope, const struc
 {
     struct pg_params p = {{as_id(q->id), as_scope(scope)}};
     if (operations[q->kind].takes_due) {
-        /* What is far out of range stays so, and fits into Postgres' types. */
+        /* Values far out of range stay so, and fit PostgreSQL's types. */
         int64_t ms = q->due.ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : q->due.ms < 0 ? 0 : q->due.ms;
         pg_add(&p, q->due.is_delay ? as_null() : as_time(ms));
         pg_add(&p, q->due.is_delay ? as_int8(ms) : as_null());
@@ -260,7 +260,8 @@ struct bulk {
     int64_t started_us;
 };
 
-/* Those that the operation applies to, by the filter. What waits for another attempt has not failed yet. */
+/* The messages to which the operation applies, by the filter. A message that waits for another attempt is not
+ * failed yet. */
 static bool applies(const struct bulk *b, enum message_state state)
 {
     const struct lookup_filter *f = &b->filter;

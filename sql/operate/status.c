@@ -70,7 +70,7 @@ static int count_scheduled(struct pg *c, const struct due_range *day, struct sta
     return rc;
 }
 
-/* No index has those, but until now there is little else; ids lead past what is due later. */
+/* No index has those, but few other rows are due until now; ids skip rows that are due later. */
 static int count_delivered(struct pg *c, const struct due_range *day, struct status_left *left,
                            struct status_report *s, struct err *e)
 {
@@ -89,7 +89,7 @@ static int status_count_day(struct pg *c, const struct due_range *day, struct st
                             struct status_report *s, struct err *e)
 {
     const struct {
-        bool needed, scans; /* nearly all of the day is what it counts */
+        bool needed, scans; /* nearly all rows of the day are counted */
         int (*count)(struct pg *c, const struct due_range *day, struct status_left *left,
                      struct status_report *s, struct err *e);
     } steps[] = {
@@ -235,7 +235,8 @@ static int read_lateness(struct pg *c, struct status_report *s, struct err *e)
     return pg_finish(c, rc, e);
 }
 
-/* One look at one day, or none where it is locked, also by now. left is NULL: only at what waits longest. */
+/* Reads one day, or none if it is locked, also meanwhile. left is NULL: only the messages that have waited
+ * longest. */
 static int look_at_day(struct pg *c, const struct due_range *day, struct status_left *left,
                        struct status_report *s, struct err *e)
 {

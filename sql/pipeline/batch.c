@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PASS_MS 50           /* so long a claim goes on past what it may not take */
+#define PASS_MS 50           /* how long a claim continues past messages that it may not claim */
 #define RELEASE_ROWS 1000    /* of a transaction */
 #define RELEASE_TIMES 100000 /* of these: as much as there can be in memory, and more */
 
@@ -59,8 +59,7 @@ static int next_range(struct pg *c, const struct batch_request *q, struct range 
     return n > 0 && !*busy;
 }
 
-/* found: 1, 0 or -1 of what was looked for; rows: what was read of it. Returns found where it is committed.
- */
+/* found: 1, 0 or -1, the result of the search; rows: the rows read. Returns found if the commit succeeded. */
 static int end_claim(struct pg *c, int found, PGresult *rows, struct batch_claimed *out, struct err *e)
 {
     if (found == 0 || rows) {
@@ -95,7 +94,7 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
     int found, n = 0;
     int64_t until_ms = clock_monotonic_ms() + PASS_MS;
     *out = (struct batch_claimed){0};
-    do { /* on past what somebody has locked, however much it is: others wait behind it */
+    do { /* continues past all locked messages: others wait behind them */
         last = range;
         found = claim_range(c, q, &range, &r, out, e);
         n = found > 0 ? PQntuples(r) : 0;
@@ -111,7 +110,7 @@ int batch_claim(struct pg *c, const struct batch_request *q, const struct batch_
     return found < 0 ? -1 : n;
 }
 
-/* What is left of a range that was put back. */
+/* The rest of a range that was put back. */
 struct left {
     struct batch_name batch;
     struct message_id first, last, upto;

@@ -90,7 +90,7 @@ int64_t claim_count_handed_on(struct pg *c, struct due_range days, int64_t most,
     return locked_days_around(c, days, count_handed, &h, partly, e) == 0 ? h.n : -1;
 }
 
-/* What the broker may hold: the same for all that asks. */
+/* The messages that RabbitMQ may hold: the same for all queries. */
 int64_t claim_count_handed(struct pg *c, const struct claim_handed *q, bool *partly, struct err *e)
 {
     const struct due_range days = {q->now_ms - 2 * DAY_MS, q->now_ms + q->window_ms + DAY_MS};

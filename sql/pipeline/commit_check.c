@@ -47,8 +47,7 @@ static int find_stored(const struct batch *b, struct pg *c, struct err *e)
     return 0;
 }
 
-/* Connects again if need be. 1: it is stored; 0: it is not, or not yet; -1: nobody knows, or there is no
- * connection. */
+/* Reconnects if necessary. 1: stored; 0: not stored, or not yet; -1: unknown, or no connection. */
 static int look_up(const struct batch *b, struct err *e)
 {
     struct commit_check *k = b->check;
@@ -63,8 +62,8 @@ static int look_up(const struct batch *b, struct err *e)
     }
 }
 
-/* Postgres refused the batch, or had a lock in the way: perhaps an earlier commit of it that was still under
- * way when it was looked for. */
+/* PostgreSQL rejected the batch, or it was blocked by a lock: perhaps of an earlier commit of it that was
+ * still running when it was looked up. */
 static bool is_there_by_now(const struct batch *b)
 {
     struct err e = {0};
@@ -92,7 +91,7 @@ int commit_check_store(struct commit_check *k, const struct store_options *o, st
         }
         k->unclear = k->unclear || (c && k->commit_sent);
         if (c && !pg_is_broken(c))
-            k->close(k->ctx); /* committed locally only: what is stored is looked up like after a loss */
+            k->close(k->ctx); /* committed locally only: the rows are looked up as after a lost connection */
         int found = look_up(&b, e);
         if (found > 0)
             return 0;

@@ -46,7 +46,7 @@ int handing_lost(struct pg *c, const struct handing_loss *loss, struct err *e)
     return -1;
 }
 
-/* --- with what is stored */
+/* --- together with storing */
 
 static bool may_wait(const struct store_handover *h, const struct store_item *item, int64_t now_ms)
 {
@@ -62,7 +62,7 @@ static bool is_stored_handed(const struct store_item *item)
     return item->handed && item->result == STORE_ACCEPTED;
 }
 
-/* How many are marked. What was marked by a try that may be committed stays as it is. */
+/* How many are marked. Marks of an earlier call that may be committed are kept. */
 static size_t mark(const struct store_handover *h, struct store_item *items, size_t count, int64_t now_ms)
 {
     size_t n = 0;

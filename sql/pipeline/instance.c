@@ -43,9 +43,9 @@ int instance_count_returning(struct pg *c, int64_t at_ms, struct err *e)
                           PG_WITH(as_time(at_ms), as_int8(INSTANCE_LEASE_MS)), e);
 }
 
-/* Some of one piece: what instance id owns; 0: what no instance that there is owns. Returns how many were
- * found, or -1. In two statements, because only the second one sees for sure who owns what the first one
- * locked. */
+/* Releases some rows of one piece: those that instance id owns; 0: those whose owner does not exist. Returns
+ * how many were found, or -1. In two statements, because only the second one certainly sees the owners of the
+ * rows that the first one locked. */
 static int release_some(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
 {
     struct pg_params release = {0};
@@ -97,7 +97,7 @@ static int release_ranges(struct pg *c, int32_t id, struct err *e)
     return batch_release(c, id, &locked, e);
 }
 
-/* What is due about now comes first. Of days that are locked a later sweep releases, of whichever gateway. */
+/* Messages due about now first. Rows of locked days are released by a later sweep of any gateway. */
 static int release_claims(struct pg *c, int32_t id, struct err *e)
 {
     struct releasing w = {c, id};

@@ -89,8 +89,8 @@ static void put_item(struct buf *const column[COLUMNS], const struct settle_item
                                                                          : ""));
 }
 
-/* Of a range, that it was delivered or goes back is not written into the row; nor that RabbitMQ has what is
- * `handed`. */
+/* For messages of a range, a delivery or a return is not recorded in the row; nor is the confirm of a
+ * handed-over message. */
 static bool is_written(const struct settle_item *item)
 {
     return item->kind != SETTLE_HANDED && !item->goes_back &&
@@ -115,7 +115,7 @@ int64_t settle_count(const struct settle_item *items, size_t count)
     return (int64_t)(count_kind(items, count, true) + count_kind(items, count, false));
 }
 
-/* Of what was delivered, or of the rest. */
+/* Of the delivered items, or of the rest. */
 static int64_t settle_half(struct pg *c, const struct settle_owner *o, const struct settle_item *items,
                            size_t count, bool delivered, struct err *e)
 {
@@ -153,7 +153,7 @@ int64_t settle(struct pg *c, const struct settle_owner *o, const struct settle_i
     return others >= 0 ? delivered + others : -1;
 }
 
-/* What is to be settled, and which of it is done. */
+/* The items to settle, and which are done. */
 struct settle_work {
     struct pg *c;
     const struct settle_owner *owner;
@@ -162,8 +162,8 @@ struct settle_work {
     bool *done;
 };
 
-/* Of what was delivered, or of the rest: locks what is free and marks it in done[]. What a range settles is
- * of neither. */
+/* Of the delivered items, or of the rest: locks rows that are not locked and marks them in done[]. Items that
+ * are settled with their range belong to neither. */
 static int lock_free(struct pg *c, const struct settle_owner *o, const struct settle_work *w, bool delivered,
                      struct err *e)
 {

@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long storing waits for a table that somebody has locked (store_redelivery_seen.sql has it, too). Then
- * the messages that are due on such a day wait, and the others are stored. */
+/* How long storing waits for a locked table (also in store_redelivery_seen.sql). Then messages due on a
+ * locked day wait, and the others are stored. */
 #define ACCEPT_LOCK_TIMEOUT "100ms"
 
 static bool is_candidate(const struct store_item *item, bool redelivered)
@@ -93,7 +93,7 @@ static int take_turn(struct pg *c, struct store_session *s, bool redeliveries, s
         read_number(c, redeliveries ? sql_query_store_redelivery_count : sql_query_store_redelivery_seen, e);
     if (number < 0)
         return -1;
-    if (number - redeliveries != s->redelivery) { /* somebody else has counted */
+    if (number - redeliveries != s->redelivery) { /* another session has incremented the sequence */
         if (s->suspect == 0)
             s->suspect_since = s->redelivery;
         s->suspect = s->unacknowledged_max;
@@ -140,7 +140,7 @@ static bool repeats_item(const struct store_item *item, const struct store_item 
            bytes_equal(a->body, b->body);
 }
 
-/* A redelivery of what came earlier in the same batch. */
+/* A redelivery of an earlier message of the same batch. */
 static void look_in_batch(struct store_item *items, size_t count)
 {
     for (size_t i = 1; i < count; i++)
@@ -151,8 +151,8 @@ static void look_in_batch(struct store_item *items, size_t count)
             }
 }
 
-/* Marks items whose message is stored already STORE_DUPLICATE, if they are redelivered or may be. Inside the
- * transaction, before anything else: what others store is waited for. */
+/* Sets STORE_DUPLICATE for items whose message is stored already, if they are or may be redelivered. Inside
+ * the transaction, before anything else: waits for other sessions that are storing. */
 static int accept_dedupe(struct pg *c, struct store_session *s, struct store_item *items, size_t count,
                          struct err *e)
 {
@@ -178,13 +178,13 @@ int store_session_begin(struct pg *c, struct store_session *s, struct err *e)
 
 /* --- Keys: the same key schedules once (per delivery exchange).
  *
- * Free keys are taken by one insert for the batch. Those that are taken are decided by one call, from the
- * states of the messages that they name now; it waits for no lock. What is left is decided for each item
- * alone: later items of a key, and what somebody has locked. Others' open transactions are never waited for
- * longer than some ms: then the item is STORE_WAITS and the rest goes on. */
+ * Free keys are inserted by one statement for the batch. Keys that exist are decided by one call, from the
+ * states of their messages, without waiting for locks. The rest is decided item by item: later items of a
+ * key, and locked ones. Open transactions of others are never awaited for more than some ms: then the item is
+ * STORE_WAITS and the others continue. */
 
 #define KEY_WAIT_MS 5
-#define LOCK_WAITS_MAX 16 /* in one batch; what is undecided then waits untried */
+#define LOCK_WAITS_MAX 16 /* in one batch; undecided items then wait untried */
 
 static bool is_open(const struct store_item *item)
 {
@@ -239,7 +239,7 @@ static void set_taken(struct store_item *item)
     item->result = item->message.on_conflict == ON_CONFLICT_KEEP ? STORE_KEPT : STORE_CONFLICT;
 }
 
-/* Decides n items of as many keys that are taken; what is locked stays UNDECIDED. */
+/* Decides n items of as many existing keys; locked ones stay UNDECIDED. */
 static int decide_keys(struct pg *c, const struct store_options *o, struct store_item *const *items, size_t n,
                        enum standing *const *out, struct err *e)
 {
@@ -315,7 +315,7 @@ struct keyed {
     struct store_item **firsts; /* the first item of each key */
     enum standing *standings;   /* theirs */
     struct store_item **left;   /* of these, the undecided ones … */
-    enum standing **left_to;    /* … and where they are said to be decided */
+    enum standing **left_to;    /* … and where their results are stored */
     size_t count, first_count;
     int lock_waits;
 };
@@ -363,7 +363,7 @@ static int undo_locked(struct keyed *k, struct err *e)
     return pg_exec(k->pg, "rollback to savepoint keys", e);
 }
 
-/* Inserts the batch's keys at once, or, where one of them hangs in somebody's transaction, in halves down to
+/* Inserts the batch's keys at once or, if one of them is blocked by another transaction, in halves down to
  * that one: few conflicts among many keys cost few waits. */
 static int insert_guarded(struct keyed *k, size_t from, size_t count, struct err *e)
 {
@@ -385,8 +385,8 @@ static int insert_guarded(struct keyed *k, size_t from, size_t count, struct err
     return insert_guarded(k, from, half, e) == 0 ? insert_guarded(k, from + half, count - half, e) : -1;
 }
 
-/* The same for those that are taken; the one in the way is decided alone. It is a day that somebody has
- * locked: the call waits for no row. */
+/* The same for existing keys; the blocked one is decided alone. Only a locked day can block, because the call
+ * waits for no row. */
 static int decide_taken(struct keyed *k, size_t from, size_t count, struct err *e)
 {
     if (count == 0 || k->lock_waits >= LOCK_WAITS_MAX)
@@ -426,8 +426,8 @@ static bool follows_taken(const struct store_item *before, struct store_item *it
     return true;
 }
 
-/* Goes through the items in order. What waits holds back the later items of the same key: their order counts.
- */
+/* Decides the items in order. An item that waits delays later items of the same key, because their order
+ * matters. */
 static int decide_all(struct keyed *k, struct err *e)
 {
     struct store_item *holder = NULL; /* of this key, in this batch */
@@ -512,7 +512,7 @@ static int accept_keys(struct pg *c, const struct store_options *o, struct store
 #define STORE_IDLE_MS "2500"
 #define COPY_CHUNK (256u * 1024) /* handed to libpq at a time */
 #define COPY_BUFFER_MAX (64u * 1024 * 1024)
-#define LOCKS_MS 500      /* for how long what was found locked is taken to be so */
+#define LOCKS_MS 500      /* how long the list of locked days is valid */
 #define LOCKS_FOUND_MAX 3 /* tries, each without the days that were found locked in the one before */
 
 static const char copy_statement[] =
@@ -623,7 +623,7 @@ static int read_cell(struct pg *c, struct err *e)
     return c->cell_is_read ? 0 : -1;
 }
 
-/* Once for each item: the id of what is offered again must not change. cell < 0: none. */
+/* Once for each item: the id of a repeated item must not change. cell < 0: none. */
 static void settle_id(struct store_item *item, int64_t now_ms, int cell)
 {
     struct message *m = &item->message;
@@ -664,8 +664,8 @@ static bool is_on_locked_day(const struct locked_days *days, const struct store_
             locked_days_has(days, message_id_due_ms(item->existing_id)));
 }
 
-/* Sets those aside that would be stored, or are to be compared with what is stored, on a day that is locked;
- * and the later ones of their keys, as their order counts. Returns how many more these are. */
+/* Sets aside items that would be stored, or compared with stored ones, on a locked day; and later items of
+ * their keys, because their order matters. Returns how many more these are. */
 static size_t leave_out_locked(const struct locked_days *days, struct store_item *items, size_t count)
 {
     size_t left_out = 0;
@@ -685,8 +685,8 @@ static size_t leave_out_locked(const struct locked_days *days, struct store_item
     return left_out;
 }
 
-/* Rows wait for the disk and the standby by themselves; that something is there already does not. What is to
- * be offered again promises nothing. */
+/* Stored rows wait for the disk and the standby anyway; the answer that something is stored already does not.
+ * Items to be repeated need no guarantee. */
 static int commit(struct pg *c, const struct store_item *items, size_t count, struct err *e)
 {
     bool rows = false, found = count == 0;

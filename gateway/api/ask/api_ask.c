@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_EXCHANGE "amq.default" /* what RabbitMQ calls it where a name is needed; no other has it */
+#define DEFAULT_EXCHANGE                                                                                     \
+    "amq.default" /* RabbitMQ's name for it in the management API; no other exchange has it */
 
 /* --- the argument */
 static int read_rate(const struct api_field *f, json_t *v, json_t **out, struct err *e)
@@ -25,7 +26,7 @@ static int read_rate(const struct api_field *f, json_t *v, json_t **out, struct 
     return 0;
 }
 
-/* What a field is for the function: a new reference. */
+/* The value of a field for the function: a new reference. */
 static int read_field(const struct api_field *f, json_t *v, json_t **out, struct err *e)
 {
     struct bytes name;
@@ -169,7 +170,7 @@ static bool read_conditions(struct api_context *c, struct api_request *r, struct
     return false;
 }
 
-/* Asks with this argument (data NULL: none) and what the request has beside it; out is in c->arena. */
+/* Calls the function with this argument (data NULL: none) and the rest of the request; out is in c->arena. */
 static int api_ask_with(struct api_context *c, const struct api_request *r, struct ask_request *q,
                         struct ask_answer *out, struct err *e)
 {
@@ -187,7 +188,7 @@ static int api_ask_with(struct api_context *c, const struct api_request *r, stru
     return ask_noun(c->pg, q, &c->arena, out, e);
 }
 
-/* Makes the answer of what was asked. */
+/* Makes the answer from the function's. */
 static void api_ask_print(struct api_request *r, const struct ask_answer *answer)
 {
     struct buf *out = &r->answer.body;
@@ -246,8 +247,8 @@ int api_ask(struct api_context *c, struct api_request *r, struct err *e)
     return rc == 0 && (r->op->fields == NULL || text.data != NULL) ? api_ask_change(c, r, text, e) : rc;
 }
 
-/* --- Retry policies. They are of queues, whatever exchange fills them: so who has a token needs one for all
- * exchanges (for_all in the table of operations). Fields that are missing are as in the default one. */
+/* --- Retry policies. They belong to queues, independent of exchanges: so they need a token for all exchanges
+ * (for_all in the table of operations). Missing fields are as in the default policy. */
 int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct retry_policy p;
@@ -260,8 +261,8 @@ int api_policy_set(struct api_context *c, struct api_request *r, struct err *e)
     return argument.data != NULL ? api_ask_change(c, r, argument, e) : 0;
 }
 
-/* --- Recurring schedules. What they are and do is SQL (sql/schema/001_73_recur.sql); here is what a request
- * may have, and what a token may name. */
+/* --- Recurring schedules, which SQL implements (sql/schema/001_73_recur.sql): the fields of requests, and
+ * the scope of tokens. */
 
 #define TIMES_MAX 1000
 

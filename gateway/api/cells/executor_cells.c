@@ -23,7 +23,7 @@ struct search {
     struct executor_cells *sessions;
     struct api_context context; /* a copy, with the connection of the cell that is asked */
     struct api_request *request;
-    struct api_answer none; /* of an id: what is told where nobody has it */
+    struct api_answer none; /* of an id: the answer if no cell has it */
     bool unclear;           /* one that is away may have done it */
     int64_t end_ms;
     char away[300]; /* those that could not be asked: "north, south" */
@@ -63,7 +63,7 @@ static int connect_cell(const struct search *q, struct executor_cell *s, const s
     struct err e = {0};
     int64_t clock_us;
     if (s->pg != NULL)
-        pg_drain_notifies(s->pg); /* whether Postgres has ended it meanwhile */
+        pg_drain_notifies(s->pg); /* whether PostgreSQL has ended it meanwhile */
     if (s->pg != NULL && !pg_is_broken(s->pg) &&
         (api_operation_repeats(q->request) || store_clock(s->pg, &clock_us, &e) == 0))
         return 0;
@@ -199,11 +199,11 @@ static void ask_for_id(struct search *q, const struct message_id *id)
                  q->away, q->unclear ? " completely, and may have done it" : "");
 }
 
-/* --- of a key: all, for each may have a message of it
+/* --- of a key: all cells, because each may have a message with it
  *
- * Told is the answer about one that lives: it is shown, or it is too late to cancel it. Else all have ended,
- * and told is the one that ended last. So who cancelled something gets told so, also when asking again, and
- * who came after the last delivery does not. */
+ * The answer is about a live message: it is shown, or it is too late to cancel it. If all are settled, the
+ * answer is about the one settled last. So a client that cancelled a message gets that answer, also for a
+ * repetition, and a client after the last delivery does not. */
 
 struct key_search {
     struct api_answer told;

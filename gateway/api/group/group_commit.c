@@ -104,7 +104,7 @@ static int group_commit_before(void *ctx, struct pg *pg, struct err *e)
     return 0;
 }
 
-/* What was stored is remembered; what was refused may be tried again with the same key. */
+/* A stored request is recorded; a rejected one may be repeated with the same key. */
 static int note_answer(struct member *m, struct pg *pg, struct err *e)
 {
     const struct api_answer *a = &m->schedule.request->answer;
@@ -346,7 +346,8 @@ static bool group_commit_gather(struct group_commit *s)
 
 #define BUSY_MS 3000 /* how long a group is offered again that meets a lock as a whole */
 #define BUSY_PAUSE_MS 20
-#define KEY_WAIT_MS 1    /* for a key that somebody's transaction holds, and for another's group to end */
+#define KEY_WAIT_MS                                                                                          \
+    1 /* for a key that another open transaction has, and for another gateway's group to end */
 #define UNCLEAR_MS 10000 /* how long the outcome of a commit is looked for */
 #define AWAY_MS 500      /* how long a connection is tried for while nothing is stored */
 #define LOSSES_MAX 3     /* connections that may die over one group */
@@ -408,7 +409,7 @@ static void count_stored(struct group_commit *s)
     metrics_add(&rt->metrics, METRIC_API_ACCEPTED, stored);
     metrics_add(&rt->metrics, METRIC_API_KEPT, kept);
     metrics_add(&rt->metrics, METRIC_COMMITS, stored > 0);
-    /* The claimer looks twice a lead; what is due sooner than that must be said. */
+    /* The claimer looks twice per lead; it must be notified of messages that are due sooner. */
     if (stored > 0 &&
         soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + rt->config->delivery.lead_ms)
         notifier_notify(&rt->claimer_notifier);
@@ -416,7 +417,7 @@ static void count_stored(struct group_commit *s)
         notifier_notify(&rt->handover_feeder_notifier);
 }
 
-/* What it met is what its first name stands for, or else the second. */
+/* The lock is on its first name, or else on the second. */
 static void park_member(struct group_commit *s, const struct member *m)
 {
     struct api_request *r = m->schedule.request;
@@ -456,7 +457,7 @@ static void fail_all(struct group_commit *s, const struct err *e)
     }
 }
 
-/* Postgres refuses something of the group: each request alone, so that only the guilty fails. */
+/* PostgreSQL rejects something in the group: each request alone, so that only the faulty one fails. */
 static void store_singly(struct group_commit *s)
 {
     struct api_request *all[GROUP_MAX];

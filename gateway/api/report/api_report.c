@@ -1,4 +1,4 @@
-/* Who asks, the objective, and the forecast. */
+/* whoami, the objective, and the forecast. */
 #include "core/base/duration.h"
 #include "gateway/api/api_internal.h"
 #include "gateway/json/json_report.h"

@@ -104,8 +104,8 @@ void stats_answer(struct executor *d, struct api_request *r)
         api_fail(&r->answer, API_INTERNAL, "out of memory");
 }
 
-/* --- GET /v1/overview: gateways, servers, and what is wrong with a remedy. From what the statistics know, so
- * it costs no query of its own. */
+/* --- GET /v1/overview: gateways, servers, and problems with remedies. From the statistics, without a query
+ * of its own. */
 
 #define PARTITIONS_LEAST 2 /* days ahead */
 
@@ -125,7 +125,7 @@ static json_t *make_gateways(const struct status_report *s)
     return out;
 }
 
-/* What a person should look at. */
+/* Problems for an operator. */
 struct finding {
     bool found;
     const char *name, *severity, *text, *remedy;

@@ -1,4 +1,4 @@
-/* postdate rejected: what was refused on its way in, without the management plugin. */
+/* postdate rejected: messages that the intake rejected, without the management plugin. */
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
 #include "core/base/clock.h"
@@ -26,7 +26,7 @@
 struct rejected_message {
     int64_t number;                          /* from 1, as they lie in the queue */
     bool no_body;                            /* too large to be shown: body.len says how large */
-    struct bytes error, intake, routing_key; /* why; what it was published to; "" where that is not known */
+    struct bytes error, intake, routing_key; /* the reason; the original exchange; "" if unknown */
     struct bytes message_id, headers, properties, body;
 };
 
@@ -114,7 +114,7 @@ static int handle(struct walk *w, const struct broker_event *ev, int64_t number,
     return broker_ack(w->from, ev->tag, false, e);
 }
 
-/* What is not acknowledged goes back when the connection ends. */
+/* Unacknowledged messages are requeued when the connection ends. */
 static int walk_queue(struct walk *w, struct err *e)
 {
     uint32_t count;
@@ -136,18 +136,17 @@ static int walk_queue(struct walk *w, struct err *e)
             if (handle(w, &ev, number++, &stop, e) != 0)
                 return -1;
         } else if (clock_monotonic_ms() - heard_ms > ANSWER_MS) {
-            break; /* somebody else took the rest */
+            break; /* another consumer took the rest */
         }
     }
     return broker_flush(w->from, e);
 }
 
-/* Reads what was in the queue when it began, oldest first. What is to be published again has been taken by
- * RabbitMQ before it leaves the queue: it may be there twice after a crash, never lost. It goes to where it
- * was published (the intake exchange and routing key of its headers), as it came. ERR_NOT_FOUND: no such
- * queue; ERR_REJECT: one that has no origin any more is to be published again; ERR_PERMISSION, ERR_AWAY,
- * ERR_BUSY: what was decided before is done. *gone: so many were published again, or dropped; also after an
- * error. */
+/* Reads the messages that were in the queue at the beginning, oldest first. A message to requeue leaves the
+ * queue after RabbitMQ has confirmed the copy: a crash may duplicate it, but never loses it. It is published
+ * unchanged to its original exchange and routing key, from its headers. ERR_NOT_FOUND: no such queue;
+ * ERR_REJECT: a message to requeue has no origin; ERR_PERMISSION, ERR_AWAY, ERR_BUSY: earlier decisions are
+ * executed. *gone: so many were published again, or dropped; also after an error. */
 static int walk_rejected(const struct config *c, rejected_decide *decide, void *ctx, int64_t *gone,
                          struct err *e)
 {
@@ -176,7 +175,7 @@ struct order {
     int64_t matched;
 };
 
-/* --- what is printed */
+/* --- output */
 
 static void print_row(const struct rejected_message *m, bool first)
 {
@@ -206,7 +205,7 @@ static json_t *make_object(const struct rejected_message *m)
     return o;
 }
 
-/* --- what is decided */
+/* --- decisions */
 
 static bool has_number(const struct order *o, int64_t number)
 {

@@ -25,7 +25,7 @@ static int run_once(struct run *r)
     if (r->cli->changed > 0 && r->cli->pg != NULL)
         store_wake(r->cli->pg);
     if (r->cli->changing) {
-        /* Into the log of the database: there it is as safe from whoever did it as the server is. */
+        /* To the log of the database, which the user of this command cannot change. */
         char shown[WHAT_SIZE];
         struct err e;
         bytes_printable(bytes_of_str(r->what), shown, sizeof shown);
@@ -69,7 +69,7 @@ static int run_in_each(struct run *r)
 /* --- the cell that has a message */
 
 struct search {
-    const char *name;            /* what is looked for, for people */
+    const char *name;            /* the object that is looked up, for users */
     int word;                    /* as cli->only_word */
     bool all;                    /* also behind one that has it */
     const struct cell *explains; /* has not got it, but knows something of it; NULL: none does */

@@ -79,7 +79,7 @@ static int check(struct cli *cli, void *order)
                          TOKEN_NAME_MAX);
     if (!bytes_is_among(bytes_of_str(o->role), "read operate"))
         return cli_usage(cli, "--role: \"%s\" is none: allowed are read and operate", o->role);
-    /* Through these a message could reach what the token does not list. */
+    /* Through these exchanges a message could reach queues beyond the token's exchanges. */
     int code = cli_load_config(cli);
     const struct accept_rules rules = config_accept_rules(&cli->config);
     json_array_foreach(o->exchanges, i, exchange)

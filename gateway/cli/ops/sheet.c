@@ -95,7 +95,7 @@ static const char *read_field(const char *at, struct field *f)
     return at + len + 1;
 }
 
-/* What a cell shows, to be released by the caller's buf_free; NULL: nothing. */
+/* The text of a cell, to be released by the caller's buf_free; NULL: nothing. */
 static const char *fill(const struct sheet_cell *c, const json_t *object, int64_t now_ms, struct buf *out)
 {
     struct field f;

@@ -174,7 +174,7 @@ struct order {
     struct cli_fields f;
     const char *prefix;
     bool history, dry_run, json;
-    struct buf converted; /* of apply: the file as JSON, where it is YAML; and what is in it */
+    struct buf converted; /* of apply: a YAML file as JSON; and its content */
     struct bytes definitions;
 };
 
@@ -204,7 +204,8 @@ static int read_definitions(struct bytes text, struct buf *json, struct bytes *o
             return -1;
         *out = buf_bytes(json);
     }
-    /* Of a number only that it is one: Postgres says of a header's which are too large, and keeps a body. */
+    /* Of a number only the syntax is checked: PostgreSQL rejects too large ones in headers, and keeps those
+     * in a body. */
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL;
     json_t *checked = json_loadb((const char *)out->data, out->len, flags, &where);
     if (checked == NULL)
@@ -324,7 +325,7 @@ static int list(struct cli *cli, void *order)
     return code;
 }
 
-/* A file for apply. What it says is the database's text: a number that no double holds stays as it is. */
+/* A file for apply, with the database's text: a number that a double cannot represent is kept. */
 static int export(struct cli *cli, void *order)
 {
     const struct order *w = order;

@@ -26,7 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is due sooner than this was perhaps not expected by a sleeping gateway. */
+/* A sleeping gateway may not expect a message that is due sooner than this. */
 #define SCHEDULE_WAKE_MS 1500
 
 #define CHUNK_LINES 5000
@@ -35,12 +35,12 @@
 #define ERRORS_SHOWN 10
 #define BATCH_PATIENCE 6 /* waits of 0.1 s, 0.2 s … 3.2 s */
 
-/* What is stored in one transaction, by a thread of its own while the next one is read. */
+/* A chunk: stored in one transaction, by its own thread, while the next one is read. */
 struct chunk {
     struct arena arena;
     struct store_item *items; /* CHUNK_LINES of each */
     int64_t *lines;           /* the line each item came from */
-    const char **refusals;    /* why Postgres refused it, or NULL */
+    const char **refusals;    /* why PostgreSQL rejected it, or NULL */
     size_t count;
     int64_t last_line, bytes; /* of the input, with this chunk */
     bool wake;                /* something is due soon */
@@ -73,7 +73,7 @@ struct wanted {
     const char *batch;
 };
 
-/* As it is for the batch form, but said at once what is wrong with it. */
+/* As in the batch form, but errors are printed at once. */
 static int take_time(struct cli *cli, const struct cli_option *o, void *at, const char *text)
 {
     int64_t ms;
@@ -147,7 +147,7 @@ static int schedule_store(struct cli *cli, struct store_item *items, size_t coun
     return 0;
 }
 
-/* The rules of the configuration, with what the broker may hold as the gateway recorded it. The database is
+/* The rules of the configuration, with the policy of RabbitMQ's hold that a gateway recorded. The database is
  * open; errors are printed. 0 or the exit code. */
 static int schedule_rules(struct cli *cli, struct accept_rules *out)
 {
@@ -214,7 +214,7 @@ static const char *keep_text(struct chunk *c, const char *text)
     return kept ? memcpy(kept, text, size) : "PostgreSQL refused it";
 }
 
-/* When Postgres refuses something in a chunk, halving finds it: everything else is stored. */
+/* If PostgreSQL rejects something in a chunk, halving finds it: everything else is stored. */
 static int store_range(struct chunk *c, size_t first, size_t count)
 {
     memset(c->refusals + first, 0, count * sizeof *c->refusals);
@@ -244,8 +244,7 @@ static void *store_thread(void *arg)
     return NULL;
 }
 
-/* Until chunk_wait nobody else touches c or the connection of the command line. No signal comes to the
- * thread. */
+/* Until chunk_wait, no other thread uses c or the command's connection. The thread gets no signals. */
 static void chunk_store(struct chunk *c)
 {
     sigset_t all, before;
@@ -403,7 +402,7 @@ static int run_chunks(struct batch *b, struct err *e)
         }
         b->storing = b->reading;
         b->reading = b->reading == &b->chunks[0] ? &b->chunks[1] : &b->chunks[0];
-        chunk_store(b->storing); /* also when reading failed or a signal came: what was read */
+        chunk_store(b->storing); /* also after a read error or a signal: the lines read before */
     } while (result == LINE_OK || result == LINE_WAIT);
     if (result == LINE_STOPPED)
         return err_set(e, ERR_STOPPING, "interrupted");
@@ -493,7 +492,7 @@ static int schedule_batch(struct cli *cli, const char *path)
     return code;
 }
 
-#define PAST_MS 1000 /* later than that is no network, and is said */
+#define PAST_MS 1000 /* a longer delay is not the network's, and is reported */
 #define PATIENCE 6   /* waits of 0.1 s, 0.2 s … 3.2 s */
 
 static int check_options(const struct cli *cli, const struct wanted *w)
