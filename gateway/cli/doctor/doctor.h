@@ -56,11 +56,10 @@ void doctor_report(struct doctor *d, enum finding status, const char *check, con
 #define doctor_warn(d, ...) doctor_report(d, FINDING_WARN, __VA_ARGS__)
 #define doctor_fail(d, ...) doctor_report(d, FINDING_FAIL, __VA_ARGS__)
 #define doctor_skip(d, ...) doctor_report(d, FINDING_SKIP, __VA_ARGS__)
+/* Of "ok", "warn", "fail" and "skip", as PostgreSQL and RabbitMQ begin findings of their own. */
+enum finding doctor_status(const char *word);
 /* A check that could not be done because of an error: `skip` when the server was only busy, else `FAIL`. */
 void doctor_error(struct doctor *d, const char *check, const struct err *e);
-
-/* Is it one of these? */
-bool doctor_has_name(const json_t *names, const char *name);
 
 /* What the database finds about one subject, as findings. */
 void doctor_ask(struct doctor *d, const char *check, enum health_subject subject);

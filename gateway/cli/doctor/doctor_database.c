@@ -91,11 +91,7 @@ void doctor_check_database(struct doctor *d)
 
 static void report_finding(void *ctx, const struct health_finding *f)
 {
-    doctor_report(ctx,
-                  f->status[0] == 'o'   ? FINDING_OK
-                  : f->status[0] == 'w' ? FINDING_WARN
-                                        : FINDING_FAIL,
-                  f->check, "%s" REMEDY "%s", f->detail, f->remedy);
+    doctor_report(ctx, doctor_status(f->status), f->check, "%s" REMEDY "%s", f->detail, f->remedy);
 }
 
 void doctor_ask(struct doctor *d, const char *check, enum health_subject subject)

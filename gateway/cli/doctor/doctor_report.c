@@ -51,6 +51,14 @@ void doctor_report(struct doctor *d, enum finding status, const char *check, con
                                                   detail, "remedy", remedy));
 }
 
+enum finding doctor_status(const char *word)
+{
+    return word[0] == 'o'   ? FINDING_OK
+           : word[0] == 'w' ? FINDING_WARN
+           : word[0] == 'f' ? FINDING_FAIL
+                            : FINDING_SKIP;
+}
+
 void doctor_error(struct doctor *d, const char *check, const struct err *e)
 {
     if (e->kind == ERR_BUSY)
@@ -65,12 +73,4 @@ void doctor_error(struct doctor *d, const char *check, const struct err *e)
                                                   "the queue's process on it has ended"
                     : e->kind == ERR_PERMISSION ? "give the login the permission named in the text"
                                                 : "see the error, and the server's log");
-}
-
-bool doctor_has_name(const json_t *names, const char *name)
-{
-    bool has = false;
-    for (size_t i = 0; i < json_array_size(names); i++)
-        has |= strcmp(json_string_value(json_array_get(names, i)), name) == 0;
-    return has;
 }
