@@ -43,9 +43,7 @@ build/%.lo: %.c $(BUILD)/flags
 	$(compile)
 build/gen/sql_embedded.lo: $(GEN)/sql_embedded.c $(BUILD)/flags
 	$(compile)
-$(SHIM): | $(GEN)/shim_queries.inc
-$(GEN)/shim_queries.inc: $(GEN)/sql_embedded.h
-	$(Q)sed -n 's/^extern const char sql_query_\(.*\)\[\];/    {"\1", sql_query_\1},/p' $< >$@
+$(SHIM) $(call object,$(UNIT_SRC)): | $(GEN)/sql_embedded.h
 
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(LIBRARIES)
 	$(call link,$^ $(UNIT_LINK) $(LINK_ALL) $(LINK_TEST))

@@ -47,9 +47,9 @@ int health_writable(struct pg *c, enum health_writable *out, struct err *e)
 int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, health_each *each, void *ctx,
                struct err *e)
 {
-    static const char *const queries[] = {sql_query_health_fit,        sql_query_health_rights,
-                                          sql_query_health_roles,      sql_query_health_zones,
-                                          sql_query_health_partitions, sql_query_health_open};
+    static const enum sql_query queries[] = {sql_query_health_fit,        sql_query_health_rights,
+                                             sql_query_health_roles,      sql_query_health_zones,
+                                             sql_query_health_partitions, sql_query_health_open};
     struct health_finding f;
     struct pg_params p = {0};
     if (subject == HEALTH_PARTITIONS)

@@ -166,7 +166,7 @@ static int try_create_meta(struct pg *c, bool schema, struct err *e)
 {
     if (!schema && pg_exec(c, "create schema if not exists postdate", e) != 0)
         return -1;
-    return pg_exec(c, sql_query_migrate_meta_create, e);
+    return pg_exec(c, sql_queries[sql_query_migrate_meta_create].text, e);
 }
 
 /* Of several that begin at the same time all may find nothing, and each but one fails: once at the schema,

@@ -49,7 +49,7 @@ int prune_keys(struct pg *c, int64_t key_memory_ms, struct err *e)
 /* Each removes or merges some, and affects or returns no row when nothing is left. */
 int prune(struct pg *c, enum prune_subject subject, struct err *e)
 {
-    static const char *const queries[] = {
+    static const enum sql_query queries[] = {
         [PRUNE_MOVED] = sql_query_prune_moved,         [PRUNE_BATCHES] = sql_query_prune_batch,
         [PRUNE_LINEAGE] = sql_query_prune_lineage,     [PRUNE_RATES] = sql_query_prune_rates,
         [PRUNE_SCHEDULES] = sql_query_prune_schedules, [PRUNE_REQUESTS] = sql_query_prune_requests,

@@ -385,30 +385,25 @@ void pg_rollback(struct pg *c)
         pg_exec(c, "rollback", NULL);
 }
 
-int pg_prepare(struct pg *c, const char *query, char name[PG_STATEMENT_NAME_SIZE], struct err *e)
+int pg_prepare(struct pg *c, enum sql_query query, struct err *e)
 {
-    int i = 0;
-    while (i < c->prepared_count && c->prepared[i] != query)
-        i++;
-    snprintf(name, PG_STATEMENT_NAME_SIZE, "postdate_%d", i);
-    if (i < c->prepared_count)
+    const struct sql_query_text *q = &sql_queries[query];
+    if (c->prepared[query])
         return 0;
-    if (i == PG_STATEMENTS_MAX)
-        return err_set(e, ERR_BUG, "more than %d different queries on one connection", PG_STATEMENTS_MAX);
-    PGresult *r = pg_answer(c, PQsendPrepare(c->conn, name, query, 0, NULL));
+    PGresult *r = pg_answer(c, PQsendPrepare(c->conn, q->name, q->text, 0, NULL));
     int rc = PQresultStatus(r) == PGRES_COMMAND_OK ? 0 : pg_fail(c, r, e);
     PQclear(r);
-    if (rc == 0)
-        c->prepared[c->prepared_count++] = query;
+    c->prepared[query] = rc == 0;
     return rc;
 }
 
-int pg_send_prepared(struct pg *c, const char *name, const struct pg_params *params, struct err *e)
+int pg_send_prepared(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e)
 {
     static const int binary[PG_PARAMS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const char *data[PG_PARAMS_MAX];
     int lengths[PG_PARAMS_MAX], count = pg_params_list(params, data, lengths, e);
-    return count < 0 ? -1 : PQsendQueryPrepared(c->conn, name, count, data, lengths, binary, 1);
+    return count < 0 ? -1
+                     : PQsendQueryPrepared(c->conn, sql_queries[query].name, count, data, lengths, binary, 1);
 }
 
 PGresult *pg_believe(struct pg *c, PGresult *r, struct err *e)
@@ -430,24 +425,23 @@ PGresult *pg_believe(struct pg *c, PGresult *r, struct err *e)
     return NULL;
 }
 
-PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e)
+PGresult *pg_query_keep(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e)
 {
-    char name[PG_STATEMENT_NAME_SIZE];
-    int sent = pg_prepare(c, query, name, e) == 0 ? pg_send_prepared(c, name, params, e) : -1;
+    int sent = pg_prepare(c, query, e) == 0 ? pg_send_prepared(c, query, params, e) : -1;
     if (sent < 0)
         return NULL;
     c->committed_locally = false;
     return pg_believe(c, pg_answer(c, sent), e);
 }
 
-PGresult *pg_query(struct pg *c, const char *query, struct pg_params *params, struct err *e)
+PGresult *pg_query(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e)
 {
     PGresult *r = pg_query_keep(c, query, params, e);
     pg_params_free(params);
     return r;
 }
 
-int64_t pg_run(struct pg *c, const char *query, struct pg_params *params, struct err *e)
+int64_t pg_run(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e)
 {
     PGresult *r = pg_query(c, query, params, e);
     if (!r)
@@ -457,14 +451,14 @@ int64_t pg_run(struct pg *c, const char *query, struct pg_params *params, struct
     return n;
 }
 
-int pg_do(struct pg *c, const char *query, struct pg_params *params, struct err *e)
+int pg_do(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e)
 {
     PGresult *r = pg_query(c, query, params, e);
     PQclear(r);
     return r ? 0 : -1;
 }
 
-int64_t pg_number(struct pg *c, const char *query, struct pg_params *params, struct err *e)
+int64_t pg_number(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e)
 {
     PGresult *r = pg_query(c, query, params, e);
     int64_t n = r ? pg_any_number(r) : -1;

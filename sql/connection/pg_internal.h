@@ -6,17 +6,15 @@
 #include "core/base/buf.h"
 #include "core/message/message.h"
 #include "sql/connection/pg.h"
+#include "sql_embedded.h"
 #include <libpq-fe.h>
 
-#define PG_STATEMENTS_MAX 96
 #define PG_PARAMS_MAX 16
 #define PG_LOCK_TIMEOUT "2s" /* of every session, unless its user sets another one */
 
 struct pg {
     PGconn *conn;
-    const char
-        *prepared[PG_STATEMENTS_MAX]; /* query texts by address; the statement is named after the index */
-    int prepared_count;
+    bool prepared[SQL_QUERIES];
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
     int notify_holder;    /* pid of whom PostgreSQL said last that its queue of NOTIFY waits for; 0: nobody */
     int64_t begun_us;     /* of pg_begin_at */
@@ -139,33 +137,32 @@ int pg_copy_begin(struct pg *c, const char *statement, struct buf *b, struct err
 int pg_copy_flush(struct pg *c, struct buf *b, struct err *e);
 int pg_copy_end(struct pg *c, struct buf *b, int rc, struct err *e);
 
-/* Runs a constant query (prepared on first use; `query` is known by its address, so pass the embedded text)
- * and returns its binary result, or NULL with e set. params may be NULL. The caller clears the result with
- * PQclear. Outside a transaction it is committed, and ERR_AWAY also if the synchronous standby did not
- * confirm that: for who asked, it is as if the answer had been lost. */
-PGresult *pg_query(struct pg *c, const char *query, struct pg_params *params, struct err *e);
+/* Runs a query of sql/query (prepared on first use) and returns its binary result, or NULL with e set. params
+ * may be NULL. The caller clears the result with PQclear. Outside a transaction it is committed, and ERR_AWAY
+ * also if the synchronous standby did not confirm that: for who asked, it is as if the answer had been lost.
+ */
+PGresult *pg_query(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e);
 /* The same, but it can be asked again: the caller frees the arrays. */
-PGresult *pg_query_keep(struct pg *c, const char *query, const struct pg_params *params, struct err *e);
+PGresult *pg_query_keep(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e);
 void pg_params_free(struct pg_params *params);
-/* Finds or prepares the statement, and writes its name. */
-#define PG_STATEMENT_NAME_SIZE 32
-int pg_prepare(struct pg *c, const char *query, char name[PG_STATEMENT_NAME_SIZE], struct err *e);
+/* Prepares the statement, unless it is. Its name is sql_queries[query].name. */
+int pg_prepare(struct pg *c, enum sql_query query, struct err *e);
 /* r, where it is an answer to be believed, and committed if it was to be; else NULL, and r is cleared. */
 PGresult *pg_believe(struct pg *c, PGresult *r, struct err *e);
 /* As PQsendQueryPrepared; -1: an array of params has failed. */
-int pg_send_prepared(struct pg *c, const char *name, const struct pg_params *params, struct err *e);
+int pg_send_prepared(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e);
 /* What libpq takes: pointers into params. How many; -1: an array has failed. */
 int pg_params_list(const struct pg_params *params, const char *data[], int lengths[], struct err *e);
 /* pg_query where only the number of affected rows matters; -1 on error. */
-int64_t pg_run(struct pg *c, const char *query, struct pg_params *params, struct err *e);
+int64_t pg_run(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e);
 /* … where that does not matter either. */
-int pg_do(struct pg *c, const char *query, struct pg_params *params, struct err *e);
+int pg_do(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e);
 /* … where the answer is one number or boolean (null: 0); -1 on error. */
-int64_t pg_number(struct pg *c, const char *query, struct pg_params *params, struct err *e);
+int64_t pg_number(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e);
 /* pg_query_keep in a transaction of its own whose commit waits, also where the query writes nothing: what it
  * says that it has read is as safe then as what it has written. first: a SET LOCAL for it; NULL: none. Not
  * within a transaction. ERR_AWAY: it may be done, and nobody may be told so. */
-PGresult *pg_query_sure(struct pg *c, const char *first, const char *query, const struct pg_params *params,
+PGresult *pg_query_sure(struct pg *c, const char *first, enum sql_query query, const struct pg_params *params,
                         struct err *e);
 /* Simple-protocol text without parameters: transaction control, SET, DDL (several statements allowed). */
 int pg_exec(struct pg *c, const char *text, struct err *e);
@@ -235,7 +232,8 @@ bool pg_read(const PGresult *r, int row, const struct pg_to *to, struct arena *a
  * NULL, with e set, or as pg_read. */
 int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e);
 /* pg_query and that, of a query that always has a row: none is an error, too. 0 or -1. */
-int pg_ask(struct pg *c, const char *query, struct pg_params *params, const struct pg_to *to, struct err *e);
+int pg_ask(struct pg *c, enum sql_query query, struct pg_params *params, const struct pg_to *to,
+           struct err *e);
 /* All rows of an answer, which is cleared, as an array: each read into the item that the table is about. It
  * is in the arena; where that is NULL the caller frees it. *out: a pointer to such items. How many, or -1. */
 struct pg_rows {

@@ -109,7 +109,8 @@ int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e)
     return found;
 }
 
-int pg_ask(struct pg *c, const char *query, struct pg_params *params, const struct pg_to *to, struct err *e)
+int pg_ask(struct pg *c, enum sql_query query, struct pg_params *params, const struct pg_to *to,
+           struct err *e)
 {
     int found = pg_take(pg_query(c, query, params, e), to, NULL, e);
     return found != 0 ? (found < 0 ? -1 : 0) : err_set(e, ERR_BUG, "PostgreSQL answered without a row");

@@ -144,10 +144,6 @@ static const char take_role[] =
     "          from pg_database d where d.datname = current_database()) o"
     " where pg_get_userbyid(o.owner) <> current_user and pg_has_role(session_user, o.owner, 'member')";
 
-static const char where_it_is[] =
-    "select format('database %s of server %s', d.oid, c.system_identifier)"
-    "  from pg_control_system() c, pg_database d where d.datname = current_database()";
-
 static char home[PG_HOME_SIZE];
 static pg_check *check_session;
 static void *check_arg;
@@ -176,7 +172,7 @@ static void on_notice(void *arg, const PGresult *r)
 
 static int find_home(struct pg *c, char out[PG_HOME_SIZE], struct err *e)
 {
-    PGresult *r = pg_query(c, where_it_is, NULL, e);
+    PGresult *r = pg_query(c, sql_query_pg_home, NULL, e);
     if (!r)
         return -1;
     pg_text(r, 0, 0, out, PG_HOME_SIZE);

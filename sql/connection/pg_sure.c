@@ -16,15 +16,14 @@ static bool send_text(struct pg *c, const char *text)
 
 /* In one round trip, with a COMMIT of its own: a failure of one at the end of a pipeline has no place among
  * its answers. */
-static int send_all(struct pg *c, const char *first, const char *query, const struct pg_params *params,
+static int send_all(struct pg *c, const char *first, enum sql_query query, const struct pg_params *params,
                     struct err *e)
 {
-    char name[PG_STATEMENT_NAME_SIZE];
-    if (pg_prepare(c, query, name, e) != 0)
+    if (pg_prepare(c, query, e) != 0)
         return -1;
     if (PQenterPipelineMode(c->conn) != 1 || !send_text(c, "begin") || (first && !send_text(c, first)))
         return pg_fail(c, NULL, e);
-    int sent = pg_send_prepared(c, name, params, e);
+    int sent = pg_send_prepared(c, query, params, e);
     if (sent < 0)
         return -1;
     if (sent == 0 || !send_text(c, WRITE_NOTHING) || !send_text(c, "commit") || PQpipelineSync(c->conn) != 1)
@@ -54,7 +53,7 @@ static PGresult *take_answers(struct pg *c, int nth)
     return NULL;
 }
 
-PGresult *pg_query_sure(struct pg *c, const char *first, const char *query, const struct pg_params *params,
+PGresult *pg_query_sure(struct pg *c, const char *first, enum sql_query query, const struct pg_params *params,
                         struct err *e)
 {
     c->committed_locally = false;

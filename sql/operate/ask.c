@@ -8,10 +8,10 @@
  * the answer, its outcome, the tag, the text for users.
  *
  * Each noun has its own query, so that plans are separate and errors can be attributed. */
-static const char *const queries[] = {[ASK_RECUR] = sql_query_recur_ask,
-                                      [ASK_RATE] = sql_query_rate_ask,
-                                      [ASK_TOKEN] = sql_query_token_ask,
-                                      [ASK_RETRY_POLICY] = sql_query_retry_policy_ask};
+static const enum sql_query queries[] = {[ASK_RECUR] = sql_query_recur_ask,
+                                         [ASK_RATE] = sql_query_rate_ask,
+                                         [ASK_TOKEN] = sql_query_token_ask,
+                                         [ASK_RETRY_POLICY] = sql_query_retry_policy_ask};
 
 /* What else a function may answer: "not_found" and "refused", which are errors. */
 static const struct {

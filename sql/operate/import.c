@@ -52,7 +52,7 @@ static struct message_id id_of(const struct import_row *row)
 }
 
 /* What a query says of each row, in their order: by the entry's id, or by that of its message. */
-static PGresult *ask_rows(struct pg *c, const char *query, const struct import_row *rows, size_t count,
+static PGresult *ask_rows(struct pg *c, enum sql_query query, const struct import_row *rows, size_t count,
                           bool by_message, struct err *e)
 {
     struct pg_params p = {0};

@@ -32,7 +32,7 @@ int operate_hurry(struct pg *c, struct err *e)
 
 /* Each query has $1 id, $2 scope; then the due time, or the caller. */
 static const struct {
-    const char *query;
+    enum sql_query query;
     bool takes_due, takes_who;
 } operations[] = {
     [OPERATE_CANCEL] = {.query = sql_query_operate_cancel},
@@ -41,7 +41,7 @@ static const struct {
     [OPERATE_FAIL] = {.query = sql_query_operate_fail, .takes_who = true},
 };
 
-PGresult *operate_query(struct pg *c, const char *query, struct pg_params *p, struct err *e)
+PGresult *operate_query(struct pg *c, enum sql_query query, struct pg_params *p, struct err *e)
 {
     const char *patience = c->hurried ? NULL : "set local lock_timeout = '500ms'";
     PGresult *r = NULL;
@@ -210,8 +210,8 @@ int operate_chunk_rows(const struct operate_chunks *w)
 }
 
 /* Within the time of a dry run; *spent: there is none left, which is no error. */
-static PGresult *query_bounded(struct operate_chunks *w, const char *query, struct pg_params *p, bool *spent,
-                               struct err *e)
+static PGresult *query_bounded(struct operate_chunks *w, enum sql_query query, struct pg_params *p,
+                               bool *spent, struct err *e)
 {
     char text[60];
     int64_t left_ms = w->until_ms - clock_monotonic_ms();
@@ -229,7 +229,7 @@ static PGresult *query_bounded(struct operate_chunks *w, const char *query, stru
     return r;
 }
 
-int operate_chunk(struct operate_chunks *w, const char *query, struct pg_params *p, const struct pg_to *to,
+int operate_chunk(struct operate_chunks *w, enum sql_query query, struct pg_params *p, const struct pg_to *to,
                   struct err *e)
 {
     struct operate_count *k = w->count;

@@ -66,7 +66,7 @@ static int check_candidates(struct pg *c, struct store_item **candidates, const 
     return 0;
 }
 
-static int64_t read_number(struct pg *c, const char *query, struct err *e)
+static int64_t read_number(struct pg *c, enum sql_query query, struct err *e)
 {
     PGresult *r = pg_query(c, query, NULL, e);
     if (!r)

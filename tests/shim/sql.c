@@ -1,5 +1,5 @@
-/* Points around statements. Each query of sql/query is known by its text; .before is before libpq sends
- * anything, .after when libpq has the server's answer and the program does not.
+/* Points around statements. Each query of sql/query is known by its statement's name; .before is before libpq
+ * sends anything, .after when libpq has the server's answer and the program does not.
  *
  * libpq's header belongs to sql/; of its types only pointers are needed here. */
 #include "tests/shim/shim.h"
@@ -7,7 +7,6 @@
 #include "sql_embedded.h"
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -27,27 +26,19 @@ SHIM_EXPORT int PQpipelineSync(struct pg_conn *conn);
 
 #define PIPELINE_SYNC 10 /* PGRES_PIPELINE_SYNC */
 #define CONNECTIONS_MAX 64
-#define STATEMENTS_MAX 64 /* as sql/connection/pg_internal.h */
 #define BINARY 1
-
-static const struct query {
-    const char *name, *text;
-} queries[] = {
-#include "shim_queries.inc"
-};
 
 /* Who writes it: what the fifth parameter of settle_delivered says. */
 enum about { ABOUT_OTHERS, ABOUT_RELAYED };
 
 struct connection {
     const struct pg_conn *conn;
-    const struct query *prepared[STATEMENTS_MAX];
-    const struct query *asked; /* its answer is awaited */
-    enum about about;          /* … */
-    bool committing;           /* the answer to a COMMIT is awaited */
-    bool storing;              /* COPY was ended, its answer is awaited */
-    bool stored;               /* the transaction has stored messages */
-    bool piped;                /* it is answered when all that was sent with it is */
+    const char *asked; /* the query whose answer is awaited */
+    enum about about;  /* … */
+    bool committing;   /* the answer to a COMMIT is awaited */
+    bool storing;      /* COPY was ended, its answer is awaited */
+    bool stored;       /* the transaction has stored messages */
+    bool piped;        /* it is answered when all that was sent with it is */
 };
 
 _Thread_local const char *shim_statement;
@@ -70,14 +61,13 @@ static struct connection *connection_of(const struct pg_conn *conn)
     return found;
 }
 
-/* Statements are named postdate_0 and so on. */
-static const struct query **slot_of(struct connection *c, const char *name)
+/* The query of a statement, as its file is named, or NULL. */
+static const char *query_of(const char *statement)
 {
-    static const char prefix[] = "postdate_";
-    if (!c || strncmp(name, prefix, sizeof prefix - 1) != 0)
-        return NULL;
-    long i = strtol(name + sizeof prefix - 1, NULL, 10);
-    return i >= 0 && i < STATEMENTS_MAX ? &c->prepared[i] : NULL;
+    for (int i = 0; i < SQL_QUERIES; i++)
+        if (strcmp(sql_queries[i].name, statement) == 0)
+            return sql_queries[i].name + strlen("postdate_");
+    return NULL;
 }
 
 /* The name that points.txt has for what a query is about, or NULL. */
@@ -106,12 +96,12 @@ static enum about about_of(const char *const *values, const int *lengths, int co
     return lengths[4] == 1 && values[4][0] == 1 ? ABOUT_RELAYED : ABOUT_OTHERS;
 }
 
-static bool query_point(const struct query *q, enum about about, const char *side)
+static bool query_point(const char *query, enum about about, const char *side)
 {
-    if (!q)
+    if (!query)
         return false;
-    const char *topic = topic_of(q->name, about);
-    bool cut = shim_point(q->name, side);
+    const char *topic = topic_of(query, about);
+    bool cut = shim_point(query, side);
     if (topic)
         cut |= shim_point(topic, side);
     return cut;
@@ -138,11 +128,7 @@ SHIM_EXPORT int PQsendPrepare(struct pg_conn *conn, const char *name, const char
 {
     int (*next)(struct pg_conn *, const char *, const char *, int, const unsigned *) =
         shim_next("PQsendPrepare");
-    const struct query **slot = slot_of(connection_of(conn), name);
-    for (size_t i = 0; slot && i < sizeof queries / sizeof queries[0]; i++)
-        if (strcmp(queries[i].text, text) == 0)
-            *slot = &queries[i];
-    shim_statement = slot && *slot ? (*slot)->name : NULL;
+    shim_statement = query_of(name);
     return next(conn, name, text, count, types);
 }
 
@@ -153,13 +139,12 @@ SHIM_EXPORT int PQsendQueryPrepared(struct pg_conn *conn, const char *name, int 
     int (*next)(struct pg_conn *, const char *, int, const char *const *, const int *, const int *, int) =
         shim_next("PQsendQueryPrepared");
     struct connection *c = connection_of(conn);
-    const struct query **slot = slot_of(c, name);
-    if (slot) {
-        c->asked = *slot;
+    if (c) {
+        c->asked = query_of(name);
         c->about = about_of(values, lengths, count);
         if (query_point(c->asked, c->about, "before"))
             cut_connection(conn);
-        shim_statement = c->asked ? c->asked->name : NULL;
+        shim_statement = c->asked;
     }
     return next(conn, name, count, values, lengths, formats, result_format);
 }
@@ -210,16 +195,16 @@ SHIM_EXPORT int PQputCopyEnd(struct pg_conn *conn, const char *error)
 static bool is_cut_after(struct connection *c, const struct pg_result *r)
 {
     int (*rows_of)(const struct pg_result *) = shim_next("PQntuples");
-    const struct query *q = c->asked;
+    const char *query = c->asked;
     bool cut = c->storing && shim_point("store", "after");
     if (c->committing) {
         cut |= exec_point(c, "commit", "after");
         c->stored = false;
     }
     /* A look that finds nothing is no claim. */
-    bool claims = q && strncmp(q->name, "claim", 5) == 0 && strncmp(q->name, "claims_", 7) != 0;
+    bool claims = query && strncmp(query, "claim", 5) == 0 && strncmp(query, "claims_", 7) != 0;
     if (!claims || rows_of(r) > 0)
-        cut |= query_point(q, c->about, "after");
+        cut |= query_point(query, c->about, "after");
     c->storing = c->committing = false;
     c->asked = NULL;
     return cut;
