@@ -22,7 +22,7 @@ static int64_t write_rows(struct pg *c, const struct days *d, const PGresult *fo
 {
     struct arena arena;
     size_t n = (size_t)PQntuples(found);
-    struct pg_params p = {{as_bound(d->from_ms), as_bound(d->to_ms)}};
+    PG_PARAMS(p) = {{as_bound(d->from_ms), as_bound(d->to_ms)}};
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, n);
     struct buf *dues = pg_add_array(&p, PG_OID_TIMESTAMPTZ, n);
     struct buf *properties = pg_add_array(&p, PG_OID_BYTEA, n);

@@ -51,7 +51,7 @@ int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, 
                                              sql_query_health_roles,      sql_query_health_zones,
                                              sql_query_health_partitions, sql_query_health_open};
     struct health_finding f;
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     if (subject == HEALTH_PARTITIONS)
         pg_add(&p, as_int8(max_delay_ms));
     PGresult *r = pg_query(c, queries[subject], &p, e);

@@ -8,7 +8,7 @@
 
 int settings_record(struct pg *c, const struct settings *s, struct err *e)
 {
-    struct pg_params p = {{as_str(s->rules->delivery_exchange)}};
+    PG_PARAMS(p) = {{as_str(s->rules->delivery_exchange)}};
     struct buf *allow = pg_add_array(&p, PG_OID_TEXT, s->rules->allow_count);
     for (size_t i = 0; i < s->rules->allow_count; i++)
         pg_array_bytes(allow, bytes_of_str(s->rules->allow[i]));

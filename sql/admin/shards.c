@@ -66,7 +66,7 @@ int shards_look(struct pg *c, const char *place, struct shards_record *out, stru
 
 static int read_row(struct pg *c, const struct shards_place *place, struct shards_record *out, struct err *e)
 {
-    struct pg_params p = {{as_str(place->place)}};
+    PG_PARAMS(p) = {{as_str(place->place)}};
     add_sources(&p, place);
     return take_row(pg_query(c, sql_query_shards_read, &p, e), place->place, out, e) == 0
                ? read_sources(c, place, out, e)
@@ -88,7 +88,7 @@ int shards_lock(struct pg *c, const struct shards_place *p, const struct shards_
 
 int shards_unmark(struct pg *c, const struct shards_place *place, struct err *e)
 {
-    struct pg_params p = {{as_str(place->place)}};
+    PG_PARAMS(p) = {{as_str(place->place)}};
     add_sources(&p, place);
     return pg_do(c, sql_query_shards_unmark, &p, e);
 }

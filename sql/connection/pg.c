@@ -401,7 +401,9 @@ int pg_send_prepared(struct pg *c, enum sql_query query, const struct pg_params 
 {
     static const int binary[PG_PARAMS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const char *data[PG_PARAMS_MAX];
-    int lengths[PG_PARAMS_MAX], count = pg_params_list(params, data, lengths, e);
+    int lengths[PG_PARAMS_MAX];
+    PG_PARAMS(lists) = {0};
+    int count = pg_params_list(params, &lists, data, lengths, e);
     return count < 0 ? -1
                      : PQsendQueryPrepared(c->conn, sql_queries[query].name, count, data, lengths, binary, 1);
 }
@@ -425,7 +427,7 @@ PGresult *pg_believe(struct pg *c, PGresult *r, struct err *e)
     return NULL;
 }
 
-PGresult *pg_query_keep(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e)
+PGresult *pg_query(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e)
 {
     int sent = pg_prepare(c, query, e) == 0 ? pg_send_prepared(c, query, params, e) : -1;
     if (sent < 0)
@@ -434,14 +436,7 @@ PGresult *pg_query_keep(struct pg *c, enum sql_query query, const struct pg_para
     return pg_believe(c, pg_answer(c, sent), e);
 }
 
-PGresult *pg_query(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e)
-{
-    PGresult *r = pg_query_keep(c, query, params, e);
-    pg_params_free(params);
-    return r;
-}
-
-int64_t pg_run(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e)
+int64_t pg_run(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e)
 {
     PGresult *r = pg_query(c, query, params, e);
     if (!r)
@@ -451,14 +446,14 @@ int64_t pg_run(struct pg *c, enum sql_query query, struct pg_params *params, str
     return n;
 }
 
-int pg_do(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e)
+int pg_do(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e)
 {
     PGresult *r = pg_query(c, query, params, e);
     PQclear(r);
     return r ? 0 : -1;
 }
 
-int64_t pg_number(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e)
+int64_t pg_number(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e)
 {
     PGresult *r = pg_query(c, query, params, e);
     int64_t n = r ? pg_any_number(r) : -1;

@@ -32,24 +32,40 @@ struct pg {
     bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
 };
 
-/* Values of a query, in binary format. Written in its call: pg_query(c, query, PG_WITH(as_id(id),
- * as_int4(n)), e); or added one by one to a struct pg_params that begins as {0}. Each array is freed by the
- * query. */
+enum pg_oid {
+    PG_OID_BYTEA = 17,
+    PG_OID_INT8 = 20,
+    PG_OID_INT4 = 23,
+    PG_OID_TEXT = 25,
+    PG_OID_TIMESTAMPTZ = 1184,
+    PG_OID_UUID = 2950
+};
+
+/* Values of a query, in binary format, always the caller's: a query only reads them, so it can be asked again
+ * with the same. Written in its call, where nothing is allocated: pg_query(c, query, PG_WITH(as_id(id),
+ * as_int4(n)), e); or added one by one to PG_PARAMS(p) = {0}, whose arrays are freed where its block ends. */
 struct pg_value {
-    enum { PG_VALUES_END, PG_NULL, PG_OWN, PG_VIEW, PG_ARRAY } kind;
+    enum { PG_VALUES_END, PG_NULL, PG_OWN, PG_VIEW, PG_LIST, PG_ARRAY } kind;
     union {
         struct {
             uint8_t data[16];
             int len;
         } own;
         struct bytes view;
+        struct {
+            enum pg_oid element;
+            const void *items;
+            size_t count;
+        } list; /* becomes an array when it is sent */
         struct buf array;
     };
 };
 struct pg_params {
     struct pg_value values[PG_PARAMS_MAX];
 };
-#define PG_WITH(...) (&(struct pg_params){{__VA_ARGS__}})
+#define PG_WITH(...) (&(const struct pg_params){{__VA_ARGS__}})
+#define PG_PARAMS(p) struct pg_params p __attribute__((cleanup(pg_params_free)))
+void pg_params_free(struct pg_params *params);
 struct pg_value *pg_add(struct pg_params *p, struct pg_value v);
 
 struct pg_value as_int4(int32_t v);
@@ -66,20 +82,13 @@ struct pg_value as_bytes(struct bytes v); /* text or bytea; must outlive the cal
 struct pg_value as_text(struct bytes v);  /* the same; data NULL: SQL null */
 struct pg_value as_str(const char *s);    /* the same; NULL: SQL null */
 struct pg_value as_null(void);
+/* Arrays; the items must outlive the call. */
 struct pg_value as_ids(const struct message_id *ids, size_t count);
 struct pg_value as_texts(const struct bytes *texts, size_t count);
 struct pg_value as_int8s(const int64_t *numbers, size_t count);
 
 /* One-dimensional arrays in binary: begin, or add an array of so many items to what a query takes; then the
  * items. */
-enum pg_oid {
-    PG_OID_BYTEA = 17,
-    PG_OID_INT8 = 20,
-    PG_OID_INT4 = 23,
-    PG_OID_TEXT = 25,
-    PG_OID_TIMESTAMPTZ = 1184,
-    PG_OID_UUID = 2950
-};
 void pg_array_begin(struct buf *b, enum pg_oid element, size_t count);
 struct buf *pg_add_array(struct pg_params *p, enum pg_oid element, size_t count);
 void pg_array_bytes(struct buf *b, struct bytes v);
@@ -141,25 +150,24 @@ int pg_copy_end(struct pg *c, struct buf *b, int rc, struct err *e);
  * may be NULL. The caller clears the result with PQclear. Outside a transaction it is committed, and ERR_AWAY
  * also if the synchronous standby did not confirm that: for who asked, it is as if the answer had been lost.
  */
-PGresult *pg_query(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e);
-/* The same, but it can be asked again: the caller frees the arrays. */
-PGresult *pg_query_keep(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e);
-void pg_params_free(struct pg_params *params);
+PGresult *pg_query(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e);
 /* Prepares the statement, unless it is. Its name is sql_queries[query].name. */
 int pg_prepare(struct pg *c, enum sql_query query, struct err *e);
 /* r, where it is an answer to be believed, and committed if it was to be; else NULL, and r is cleared. */
 PGresult *pg_believe(struct pg *c, PGresult *r, struct err *e);
-/* As PQsendQueryPrepared; -1: an array of params has failed. */
+/* As PQsendQueryPrepared; -1: no memory for an array. */
 int pg_send_prepared(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e);
-/* What libpq takes: pointers into params. How many; -1: an array has failed. */
-int pg_params_list(const struct pg_params *params, const char *data[], int lengths[], struct err *e);
+/* What libpq takes: pointers into params, and into `lists`, which is empty and gets the arrays that lists
+ * become. How many; -1: no memory. */
+int pg_params_list(const struct pg_params *params, struct pg_params *lists, const char *data[], int lengths[],
+                   struct err *e);
 /* pg_query where only the number of affected rows matters; -1 on error. */
-int64_t pg_run(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e);
+int64_t pg_run(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e);
 /* … where that does not matter either. */
-int pg_do(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e);
+int pg_do(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e);
 /* … where the answer is one number or boolean (null: 0); -1 on error. */
-int64_t pg_number(struct pg *c, enum sql_query query, struct pg_params *params, struct err *e);
-/* pg_query_keep in a transaction of its own whose commit waits, also where the query writes nothing: what it
+int64_t pg_number(struct pg *c, enum sql_query query, const struct pg_params *params, struct err *e);
+/* pg_query in a transaction of its own whose commit waits, also where the query writes nothing: what it
  * says that it has read is as safe then as what it has written. first: a SET LOCAL for it; NULL: none. Not
  * within a transaction. ERR_AWAY: it may be done, and nobody may be told so. */
 PGresult *pg_query_sure(struct pg *c, const char *first, enum sql_query query, const struct pg_params *params,
@@ -232,7 +240,7 @@ bool pg_read(const PGresult *r, int row, const struct pg_to *to, struct arena *a
  * NULL, with e set, or as pg_read. */
 int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e);
 /* pg_query and that, of a query that always has a row: none is an error, too. 0 or -1. */
-int pg_ask(struct pg *c, enum sql_query query, struct pg_params *params, const struct pg_to *to,
+int pg_ask(struct pg *c, enum sql_query query, const struct pg_params *params, const struct pg_to *to,
            struct err *e);
 /* All rows of an answer, which is cleared, as an array: each read into the item that the table is about. It
  * is in the arena; where that is NULL the caller frees it. *out: a pointer to such items. How many, or -1. */

@@ -109,7 +109,7 @@ int pg_take(PGresult *r, const struct pg_to *to, struct arena *a, struct err *e)
     return found;
 }
 
-int pg_ask(struct pg *c, enum sql_query query, struct pg_params *params, const struct pg_to *to,
+int pg_ask(struct pg *c, enum sql_query query, const struct pg_params *params, const struct pg_to *to,
            struct err *e)
 {
     int found = pg_take(pg_query(c, query, params, e), to, NULL, e);

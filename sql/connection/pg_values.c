@@ -107,24 +107,6 @@ void pg_params_free(struct pg_params *params)
             buf_free(&params->values[i].array);
 }
 
-int pg_params_list(const struct pg_params *params, const char *data[], int lengths[], struct err *e)
-{
-    int n = 0;
-    for (; params && n < PG_PARAMS_MAX && params->values[n].kind != PG_VALUES_END; n++) {
-        const struct pg_value *v = &params->values[n];
-        struct bytes bytes = {0};
-        if (v->kind == PG_ARRAY && v->array.failed)
-            return err_set(e, ERR_BUG, "out of memory for the parameters of a query");
-        if (v->kind == PG_OWN)
-            bytes = bytes_of(v->own.data, (size_t)v->own.len);
-        else if (v->kind != PG_NULL)
-            bytes = v->kind == PG_VIEW ? v->view : buf_bytes(&v->array);
-        data[n] = bytes.data || v->kind == PG_NULL ? (const char *)bytes.data : "";
-        lengths[n] = (int)bytes.len;
-    }
-    return n;
-}
-
 void pg_array_begin(struct buf *b, enum pg_oid element, size_t count)
 {
     buf_reset(b);
@@ -150,28 +132,24 @@ struct buf *pg_add_array(struct pg_params *p, enum pg_oid element, size_t count)
     return &pg_add(p, as_array(element, count))->array;
 }
 
+static struct pg_value as_list(enum pg_oid element, const void *items, size_t count)
+{
+    return (struct pg_value){.kind = PG_LIST, .list = {element, items, count}};
+}
+
 struct pg_value as_ids(const struct message_id *ids, size_t count)
 {
-    struct pg_value out = as_array(PG_OID_UUID, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_id(&out.array, ids[i]);
-    return out;
+    return as_list(PG_OID_UUID, ids, count);
 }
 
 struct pg_value as_texts(const struct bytes *texts, size_t count)
 {
-    struct pg_value out = as_array(PG_OID_TEXT, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_bytes(&out.array, texts[i]);
-    return out;
+    return as_list(PG_OID_TEXT, texts, count);
 }
 
 struct pg_value as_int8s(const int64_t *numbers, size_t count)
 {
-    struct pg_value out = as_array(PG_OID_INT8, count);
-    for (size_t i = 0; i < count; i++)
-        pg_array_int8(&out.array, numbers[i]);
-    return out;
+    return as_list(PG_OID_INT8, numbers, count);
 }
 
 void pg_array_bytes(struct buf *b, struct bytes v)
@@ -206,6 +184,41 @@ void pg_array_int8(struct buf *b, int64_t v)
 void pg_array_null(struct buf *b)
 {
     buf_put_u32(b, UINT32_MAX);
+}
+
+static const struct pg_value *encode_list(struct pg_params *lists, const struct pg_value *v)
+{
+    const void *items = v->list.items;
+    struct pg_value *out = pg_add(lists, as_array(v->list.element, v->list.count));
+    for (size_t i = 0; i < v->list.count; i++)
+        if (v->list.element == PG_OID_UUID)
+            pg_array_id(&out->array, ((const struct message_id *)items)[i]);
+        else if (v->list.element == PG_OID_TEXT)
+            pg_array_bytes(&out->array, ((const struct bytes *)items)[i]);
+        else
+            pg_array_int8(&out->array, ((const int64_t *)items)[i]);
+    return out;
+}
+
+int pg_params_list(const struct pg_params *params, struct pg_params *lists, const char *data[], int lengths[],
+                   struct err *e)
+{
+    int n = 0;
+    for (; params && n < PG_PARAMS_MAX && params->values[n].kind != PG_VALUES_END; n++) {
+        const struct pg_value *v = &params->values[n];
+        struct bytes bytes = {0};
+        if (v->kind == PG_LIST)
+            v = encode_list(lists, v);
+        if (v->kind == PG_ARRAY && v->array.failed)
+            return err_set(e, ERR_BUG, "out of memory for the parameters of a query");
+        if (v->kind == PG_OWN)
+            bytes = bytes_of(v->own.data, (size_t)v->own.len);
+        else if (v->kind != PG_NULL)
+            bytes = v->kind == PG_VIEW ? v->view : buf_bytes(&v->array);
+        data[n] = bytes.data || v->kind == PG_NULL ? (const char *)bytes.data : "";
+        lengths[n] = (int)bytes.len;
+    }
+    return n;
 }
 
 bool pg_is_null(const PGresult *r, int row, int column)

@@ -63,7 +63,7 @@ int dead_list(struct pg *c, const struct operate_scope *scope, const struct dead
     while (rc == 0 && left > 0) {
         int rows = left < PAGE_ROWS ? (int)left : PAGE_ROWS, n = 0;
         struct dead_page page = {.filter = l->filter, .scope = scope, .after = &at, .limit = rows};
-        struct pg_params p;
+        PG_PARAMS(p) = {0};
         dead_params(&p, &page);
         PGresult *r = pg_query(c, sql_query_dead_list, &p, e);
         PQclear(before);
@@ -158,8 +158,8 @@ static int find_queue(struct pg *c, const struct operate_scope *scope, const str
     return rc;
 }
 
-static int read_attempts(struct pg *c, struct pg_params *p, struct arena *a, struct dead_letter_record *out,
-                         struct err *e)
+static int read_attempts(struct pg *c, const struct pg_params *p, struct arena *a,
+                         struct dead_letter_record *out, struct err *e)
 {
     struct dead_attempt x;
     const struct pg_rows rows = {PG_ROW(PG_TIME(x.at_ms), PG_TO(x.reason)), &x, sizeof x, a};
@@ -194,7 +194,7 @@ int dead_show(struct pg *c, const struct operate_scope *scope, const struct dead
     struct bytes queue = {0};
     if (find_queue(c, scope, name, &queue, a, e) != 0)
         return -1;
-    struct pg_params p = {{as_id(name->id), as_bytes(queue)}};
+    PG_PARAMS(p) = {{as_id(name->id), as_bytes(queue)}};
     PGresult *r = pg_query(c, sql_query_dead_show, &p, e);
     int rc = r ? 0 : -1;
     if (r && PQntuples(r) == 0)
@@ -236,7 +236,7 @@ static int walk(struct bulk *b, bool counts_only, struct err *e)
                                        .after = &at,
                                        .before_us = b->before_us,
                                        .limit = operate_chunk_rows(w)};
-        struct pg_params p;
+        PG_PARAMS(p) = {0};
         dead_params(&p, &page);
         pg_add(&p, as_str(counts_only ? NULL : b->what->kind == DEAD_REQUEUE ? "requeue" : "drop"));
         pg_add(&p, as_int8(b->first_us + w->count->matched * b->what->interval_us));

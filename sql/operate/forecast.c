@@ -247,7 +247,7 @@ static int mark_bursts(struct pg *c, const struct forecast_request *q, struct ar
         }
         return 0;
     }
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     pg_add(&p, as_time(q->from_ms));
     pg_add(&p, as_time(q->until_ms));
     pg_add(&p, as_exchanges(q));

@@ -33,7 +33,7 @@ static void mark_taken(const PGresult *r, struct idempotency_request **list, siz
 /* Those of the list, which is sorted. */
 static int take_keys(struct pg *c, struct idempotency_request **list, size_t count, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct buf *principal = pg_add_array(&p, PG_OID_TEXT, count), *key = pg_add_array(&p, PG_OID_TEXT, count);
     struct buf *body_hash = pg_add_array(&p, PG_OID_BYTEA, count);
     for (size_t i = 0; i < count; i++) {
@@ -102,7 +102,7 @@ int idempotency_take(struct pg *c, struct idempotency_request *q, struct err *e)
 
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     size_t taken = 0;
     for (size_t i = 0; i < count; i++)
         taken += list[i]->taken;

@@ -55,7 +55,7 @@ static struct message_id id_of(const struct import_row *row)
 static PGresult *ask_rows(struct pg *c, enum sql_query query, const struct import_row *rows, size_t count,
                           bool by_message, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, count);
     for (size_t i = 0; i < count; i++)
         pg_array_id(ids, by_message ? id_of(&rows[i]) : rows[i].id);
@@ -158,7 +158,7 @@ static int before_waking(void *ctx, struct pg *c, struct err *e)
 static int note_awake(void *ctx, struct pg *c, struct err *e)
 {
     const struct waking *w = ctx;
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     size_t n = 0;
     for (size_t i = 0; i < w->count; i++)
         n += w->items[i].result == STORE_ACCEPTED || was_stored(&w->items[i]);
@@ -272,7 +272,7 @@ int import_has_proof(struct pg *c, struct bytes node, struct err *e)
 int import_verify(struct pg *c, const struct import_row *rows, size_t count,
                   struct import_standing out[IMPORT_STANDINGS_MAX], struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, count),
                *due = pg_add_array(&p, PG_OID_TIMESTAMPTZ, count);
     for (size_t i = 0; i < count; i++) {

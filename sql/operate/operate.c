@@ -41,7 +41,7 @@ static const struct {
     [OPERATE_FAIL] = {.query = sql_query_operate_fail, .takes_who = true},
 };
 
-PGresult *operate_query(struct pg *c, enum sql_query query, struct pg_params *p, struct err *e)
+PGresult *operate_query(struct pg *c, enum sql_query query, const struct pg_params *p, struct err *e)
 {
     const char *patience = c->hurried ? NULL : "set local lock_timeout = '500ms'";
     PGresult *r = NULL;
@@ -53,7 +53,6 @@ PGresult *operate_query(struct pg *c, enum sql_query query, struct pg_params *p,
         if (pg_is_broken(c) || (!r && (e->kind != ERR_BUSY || (c->hurried && pg_is_locked_out(c)))))
             break;
     }
-    pg_params_free(p);
     return r;
 }
 
@@ -101,7 +100,7 @@ static int read_answer(const PGresult *r, struct message_id wanted, struct opera
 int operate_message(struct pg *c, const struct operate_scope *scope, const struct operate_request *q,
                     struct operate_result *out, struct err *e)
 {
-    struct pg_params p = {{as_id(q->id), as_scope(scope)}};
+    PG_PARAMS(p) = {{as_id(q->id), as_scope(scope)}};
     if (operations[q->kind].takes_due) {
         /* Values far out of range stay so, and fit PostgreSQL's types. */
         int64_t ms = q->due.ms > TIMESTAMP_MAX_MS ? TIMESTAMP_MAX_MS : q->due.ms < 0 ? 0 : q->due.ms;
@@ -210,14 +209,13 @@ int operate_chunk_rows(const struct operate_chunks *w)
 }
 
 /* Within the time of a dry run; *spent: there is none left, which is no error. */
-static PGresult *query_bounded(struct operate_chunks *w, enum sql_query query, struct pg_params *p,
+static PGresult *query_bounded(struct operate_chunks *w, enum sql_query query, const struct pg_params *p,
                                bool *spent, struct err *e)
 {
     char text[60];
     int64_t left_ms = w->until_ms - clock_monotonic_ms();
     snprintf(text, sizeof text, "set statement_timeout = %lld", (long long)(left_ms > 0 ? left_ms : 1));
-    PGresult *r = pg_exec(w->c, text, e) == 0 ? pg_query_keep(w->c, query, p, e) : NULL;
-    pg_params_free(p);
+    PGresult *r = pg_exec(w->c, text, e) == 0 ? pg_query(w->c, query, p, e) : NULL;
     bool timed_out = !r && e->kind == ERR_BUSY && !pg_is_locked_out(w->c);
     if (!pg_is_broken(w->c) && pg_exec(w->c, "reset statement_timeout", r ? e : NULL) != 0) {
         PQclear(r);
@@ -229,8 +227,8 @@ static PGresult *query_bounded(struct operate_chunks *w, enum sql_query query, s
     return r;
 }
 
-int operate_chunk(struct operate_chunks *w, enum sql_query query, struct pg_params *p, const struct pg_to *to,
-                  struct err *e)
+int operate_chunk(struct operate_chunks *w, enum sql_query query, const struct pg_params *p,
+                  const struct pg_to *to, struct err *e)
 {
     struct operate_count *k = w->count;
     bool spent = false;

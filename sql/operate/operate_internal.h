@@ -7,7 +7,7 @@
 
 /* Runs an operation that changes something: pg_query_sure, with retries for a while after locks, deadlocks
  * and serialization failures. So an answer "nothing to change" is as durable as "done". */
-PGresult *operate_query(struct pg *c, enum sql_query query, struct pg_params *p, struct err *e);
+PGresult *operate_query(struct pg *c, enum sql_query query, const struct pg_params *p, struct err *e);
 
 struct pg_value as_scope(const struct operate_scope *scope); /* null: all */
 
@@ -31,7 +31,7 @@ void operate_chunks_begin(struct operate_chunks *w);
 int operate_chunk_rows(const struct operate_chunks *w);
 /* to: where n, changed, first and further columns are stored. 1: there may be more; 0: no more, or stopped;
  * -1: error. */
-int operate_chunk(struct operate_chunks *w, enum sql_query query, struct pg_params *p, const struct pg_to *to,
-                  struct err *e);
+int operate_chunk(struct operate_chunks *w, enum sql_query query, const struct pg_params *p,
+                  const struct pg_to *to, struct err *e);
 
 #endif

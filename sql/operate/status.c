@@ -42,7 +42,7 @@ static int count_by_index(struct pg *c, const struct due_range *day, struct stat
     static const enum message_state states[] = {MESSAGE_HANDED,     MESSAGE_CLAIMED, MESSAGE_CANCELLED,
                                                 MESSAGE_SUPERSEDED, MESSAGE_FAILED,  MESSAGE_EXPIRED};
     enum { STATES = sizeof states / sizeof states[0] };
-    struct pg_params p = {{as_bound(day->from_ms), as_bound(day->to_ms)}};
+    PG_PARAMS(p) = {{as_bound(day->from_ms), as_bound(day->to_ms)}};
     for (int i = 0; i < STATES; i++)
         pg_add(&p, as_int8(left->rows[states[i]]));
     pg_add(&p, as_int8(STATUS_COUNT_MAX - s->retrying));

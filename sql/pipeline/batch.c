@@ -12,8 +12,8 @@
 #define RELEASE_ROWS 1000    /* of a transaction */
 #define RELEASE_TIMES 100000 /* of these: as much as there can be in memory, and more */
 
-/* p, and two arrays: from when to when. */
-static struct pg_params *around(struct pg_params *p, const struct locked_days *locked)
+/* Two arrays: from when to when. */
+static void add_around(struct pg_params *p, const struct locked_days *locked)
 {
     struct buf *from = pg_add_array(p, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
     struct buf *to = pg_add_array(p, PG_OID_TIMESTAMPTZ, (size_t)locked->count);
@@ -21,7 +21,6 @@ static struct pg_params *around(struct pg_params *p, const struct locked_days *l
         pg_array_time(from, locked->day[i].from_ms);
         pg_array_time(to, locked->day[i].to_ms);
     }
-    return p;
 }
 
 /* Returns how many, or -1: out of memory. */
@@ -46,9 +45,9 @@ struct range {
 static int next_range(struct pg *c, const struct batch_request *q, struct range *out, bool *busy,
                       struct err *e)
 {
-    PGresult *r = pg_query(
-        c, sql_query_batch_next,
-        around(PG_WITH(as_time(q->horizon_ms), as_int4(q->rows_max), as_int8(q->bytes_max)), q->locked), e);
+    PG_PARAMS(p) = {{as_time(q->horizon_ms), as_int4(q->rows_max), as_int8(q->bytes_max)}};
+    add_around(&p, q->locked);
+    PGresult *r = pg_query(c, sql_query_batch_next, &p, e);
     if (!r)
         return -1;
     int n = PQntuples(r);
@@ -119,8 +118,8 @@ struct left {
 /* 1: there is one. */
 static int next_again(struct pg *c, const struct batch_again *q, struct left *out, struct err *e)
 {
-    struct pg_params p = {{as_int4(q->instance)}};
-    around(&p, q->locked);
+    PG_PARAMS(p) = {{as_int4(q->instance)}};
+    add_around(&p, q->locked);
     pg_add(&p, as_int4(q->ahead_ms));
     PGresult *r = pg_query(c, sql_query_batch_again, &p, e);
     int n = r ? PQntuples(r) : -1;
@@ -173,8 +172,8 @@ int batch_take_again(struct pg *c, const struct batch_again *q, const struct bat
 
 int batch_scatter(struct pg *c, const struct locked_days *locked, int32_t rows_max, struct err *e)
 {
-    struct pg_params p = {0};
-    around(&p, locked);
+    PG_PARAMS(p) = {0};
+    add_around(&p, locked);
     pg_add(&p, as_int4(rows_max));
     return (int)pg_number(c, sql_query_batch_scatter, &p, e);
 }
@@ -190,7 +189,7 @@ static void note_missed(const struct batch_settlement *s, const PGresult *r, boo
 
 int batch_settle(struct pg *c, const struct batch_settlement *s, bool *missed, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct buf *batches = pg_add_array(&p, PG_OID_INT8, s->count);
     struct buf *ends = pg_add_array(&p, PG_OID_UUID, s->count);
     struct buf *then = pg_add_array(&p, PG_OID_INT4, s->count);
@@ -219,13 +218,16 @@ int batch_settle(struct pg *c, const struct batch_settlement *s, bool *missed, s
 int batch_release(struct pg *c, int32_t instance, const struct locked_days *locked, struct err *e)
 {
     int64_t more = 1;
+    PG_PARAMS(p) = {{as_owner(instance), as_int4(RELEASE_ROWS)}};
+    add_around(&p, locked);
     for (int i = 0; more > 0 && i < RELEASE_TIMES; i++)
-        more = pg_number(c, sql_query_batch_release,
-                         around(PG_WITH(as_owner(instance), as_int4(RELEASE_ROWS)), locked), e);
+        more = pg_number(c, sql_query_batch_release, &p, e);
     return more < 0 ? -1 : 0;
 }
 
 int batch_look_late(struct pg *c, const struct locked_days *locked, struct err *e)
 {
-    return (int)pg_number(c, sql_query_batch_late, around(&(struct pg_params){0}, locked), e);
+    PG_PARAMS(p) = {0};
+    add_around(&p, locked);
+    return (int)pg_number(c, sql_query_batch_late, &p, e);
 }

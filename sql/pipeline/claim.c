@@ -55,7 +55,7 @@ void claim_params(struct pg_params *p, const struct claim_request *q)
 int claim_due(struct pg *c, const struct claim_request *q,
               bool (*fn)(void *ctx, const struct claimed_row *row), void *ctx, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     claim_params(&p, q);
     pg_add(&p, as_time(q->rescue_before_ms));
     PGresult *r = pg_query(c, sql_query_claim, &p, e);

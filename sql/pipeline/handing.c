@@ -10,7 +10,7 @@
 int handing_claim(struct pg *c, const struct claim_request *q, int64_t grace_ms,
                   const struct handing_taker *taker, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     claim_params(&p, q);
     pg_add(&p, as_int8(grace_ms));
     PGresult *r = pg_query(c, sql_query_handing_claim, &p, e);
@@ -76,7 +76,7 @@ static size_t mark(const struct store_handover *h, struct store_item *items, siz
 static int64_t note(struct pg *c, const struct store_handover *h, const struct store_item *items,
                     size_t count, size_t marked, struct err *e)
 {
-    struct pg_params p = {{as_id(h->handing), as_int4(h->instance)}};
+    PG_PARAMS(p) = {{as_id(h->handing), as_int4(h->instance)}};
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, marked);
     for (size_t i = 0; i < count; i++)
         if (is_stored_handed(&items[i]))

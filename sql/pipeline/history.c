@@ -75,7 +75,7 @@ int64_t history_say_delivered(struct pg *c, const struct message_id *ids, size_t
 
 int history_find_known(struct pg *c, const struct message_id *ids, size_t count, bool *known, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     id_set_fill(&p, ids, count);
     PGresult *r = pg_query(c, sql_query_history_known, &p, e);
     for (size_t i = 0; r && i < count; i++)
@@ -87,7 +87,7 @@ int history_find_known(struct pg *c, const struct message_id *ids, size_t count,
 int64_t history_store(struct pg *c, const struct message *const *messages, size_t count, int64_t grace_ms,
                       struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, count), *exchanges = pg_add_array(&p, PG_OID_TEXT, count),
                *keys = pg_add_array(&p, PG_OID_TEXT, count),
                *properties = pg_add_array(&p, PG_OID_BYTEA, count),

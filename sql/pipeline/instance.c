@@ -48,9 +48,9 @@ int instance_count_returning(struct pg *c, int64_t at_ms, struct err *e)
  * rows that the first one locked. */
 static int release_some(struct pg *c, const struct due_range *piece, int32_t id, struct err *e)
 {
-    struct pg_params release = {0};
+    PG_PARAMS(release) = {0};
     struct id_set set;
-    struct pg_params find = {
+    const struct pg_params find = {
         {as_bound(piece->from_ms), as_bound(piece->to_ms), as_int4(RELEASE_ROWS), as_owner(id)}};
     PGresult *r =
         pg_begin_by_index(c, e) == 0 ? pg_query(c, sql_query_instance_release_lock, &find, e) : NULL;
@@ -131,7 +131,7 @@ static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
 /* Those that were found dead a while ago and still are. */
 static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
 {
-    struct pg_params p = {{as_int4(own_id)}};
+    PG_PARAMS(p) = {{as_int4(own_id)}};
     struct buf *ids = pg_add_array(&p, PG_OID_INT4, (size_t)w->count);
     for (int i = 0; i < w->count; i++)
         pg_array_int4(ids, w->ids[i]);

@@ -17,7 +17,7 @@ static void read_row(const PGresult *r, int row, struct lineage *out)
 
 int lineage_read(struct pg *c, struct lineage *items, size_t count, int64_t before_ms, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, count);
     struct buf *queues = pg_add_array(&p, PG_OID_TEXT, count);
     struct buf *refusals = pg_add_array(&p, PG_OID_UUID, count);
@@ -85,7 +85,7 @@ static void put_failure(struct buf *const a[COLUMNS], const struct lineage_failu
 
 int lineage_write(struct pg *c, const struct lineage_failure *failures, size_t count, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct buf *a[COLUMNS];
     if (count == 0)
         return 0;

@@ -22,7 +22,7 @@ static int claim_piece(void *ctx, const struct due_range *piece, struct err *e)
     struct claiming *w = ctx;
     const struct relay_claim *q = w->q;
     struct message_id some[RELAY_IDS_MAX];
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     size_t count = 0;
     for (size_t i = 0; i < q->count; i++)
         if (due_range_has(piece, message_id_due_ms(q->ids[i])))
@@ -61,7 +61,7 @@ static enum relay_stands stands(const PGresult *r, struct message_id id)
 int relay_look(struct pg *c, int32_t instance, const struct message_id *ids, size_t count,
                enum relay_stands *out, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     id_set_fill(&p, ids, count);
     pg_add(&p, as_owner(instance));
     PGresult *r = pg_query(c, sql_query_relay_look, &p, e);
@@ -81,7 +81,7 @@ static struct pg_value as_time_or_null(int64_t ms)
 
 int relay_note(struct pg *c, int32_t instance, const struct relay_note *n, struct err *e)
 {
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     pg_add(&p, as_int4(instance));
     pg_add(&p, as_time(n->low_ms));
     struct buf *pings = pg_add_array(&p, PG_OID_TIMESTAMPTZ, (size_t)n->queues);

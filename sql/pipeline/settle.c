@@ -121,7 +121,7 @@ static int64_t settle_half(struct pg *c, const struct settle_owner *o, const str
 {
     static const enum pg_oid oids[COLUMNS] = {PG_OID_TEXT, PG_OID_TIMESTAMPTZ, PG_OID_TEXT, PG_OID_INT4,
                                               PG_OID_TEXT};
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct id_set ids;
     struct buf *column[COLUMNS];
     size_t n = count_kind(items, count, delivered);
@@ -168,7 +168,7 @@ static int lock_free(struct pg *c, const struct settle_owner *o, const struct se
                      struct err *e)
 {
     struct id_set set;
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     size_t n = count_kind(w->items, w->count, delivered);
     if (n == 0)
         return 0;

@@ -111,7 +111,7 @@ static int look_up(struct pg *c, const struct store_session *s, struct store_ite
         n += is_candidate(&items[i], redelivered);
     if (n == 0)
         return 0;
-    struct pg_params p = {0};
+    PG_PARAMS(p) = {0};
     struct store_item **candidates = calloc(n, sizeof(struct store_item *));
     if (!candidates)
         return err_set(e, ERR_BUG, "out of memory");
@@ -201,11 +201,10 @@ enum standing {
 static const char *const conflict_names[] = {
     [ON_CONFLICT_KEEP] = "keep", [ON_CONFLICT_REPLACE] = "replace", [ON_CONFLICT_REJECT] = "reject"};
 
-static struct pg_params list_keys(struct store_item *const *items, size_t n)
+static void add_keys(struct pg_params *p, struct store_item *const *items, size_t n)
 {
-    struct pg_params p = {0};
-    struct buf *exchange = pg_add_array(&p, PG_OID_TEXT, n), *key = pg_add_array(&p, PG_OID_TEXT, n);
-    struct buf *due = pg_add_array(&p, PG_OID_TIMESTAMPTZ, n), *id = pg_add_array(&p, PG_OID_UUID, n);
+    struct buf *exchange = pg_add_array(p, PG_OID_TEXT, n), *key = pg_add_array(p, PG_OID_TEXT, n);
+    struct buf *due = pg_add_array(p, PG_OID_TIMESTAMPTZ, n), *id = pg_add_array(p, PG_OID_UUID, n);
     for (size_t i = 0; i < n; i++) {
         const struct message *m = &items[i]->message;
         pg_array_bytes(exchange, m->exchange);
@@ -213,14 +212,14 @@ static struct pg_params list_keys(struct store_item *const *items, size_t n)
         pg_array_time(due, m->due_ms);
         pg_array_id(id, m->id);
     }
-    return p;
 }
 
 /* Inserts n keys: those that were free are OWNS. */
 static int insert_keys(struct pg *c, struct store_item *const *items, size_t n, enum standing *out,
                        struct err *e)
 {
-    struct pg_params p = list_keys(items, n);
+    PG_PARAMS(p) = {0};
+    add_keys(&p, items, n);
     PGresult *r = pg_query(c, sql_query_store_key_insert, &p, e);
     if (!r)
         return -1;
@@ -243,7 +242,8 @@ static void set_taken(struct store_item *item)
 static int decide_keys(struct pg *c, const struct store_options *o, struct store_item *const *items, size_t n,
                        enum standing *const *out, struct err *e)
 {
-    struct pg_params p = list_keys(items, n);
+    PG_PARAMS(p) = {0};
+    add_keys(&p, items, n);
     struct buf *conflict = pg_add_array(&p, PG_OID_TEXT, n);
     for (size_t i = 0; i < n; i++)
         pg_array_bytes(conflict, bytes_of_str(conflict_names[items[i]->message.on_conflict]));
@@ -600,7 +600,7 @@ static int note_batch(struct pg *c, const struct store_session *s, const struct 
         n += is_noted(&items[i], redelivered);
     if (!s || n == 0)
         return 0;
-    struct pg_params p = {{as_int8(s->name)}};
+    PG_PARAMS(p) = {{as_int8(s->name)}};
     struct buf *message_ids = pg_add_array(&p, PG_OID_TEXT, n);
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, n);
     for (size_t i = 0; i < count; i++) {

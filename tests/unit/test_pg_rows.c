@@ -60,3 +60,27 @@ TEST(test_a_short_value_is_not_read_beyond_its_end)
         PQclear(r);
     }
 }
+
+TEST(test_parameters_can_be_sent_again)
+{
+    const struct bytes names[] = {bytes_of("a", 1), bytes_of("", 0)};
+    const int64_t numbers[] = {1, -1};
+    PG_PARAMS(p) = {{as_texts(names, 2), as_null(), as_int8s(numbers, 2)}};
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, 1);
+    pg_array_id(ids, (struct message_id){{7}});
+    for (int time = 0; time < 2; time++) {
+        struct err e;
+        const char *data[PG_PARAMS_MAX];
+        int lengths[PG_PARAMS_MAX];
+        PG_PARAMS(lists) = {0};
+        assert_int_equal(pg_params_list(&p, &lists, data, lengths, &e), 4);
+        assert_int_equal(lengths[0], 20 + 4 + 1 + 4);
+        assert_memory_equal(data[0] + 20, "\0\0\0\1a\0\0\0\0", 9);
+        assert_null(data[1]);
+        assert_int_equal(lengths[2], 20 + 2 * 12);
+        assert_memory_equal(data[2] + 20, "\0\0\0\10\0\0\0\0\0\0\0\1", 12);
+        assert_memory_equal(data[2] + 36, "\377\377\377\377\377\377\377\377", 8);
+        assert_int_equal(lengths[3], 20 + 4 + 16);
+        assert_int_equal(data[3][24], 7);
+    }
+}
