@@ -21,11 +21,13 @@ void exchange_cache_close(struct exchange_cache *cache)
     pthread_mutex_destroy(&cache->lock);
 }
 
-static struct exchange_entry *find_entry(struct exchange_cache *cache, struct bytes name)
+static struct exchange_entry *find_entry(struct exchange_cache *cache, struct exchange_key key)
 {
-    for (int i = 0; i < cache->count; i++)
-        if (bytes_equal(bytes_of(cache->entries[i].name, cache->entries[i].name_len), name))
-            return &cache->entries[i];
+    for (int i = 0; i < cache->count; i++) {
+        struct exchange_entry *entry = &cache->entries[i];
+        if (entry->kind == key.kind && bytes_equal(bytes_of(entry->name, entry->name_len), key.name))
+            return entry;
+    }
     return NULL;
 }
 
@@ -40,34 +42,30 @@ static struct exchange_entry *pick_victim(struct exchange_cache *cache)
     return &cache->entries[cache->next_victim];
 }
 
-static struct exchange_entry *find_or_add_entry(struct exchange_cache *cache, struct bytes name)
+static struct exchange_entry *find_or_add_entry(struct exchange_cache *cache, struct exchange_key key)
 {
-    struct exchange_entry *entry = find_entry(cache, name);
-    if (entry || name.len > sizeof entry->name)
+    struct exchange_entry *entry = find_entry(cache, key);
+    if (entry || key.name.len > sizeof entry->name)
         return entry;
     entry = cache->count < EXCHANGE_CACHE_MAX ? &cache->entries[cache->count++] : pick_victim(cache);
-    *entry = (struct exchange_entry){.name_len = (uint8_t)name.len};
-    if (name.len)
-        memcpy(entry->name, name.data, name.len);
+    *entry = (struct exchange_entry){.kind = key.kind, .name_len = (uint8_t)key.name.len};
+    if (key.name.len)
+        memcpy(entry->name, key.name.data, key.name.len);
     return entry;
 }
 
-struct bytes exchange_cache_name(const struct message *m, uint8_t out[256])
+struct exchange_key exchange_key_of(const struct message *m)
 {
     struct bytes queue = dead_letter_return_queue(m);
-    if (queue.len == 0)
-        return m->exchange;
-    size_t len = queue.len < 255 ? queue.len : 255;
-    out[0] = 0; /* no name of an exchange has it */
-    memcpy(out + 1, queue.data, len);
-    return bytes_of(out, len + 1);
+    return queue.len == 0 ? (struct exchange_key){EXCHANGE_ITSELF, m->exchange}
+                          : (struct exchange_key){EXCHANGE_RETURN_QUEUE, queue};
 }
 
-enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct bytes exchange, char *reason,
+enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct exchange_key key, char *reason,
                                          size_t reason_size)
 {
     GUARD(&cache->lock);
-    const struct exchange_entry *entry = find_entry(cache, exchange);
+    const struct exchange_entry *entry = find_entry(cache, key);
     if (!entry || entry->verdict == EXCHANGE_GOOD)
         return entry ? EXCHANGE_GOOD : EXCHANGE_UNKNOWN;
     if (entry->refused_until_ms <= clock_monotonic_ms())
@@ -76,11 +74,11 @@ enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct by
     return entry->verdict;
 }
 
-void exchange_cache_learn(struct exchange_cache *cache, struct bytes exchange, enum exchange_verdict v,
+void exchange_cache_learn(struct exchange_cache *cache, struct exchange_key key, enum exchange_verdict v,
                           const char *reason)
 {
     GUARD(&cache->lock);
-    struct exchange_entry *entry = find_or_add_entry(cache, exchange);
+    struct exchange_entry *entry = find_or_add_entry(cache, key);
     if (!entry)
         return;
     entry->verdict = v;

@@ -16,7 +16,15 @@
 
 enum exchange_verdict { EXCHANGE_UNKNOWN, EXCHANGE_GOOD, EXCHANGE_REFUSED, EXCHANGE_MISSING };
 
+/* What a message may find missing: its exchange; or the queue that it goes back to, which has to be bound
+ * first. */
+struct exchange_key {
+    enum exchange_kind { EXCHANGE_ITSELF, EXCHANGE_RETURN_QUEUE } kind;
+    struct bytes name;
+};
+
 struct exchange_entry {
+    enum exchange_kind kind;
     uint8_t name[255];
     uint8_t name_len;
     enum exchange_verdict verdict;
@@ -32,15 +40,14 @@ struct exchange_cache {
 
 int exchange_cache_open(struct exchange_cache *cache);
 void exchange_cache_close(struct exchange_cache *cache);
-/* What m may find missing: its exchange; or the queue that it goes back to, which has to be bound first. May
- * point into out. */
-struct bytes exchange_cache_name(const struct message *m, uint8_t out[256]);
+/* The name points into m. */
+struct exchange_key exchange_key_of(const struct message *m);
 /* reason (size reason_size) is filled for EXCHANGE_REFUSED and EXCHANGE_MISSING. */
-enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct bytes exchange, char *reason,
+enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct exchange_key key, char *reason,
                                          size_t reason_size);
 /* It took one, or refuses them. EXCHANGE_MISSING: as a queue that is not there does. reason: NULL for
  * EXCHANGE_GOOD. */
-void exchange_cache_learn(struct exchange_cache *cache, struct bytes exchange, enum exchange_verdict v,
+void exchange_cache_learn(struct exchange_cache *cache, struct exchange_key key, enum exchange_verdict v,
                           const char *reason);
 /* After a channel was closed on the fast queue: nothing is certain any more. */
 void exchange_cache_forget(struct exchange_cache *cache);

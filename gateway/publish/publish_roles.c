@@ -298,9 +298,8 @@ static enum destination_verdict ask(struct publisher *p, struct inflight *h)
 
 static void trust_exchange(struct publisher *p, const struct inflight *h)
 {
-    uint8_t name[256];
     if (!h->released)
-        exchange_cache_learn(p->exchanges, exchange_cache_name(&h->message, name), EXCHANGE_GOOD, NULL);
+        exchange_cache_learn(p->exchanges, exchange_key_of(&h->message), EXCHANGE_GOOD, NULL);
 }
 
 static void note_ack_serial(struct publisher *p, struct inflight *h)

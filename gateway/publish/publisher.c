@@ -328,8 +328,7 @@ static void publisher_on_event(struct publisher *p, const struct broker_event *e
 
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e)
 {
-    uint8_t name[256];
-    exchange_cache_learn(p->exchanges, exchange_cache_name(&h->message, name),
+    exchange_cache_learn(p->exchanges, exchange_key_of(&h->message),
                          h->queue_gone ? EXCHANGE_MISSING : EXCHANGE_REFUSED, e->text);
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_EXCHANGE, e->text, clock_monotonic_ms());
 }
@@ -803,9 +802,8 @@ bool publisher_route(struct publisher *p, struct inflight *h)
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return false;
     }
-    uint8_t name[256];
     enum exchange_verdict v =
-        exchange_cache_ask(p->exchanges, exchange_cache_name(&h->message, name), reason, sizeof reason);
+        exchange_cache_ask(p->exchanges, exchange_key_of(&h->message), reason, sizeof reason);
     if (v == EXCHANGE_REFUSED || v == EXCHANGE_MISSING) {
         h->queue_gone = v == EXCHANGE_MISSING;
         publisher_refuse(p, h, reason);

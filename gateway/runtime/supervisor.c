@@ -312,8 +312,10 @@ int supervisor_run(const struct supervisor_options *o)
     }
     if (rc == 0) {
         handover_know_exit(&s->handover, s->runtime.exit_queues, s->runtime.exit_bound);
-        exchange_cache_learn(&s->exchanges, bytes_of_str(o->config->delivery.exchange), EXCHANGE_GOOD, NULL);
-        exchange_cache_learn(&s->exchanges, bytes_of("", 0), EXCHANGE_GOOD, NULL);
+        const struct bytes sure[] = {bytes_of_str(o->config->delivery.exchange), bytes_of("", 0)};
+        for (int i = 0; i < 2; i++)
+            exchange_cache_learn(&s->exchanges, (struct exchange_key){EXCHANGE_ITSELF, sure[i]},
+                                 EXCHANGE_GOOD, NULL);
         start_all(s);
         watch_over(s);
     } else if (e.kind != ERR_STOPPING) {
