@@ -57,7 +57,7 @@ void broker_shutdown(struct broker *b);
 /* True once a call has failed in a way that ended the connection. */
 bool broker_is_dead(const struct broker *b);
 /* The code with which RabbitMQ closed the channel or the connection; 0: no close was received. Kept until
- * broker_reopen. */
+ * broker_recover. */
 int broker_close_code(const struct broker *b);
 #define BROKER_FORCED 320   /* an operator closed the connection, or RabbitMQ is shutting down */
 #define BROKER_MISFIT 406   /* it exists with other settings; since 3.13 also: unknown exchange type */
@@ -128,7 +128,7 @@ int broker_unbind_queue(struct broker *b, const struct broker_binding *x, struct
 int broker_bind_exchange(struct broker *b, const struct broker_binding *x, struct err *e);
 /* A missing binding or exchange is fine. */
 int broker_unbind_exchange(struct broker *b, const struct broker_binding *x, struct err *e);
-/* 1: an exchange of that name exists, of any type; 0: it does not (the connection is dead then). */
+/* 1: an exchange of that name exists, of any type; 0: it does not. */
 int broker_has_exchange(struct broker *b, const char *name, struct err *e);
 /* Missing: fine. if_unused: only where nothing is bound to it; else ERR_CONFIG, and the channel is closed. */
 int broker_delete_exchange(struct broker *b, const char *name, bool if_unused, struct err *e);
@@ -165,7 +165,7 @@ int broker_reject(struct broker *b, uint64_t delivery_tag, bool requeue, struct 
 /* After a call that failed because the server closed the channel (such as a publish to a missing exchange):
  * reopens the channel, which costs two round trips instead of a login. Else does nothing. Publishes in flight
  * stay unconfirmed, consumers are lost, confirms must be enabled again. -1: the connection is dead. */
-int broker_reopen(struct broker *b, struct err *e);
+int broker_recover(struct broker *b, struct err *e);
 
 /* --- publishing */
 int broker_confirm_select(struct broker *b, struct err *e);

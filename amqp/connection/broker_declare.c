@@ -93,7 +93,8 @@ int broker_has_exchange(struct broker *b, const char *name, struct err *e)
                                  .durable = 1};
     if (ask(b, AMQP_EXCHANGE_DECLARE_METHOD, &m, NULL, &why, "look up exchange '%s'", name) == 0)
         return 1;
-    return why.kind == ERR_NOT_FOUND ? 0 : err_set(e, why.kind, "%s", why.text);
+    bool missing = why.kind == ERR_NOT_FOUND && broker_recover(b, &why) == 0;
+    return missing ? 0 : err_set(e, why.kind, "%s", why.text);
 }
 
 /* An unknown type is a 503 on the connection before 3.13, and since a 406 on the channel, as is an exchange
@@ -102,7 +103,7 @@ bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const 
 {
     struct err ignored;
     int code = broker_close_code(b);
-    if (code != BROKER_INVALID && (code != BROKER_MISFIT || broker_reopen(b, &ignored) != 0 ||
+    if (code != BROKER_INVALID && (code != BROKER_MISFIT || broker_recover(b, &ignored) != 0 ||
                                    broker_has_exchange(b, x->name, &ignored) != 0))
         return false;
     err_set(e, ERR_CONFIG,
@@ -303,7 +304,7 @@ int broker_confirm_select(struct broker *b, struct err *e)
     return 0;
 }
 
-int broker_reopen(struct broker *b, struct err *e)
+int broker_recover(struct broker *b, struct err *e)
 {
     if (!b->dead)
         return 0;

@@ -57,7 +57,7 @@ static int outcome_of(struct broker *b, int rc, const struct err *why, struct er
         return 1;
     if (b->gone || why->kind == ERR_AWAY)
         return err_set(e, why->kind, "%s", why->text);
-    return broker_reopen(b, e) ? -1 : 0;
+    return broker_recover(b, e) != 0 ? -1 : 0;
 }
 
 bool inspect_is_missing(const struct err *e)
@@ -80,7 +80,7 @@ int inspect_exchange(struct broker *b, const char *name, bool *exists, struct er
     int there = broker_has_exchange(b, name, &why);
     *exists = there > 0;
     if (there >= 0)
-        return broker_reopen(b, e);
+        return 0;
     return outcome_of(b, there, &why, e) == 0 ? err_set(e, why.kind, "%s", why.text) : -1;
 }
 

@@ -36,10 +36,12 @@ static int declare_owner(struct broker *b, const char *identity, struct owner *o
     }
     if (err_is_transient(&why))
         return err_set(e, why.kind, "%s", why.text);
+    if (broker_recover(b, e) != 0)
+        return -1;
     out->verdict = why.kind == ERR_CONFIG ? OWNER_OTHER : OWNER_UNKNOWN; /* 406: it is there, and differs */
     read_other(why.text, out->other);
     snprintf(out->why, sizeof(out->why), "%.299s", why.text);
-    return broker_reopen(b, e);
+    return 0;
 }
 
 /* From 4.3 on RabbitMQ asks for the right to look, too. */
@@ -48,7 +50,7 @@ static int may_not_look(struct broker *b, struct owner *out, struct err *e)
     out->verdict = OWNER_UNKNOWN;
     snprintf(out->why, sizeof(out->why), "%.299s", e->text);
     err_clear(e);
-    return broker_reopen(b, e) ? -1 : 1;
+    return broker_recover(b, e) != 0 ? -1 : 1;
 }
 
 /* 1: there is one, which is ours or not, or may not be looked at; 0: none. */
@@ -59,7 +61,7 @@ static int find_owner(struct broker *b, const char *identity, struct owner *out,
     if (there < 0)
         return e->kind == ERR_PERMISSION ? may_not_look(b, out, e) : -1;
     if (!there)
-        return broker_reopen(b, e);
+        return 0;
     return declare_owner(b, identity, out, e) ? -1 : 1;
 }
 

@@ -50,10 +50,10 @@ static int topology_declare_history(struct broker *b, struct err *e)
                                          BROKER_TEXT("x-overflow", "drop-head")),
                              e) == 0)
         return 0;
-    if (e->kind != ERR_PERMISSION)
+    if (e->kind != ERR_PERMISSION || broker_recover(b, e) != 0)
         return -1;
     err_clear(e); /* nothing that is delivered depends on it */
-    return broker_reopen(b, e);
+    return 0;
 }
 
 int topology_note_history(struct broker *b, const struct history_point *p, struct err *e)
@@ -98,11 +98,11 @@ static int await_point(struct broker *b, uint64_t *tag, struct history_point *ou
 /* 1: this login may not, or the queue could not be declared. */
 static int may_not_read(struct broker *b, struct err *why, struct err *e)
 {
-    if (e->kind != ERR_PERMISSION && e->kind != ERR_NOT_FOUND)
-        return -1;
     *why = *e;
+    if ((e->kind != ERR_PERMISSION && e->kind != ERR_NOT_FOUND) || broker_recover(b, e) != 0)
+        return -1;
     err_clear(e);
-    return broker_reopen(b, e) != 0 ? -1 : 1;
+    return 1;
 }
 
 /* --- Exchanges and queues of the intake.
@@ -254,7 +254,7 @@ static int declare_intake_exchange(struct broker *b, const char *name, const str
 static int note_refusal(struct broker *b, struct topology_found *out, struct err *e)
 {
     struct err why = *e;
-    if (err_is_transient(e) || broker_reopen(b, e))
+    if (err_is_transient(e) || broker_recover(b, e))
         return -1;
     if (out->refused.kind == ERR_NONE)
         out->refused = why;
@@ -416,7 +416,7 @@ static int declare_delivery(struct broker *b, const char *name, struct topology_
     /* The default exchange and the broker's own (amq.topic …) are always there and can't be declared. */
     if (name[0] == '\0' || strncmp(name, "amq.", 4) == 0 || broker_declare_exchange(b, name, "topic", e) == 0)
         return 0;
-    if (broker_close_code(b) != BROKER_MISFIT || broker_reopen(b, &why) != 0 ||
+    if (broker_close_code(b) != BROKER_MISFIT || broker_recover(b, &why) != 0 ||
         broker_has_exchange(b, name, &why) != 1)
         return note_refusal(b, out, e);
     err_clear(e);

@@ -43,7 +43,7 @@ static int end_binding(struct broker *b, int rc, bool missing_fine, struct err *
 {
     if (rc == 0)
         return 0;
-    if (e->kind != ERR_NOT_FOUND || !missing_fine || broker_reopen(b, e))
+    if (e->kind != ERR_NOT_FOUND || !missing_fine || broker_recover(b, e))
         return -1;
     err_clear(e);
     return 0;
@@ -115,7 +115,7 @@ static int narrow_way(struct broker *b, const struct shards *s, size_t way, stru
 {
     int there = way == s->way ? 1 : broker_has_exchange(b, s->ways[way].exchange, e);
     if (there <= 0)
-        return there < 0 ? -1 : broker_reopen(b, e);
+        return there;
     return bind_number(b, s, way, 1, e) || unbind_numbers(b, s, way, 2, s->most, e) ? -1 : 0;
 }
 

@@ -452,15 +452,14 @@ int transport_address(const struct transport *t, const struct transport_options 
  * that is away, and RabbitMQ says of both that they are not found. So may queues be without their exchange:
  * what they hold still comes out by the next one. A release that names them otherwise must look for the names
  * before, too. */
-/* found: what RabbitMQ said, 1 or 0, or -1 and why. What is missing ends the channel. RabbitMQ 4.3 asks for a
- * right to look, too. */
+/* found: what RabbitMQ said, 1 or 0, or -1 and why. RabbitMQ 4.3 asks for a right to look, too. */
 static int go_on(struct broker *b, int found, const struct err *why, struct err *e)
 {
-    if (found > 0)
-        return 1;
-    if (found < 0 && why->kind != ERR_NOT_FOUND && why->kind != ERR_PERMISSION)
+    if (found >= 0)
+        return found;
+    if (why->kind != ERR_NOT_FOUND && why->kind != ERR_PERMISSION)
         return err_set(e, why->kind, "%s", why->text);
-    return broker_reopen(b, e) != 0 ? -1 : found < 0 && why->kind == ERR_PERMISSION;
+    return broker_recover(b, e) != 0 ? -1 : why->kind == ERR_PERMISSION;
 }
 
 static int has_exchange(struct broker *b, const struct transport *t, struct err *e)

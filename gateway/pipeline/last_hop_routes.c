@@ -47,7 +47,7 @@ static int ask_broker_once(struct last_hop_routes *routes, struct bytes exchange
         return -1;
     if (last_hop_bind_exchange(routes->broker, exchange, &why) == 0)
         return 1;
-    if (!is_refusal(&why) || broker_reopen(routes->broker, &again) != 0) {
+    if (!is_refusal(&why) || broker_recover(routes->broker, &again) != 0) {
         broker_drop(routes->broker);
         routes->broker = NULL;
     }

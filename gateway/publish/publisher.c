@@ -918,7 +918,7 @@ static bool reopen_channel(struct publisher *p, const struct err *e)
     const struct publisher_end end = {.e = e, .code = broker_close_code(p->broker)};
     if (!p->role->judges_exchanges || !publisher_blames_a_publish(e))
         return false;
-    if (broker_reopen(p->broker, &again) != 0 || broker_confirm_select(p->broker, &again) != 0)
+    if (broker_recover(p->broker, &again) != 0 || broker_confirm_select(p->broker, &again) != 0)
         return false;
     log_debug("%s: %s", p->role->name, e->text);
     p->role->give_up(p, &end);

@@ -175,7 +175,7 @@ bool broker_lacks_type(struct broker *b, const struct broker_exchange *x, const 
     return true;
 }
 
-int broker_reopen(struct broker *b, struct err *e)
+int broker_recover(struct broker *b, struct err *e)
 {
     (void)b, (void)e;
     return 0;

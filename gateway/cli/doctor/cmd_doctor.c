@@ -246,7 +246,7 @@ static void look_after(struct doctor *d)
         d->pg = NULL;
         snprintf(d->pg_why, sizeof d->pg_why, "the connection to PostgreSQL was lost");
     }
-    if (d->broker != NULL && broker_reopen(d->broker, &e) != 0) {
+    if (d->broker != NULL && broker_recover(d->broker, &e) != 0) {
         /* Nor is one that does not answer for one thing silent about all others. */
         const struct broker_options o = doctor_broker_options(d);
         broker_drop(d->broker);

@@ -334,7 +334,7 @@ void doctor_check_permissions(struct doctor *d)
 static void report_misfit(struct doctor *d, const char *name, struct err *why)
 {
     struct err e;
-    if (broker_reopen(d->broker, &e) != 0 || why->kind != ERR_CONFIG)
+    if (broker_recover(d->broker, &e) != 0 || why->kind != ERR_CONFIG)
         return doctor_error(d, "broker.topology", why);
     doctor_fail(
         d, "broker.topology",
@@ -365,7 +365,7 @@ static int fit(struct doctor *d, const char *name, const char *type)
     rc = type != NULL ? broker_declare_exchange(d->broker, name, type, &e)
                       : topology_declare_queue(d->broker, d->config->intake.queue, name, &e);
     /* What is not permitted the permission check has told. */
-    if (rc == 0 || (e.kind == ERR_PERMISSION && broker_reopen(d->broker, &e) == 0))
+    if (rc == 0 || (e.kind == ERR_PERMISSION && broker_recover(d->broker, &e) == 0))
         return 1;
     report_misfit(d, name, &e);
     return -1;
