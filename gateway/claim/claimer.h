@@ -7,10 +7,10 @@
 /* A sweep: one pass over all days. */
 struct sweep {
     bool running;
-    struct due_range left; /* still to be checked */
-    int64_t floor_ms;      /* of next_at: how far this piece has come */
-    int64_t at_ms, began_ms,
-        took_ms; /* monotonic: when the next sweep is due; when this one began, and the time that it used */
+    struct due_range left;     /* still to be checked */
+    int64_t floor_ms;          /* of next_at: how far this piece has come */
+    int64_t at_ms;             /* monotonic: when the next sweep is due */
+    int64_t began_ms, took_ms; /* monotonic: when this one began; and the time that it used */
 };
 
 /* PostgreSQL's queue of NOTIFY. */

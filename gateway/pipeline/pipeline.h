@@ -63,11 +63,11 @@ struct pipeline {
     atomic_int handings;             /* hand-overs that are over, which the database does not know yet */
     struct notifier relay_notifier;  /* the relay's: something of the book may be acknowledged */
     struct notifier lookup_notifier; /* the relay look-up's: something of it is to be looked up */
-    atomic_int_fast64_t
-        settled_ms; /* monotonic: when the settler wrote something down last, or had nothing to */
-    atomic_int_fast64_t
-        answered_ms;         /* monotonic: when RabbitMQ answered a publisher last, on whichever connection */
-    atomic_size_t too_large; /* a body that RabbitMQ refused, perhaps for its size; 0: none */
+    /* monotonic: when the settler wrote something down last, or had nothing to */
+    atomic_int_fast64_t settled_ms;
+    /* monotonic: when RabbitMQ answered a publisher last, on whichever connection */
+    atomic_int_fast64_t answered_ms;
+    atomic_size_t too_large;         /* a body that RabbitMQ refused, perhaps for its size; 0: none */
     atomic_int_fast64_t heard_ms;    /* boottime: when the relay read last what RabbitMQ had to say */
     atomic_int_fast64_t in_touch_ms; /* RabbitMQ leaves it what it has taken for so long without a word */
 };

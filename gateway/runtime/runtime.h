@@ -64,9 +64,9 @@ struct runtime {
     atomic_int cell_number;   /* of the database, by settings_take_cell; -1: none, or not known yet */
     atomic_bool stored_ready; /* schema and partitions are checked: messages can be stored */
     atomic_bool publishing;   /* the fast publisher is connected and not blocked: messages can be claimed */
-    const struct transport
-        *_Atomic transport; /* how RabbitMQ holds messages; NULL: the gateway holds all. Set before the
-                               threads start, except those of HTTP, which read it earlier */
+    /* how RabbitMQ holds messages; NULL: the gateway holds all. Set before the threads start, except those of
+     * HTTP, which read it earlier */
+    const struct transport *_Atomic transport;
     /* how often the intake had stored all deliveries and waited without getting more */
     atomic_uint intake_rests;
     atomic_int intake_queues;       /* their number, by the last declaration; 0: none yet */

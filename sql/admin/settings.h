@@ -12,8 +12,8 @@ struct settings {
     const struct accept_rules *rules;
     int64_t key_memory_ms;
     int64_t lead_ms; /* storing a message that is due within this and a second more wakes the gateways */
-    const enum hold_policy
-        *hold; /* NULL: keeps the value that a gateway, which alone knows it, has recorded */
+    /* NULL: keeps the value that a gateway, which alone knows it, has recorded */
+    const enum hold_policy *hold;
 };
 
 /* Records the settings; the last writer wins. Also records the prefix of broker_names, if none is recorded

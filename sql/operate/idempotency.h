@@ -19,8 +19,8 @@ struct idempotency_request {
     bool held;  /* out of begin: somebody's open transaction has it */
     int status; /* into finish: what was answered, and the body */
     struct bytes answer;
-    int64_t
-        begun_us; /* out of take: since 1970, by the database, when somebody began it who is gone; 0: new */
+    /* out of take: since 1970, by the database, when somebody began it who is gone; 0: new */
+    int64_t begun_us;
 };
 
 /* Inside the caller's transaction: takes the keys that are new. Nobody else's transaction is waited for

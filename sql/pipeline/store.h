@@ -21,18 +21,21 @@ enum store_result {
 };
 
 struct store_item {
-    struct message message;  /* the caller sets its id from due_ms; store_accept may change both, and puts the
-                                number of the cell, if any, into the id */
-    bool due_is_settled;     /* in: false; set by the first store_accept */
+    /* In. The caller sets the message's id from due_ms; store_accept may change both, and puts the number of
+     * the cell, if any, into the id. */
+    struct message message;
     struct bytes message_id; /* AMQP message-id for redelivery dedupe; len 0: none */
     bool redelivered;
-    enum store_result result; /* out */
-    bool day_locked; /* out: it waits because the partition of its day is locked, or because an earlier
-                        message with the same key waits for that */
-    bool untried; /* out: it waits because other messages of the batch met locks; whether it would meet one is
-                     unknown */
-    struct message_id existing_id; /* out */
-    bool handed; /* out: stored as handed over, which the caller must do next: struct store_handover */
+    bool due_is_settled; /* store_accept's; false before the first call */
+
+    /* Out. */
+    enum store_result result;
+    struct message_id existing_id;
+    /* Why it waits. day_locked: the partition of its day is locked, or an earlier message with the same key
+     * waits for that. untried: other messages of the batch met locks; whether it would meet one is unknown.
+     */
+    bool day_locked, untried;
+    bool handed; /* stored as handed over, which the caller must do next: struct store_handover */
 };
 
 /* Messages to hand over at once: those of the batch without key or deadline that are due by until_ms, but not

@@ -37,8 +37,8 @@ struct group_commit {
     int number;                           /* of this thread: only that of 0 takes large requests */
     struct executor_park park;
     bool trying; /* this group is from the park */
-    size_t
-        park_tries; /* how many requests from the park may be the next one: more, the less locks there are */
+    /* how many requests from the park may be the next one: more, the less locks there are */
+    size_t park_tries;
     bool after_alone; /* the last group had a batch with keys */
     int64_t now_ms;   /* database clock of this group */
     struct commit_check check;
