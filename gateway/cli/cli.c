@@ -49,15 +49,9 @@ void cli_say_at(enum config_log_level level, const char *fmt, ...)
     fputc('\n', stderr);
 }
 
-struct cli_asking *cli_asking(void)
+int cli_fail(struct cli *cli, const struct err *e)
 {
-    static struct cli_asking asking;
-    return &asking;
-}
-
-int cli_fail(const struct err *e)
-{
-    struct cli_asking *asking = cli_asking();
+    struct cli_asking *asking = &cli->asking;
     asking->failed = e->kind;
     if (asking->others_follow && e->kind == ERR_NOT_FOUND)
         return err_exit_code(e);
@@ -68,16 +62,16 @@ int cli_fail(const struct err *e)
     return err_exit_code(e);
 }
 
-int cli_no_memory(void)
+int cli_no_memory(struct cli *cli)
 {
     struct err e;
     err_set(&e, ERR_BUG, "out of memory");
-    return cli_fail(&e);
+    return cli_fail(cli, &e);
 }
 
-void cli_print_object(struct bytes text)
+void cli_print_object(const struct cli *cli, struct bytes text)
 {
-    const char *cell = cli_asking()->cell;
+    const char *cell = cli->asking.cell;
     if (cell != NULL && text.len > 2 && text.data[0] == '{') {
         bool lines = text.data[1] == '\n'; /* names of cells need no escapes */
         printf(lines ? "{\n  \"cell\": \"%s\"," : "{\"cell\":\"%s\",", cell);
@@ -89,13 +83,13 @@ void cli_print_object(struct bytes text)
         fwrite(text.data, 1, text.len, stdout);
 }
 
-int cli_print_json(json_t *value, size_t flags)
+int cli_print_json(struct cli *cli, json_t *value, size_t flags)
 {
     char *text = json_dumps(value, flags);
     json_decref(value);
     if (text == NULL)
-        return cli_no_memory();
-    cli_print_object(bytes_of_str(text));
+        return cli_no_memory(cli);
+    cli_print_object(cli, bytes_of_str(text));
     putchar('\n');
     free(text);
     return 0;
@@ -204,10 +198,10 @@ int cli_open(struct cli *cli, enum cli_schema schema)
     cli->pg = cli->cell != NULL ? open_as(pg_open_other, cli->cell->postgres_url, "postdate", 0, &e)
                                 : cli_connect(cli->config.postgres.url, "postdate", 0, &e);
     if (cli->pg == NULL)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     /* Which broker the schema belongs to is the gateway's to check: the command line works without one. */
     if (schema == CLI_SCHEMA_CURRENT && migrate_check(cli->pg, "", "", false, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     return schema == CLI_SCHEMA_CURRENT ? cli_now(cli) : 0;
 }
 
@@ -245,7 +239,7 @@ int cli_now(struct cli *cli)
     struct err e;
     int64_t now_us;
     if (store_clock(cli->pg, &now_us, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     cli->now_ms = now_us / 1000;
     return 0;
 }
@@ -257,7 +251,7 @@ int cli_find_key(struct cli *cli, const char *exchange, const char *key, struct 
         exchange = cli->config.delivery.exchange;
     if (operate_find_key(cli->pg, NULL, bytes_of_str(exchange), bytes_of_str(key), out, &e) == 0)
         return 0;
-    return cli_fail(&e);
+    return cli_fail(cli, &e);
 }
 
 int cli_output_error(void)

@@ -18,11 +18,21 @@
 #define CLI_TIMES_MAX 4
 #define CLI_ROWS_MAX 32
 
+/* The current cell, while several cells are queried one after the other (gateway/cli/cells/cells_run.h): JSON
+ * output and errors contain its name. */
+struct cli_asking {
+    const char *cell;     /* NULL: none */
+    bool others_follow;   /* more cells follow: "not found" is not printed */
+    enum err_kind failed; /* of the last error of cli_fail */
+    bool explained;       /* not found, but the error explains why */
+};
+
 struct cli {
     const char *config_path; /* -c, or NULL */
     const char *cells_path;  /* --cells, or NULL */
     const struct cell *cell; /* whose database cli_open opens; NULL: that of the configuration */
-    int only_word;           /* with a cell: the only word to look up there, from 1; 0: all */
+    struct cli_asking asking;
+    int only_word; /* with a cell: the only word to look up there, from 1; 0: all */
     const struct command *command;
     const struct cli_verb *verb; /* of the command, if it has verbs (gateway/cli/command.h) */
     int word_count;              /* arguments after them that are not options */
@@ -45,16 +55,6 @@ struct cli {
     } times[CLI_TIMES_MAX]; /* times given in words: printed in full once the command line is valid */
     int time_count;
 };
-
-/* The current cell, while several cells are queried one after the other (gateway/cli/cells/cells_run.h): JSON
- * output and errors contain its name. */
-struct cli_asking {
-    const char *cell;     /* NULL: none */
-    bool others_follow;   /* more cells follow: "not found" is not printed */
-    enum err_kind failed; /* of the last error of cli_fail */
-    bool explained;       /* not found, but the error explains why */
-};
-struct cli_asking *cli_asking(void);
 
 /* cli_load_config loads the configuration; cli_open also connects and reads the clock; CLI_SCHEMA_ANY (for
  * migrate): without checking the schema. Errors are printed; 0 or the exit code. */
@@ -80,14 +80,15 @@ const char *cli_color(enum cli_color color);
 void cli_say_at(enum config_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define cli_say(...) cli_say_at(LOG_LEVEL_INFO, __VA_ARGS__)
 #define cli_warn(...) cli_say_at(LOG_LEVEL_WARNING, __VA_ARGS__)
-/* The same at level error; returns the exit code of the error. */
-int cli_fail(const struct err *e);
-int cli_no_memory(void);
+/* The same at level error, with the name of cli->asking.cell; "not found" is not printed while others_follow.
+ * Sets cli->asking.failed. Returns the exit code of the error. */
+int cli_fail(struct cli *cli, const struct err *e);
+int cli_no_memory(struct cli *cli);
 
 /* Prints a JSON object as it is; while several cells are queried, with the cell as its first field. */
-void cli_print_object(struct bytes text);
+void cli_print_object(const struct cli *cli, struct bytes text);
 /* Prints it with a line end, and releases it. flags: of jansson's json_dumps. 0, or the exit code. */
-int cli_print_json(json_t *value, size_t flags);
+int cli_print_json(struct cli *cli, json_t *value, size_t flags);
 /* Prints "postdate schedule: text" and a hint to the help; returns 64. */
 int cli_usage(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

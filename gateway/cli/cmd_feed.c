@@ -74,7 +74,7 @@ static void find_beside(char *out, size_t size)
 
 /* Starts it with the same configuration; it logs errors only. Until it has ended, signals that would end this
  * program stop it instead. 0 or the exit code. */
-static int start_gateway(const struct cli *cli)
+static int start_gateway(struct cli *cli)
 {
     char beside[4096];
     sigset_t all, before;
@@ -102,7 +102,7 @@ static int start_gateway(const struct cli *cli)
     if (pid > 0)
         return 0;
     err_set(&e, ERR_BUSY, "cannot start " PROGRAM ": %s", strerror(why));
-    return cli_fail(&e);
+    return cli_fail(cli, &e);
 }
 
 static bool wait_for(int *status, int flags)
@@ -165,11 +165,11 @@ static int count_waiting(struct feed *f)
                               .most = c->handover.max_messages};
     f->waiting = q.floor_ms < q.horizon_ms ? claim_count_waiting(f->cli->pg, &q, &e) : 0;
     if (f->waiting < 0)
-        return cli_fail(&e);
+        return cli_fail(f->cli, &e);
     const struct claim_handed handed = {f->cli->now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly; /* a locked day's are not counted */
     f->handed = claim_count_handed(f->cli->pg, &handed, &partly, &e);
-    return f->handed < 0 ? cli_fail(&e) : 0;
+    return f->handed < 0 ? cli_fail(f->cli, &e) : 0;
 }
 
 /* Where gateways stop: the fed point, but never beyond their window. */
@@ -181,7 +181,7 @@ static int find_horizon(struct feed *f)
     if (code != 0)
         return code;
     if (claim_fed_until(f->cli->pg, &fed_ms, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(f->cli, &e);
     f->started_ms = f->cli->now_ms;
     end_ms = f->cli->now_ms + f->cli->config.handover.window_ms;
     f->horizon_ms = f->cli->now_ms + f->window_ms;
@@ -252,7 +252,7 @@ static int wait_for_gateways(struct feed *f, bool *gone)
     if (code != 0 || *gone)
         return code;
     if (alive < 0)
-        return cli_fail(&e);
+        return cli_fail(f->cli, &e);
     if (f->waiting > 0 && f->handed < most)
         fprintf(stderr,
                 "postdate: no gateway handed anything over for %d s; %" PRId64
@@ -308,13 +308,13 @@ static int feed_window(struct feed *f)
     if (f->dry_run)
         return (code = find_horizon(f)) != 0 ? code : dry_run(f);
     if (claim_feed(f->cli->pg, f->window_ms, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(f->cli, &e);
     store_wake(f->cli->pg);
     if ((code = find_horizon(f)) != 0)
         return code;
     int alive = lookup_alive(f->cli->pg, NULL, &e);
     if (alive < 0)
-        return cli_fail(&e);
+        return cli_fail(f->cli, &e);
     if (alive > 0 && ((code = wait_for_gateways(f, &gone)) != 0 || !gone))
         return code;
     if ((code = run_gateway(f)) != GATEWAY_RUN_MISSING)

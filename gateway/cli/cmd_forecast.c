@@ -78,9 +78,9 @@ static int show_forecast(struct cli *cli, void *order)
     if (forecast_check(&o->q, cli->now_ms, &e) != 0)
         return cli_usage(cli, "%s", e.text);
     if (forecast_read(cli->pg, &o->q, &cli->arena, &report, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (o->json)
-        return cli_print_json(json_forecast(&report), JSON_COMPACT);
+        return cli_print_json(cli, json_forecast(&report), JSON_COMPACT);
     print_chart(&report);
     return 0;
 }

@@ -25,6 +25,7 @@
 #define DUE_WIDTH 15 /* "23 h 59 min ago" */
 
 struct listing {
+    struct cli *cli;
     bool json;
     bool tries;    /* attempts and errors are of interest */
     bool retrying; /* … and when the next one is */
@@ -67,7 +68,7 @@ static bool print_record(void *ctx, const struct message_record *r)
     if (json_message_print(r, JSON_STYLE_LINE | JSON_STYLE_NO_BODY, &l->line, &l->e) != 0)
         return false;
     buf_put_u8(&l->line, '\n');
-    cli_print_object(buf_bytes(&l->line));
+    cli_print_object(l->cli, buf_bytes(&l->line));
     return cli_output_error() == 0;
 }
 
@@ -86,7 +87,8 @@ static int run_list(struct cli *cli, void *order)
 {
     const struct order *o = order;
     const struct lookup_filter *filter = &o->filter.filter;
-    struct listing l = {.json = o->json,
+    struct listing l = {.cli = cli,
+                        .json = o->json,
                         .tries = filter->retrying || shows_failed(filter),
                         .retrying = filter->retrying,
                         .now_ms = cli->now_ms};
@@ -95,9 +97,9 @@ static int run_list(struct cli *cli, void *order)
     int code = 0;
     buf_init(&l.line, RECORD_MAX);
     if (lookup_list(cli->pg, filter, &page, print_record, &l, &e) != 0)
-        code = cli_fail(&e);
+        code = cli_fail(cli, &e);
     else if (l.e.kind != ERR_NONE)
-        code = cli_fail(&l.e);
+        code = cli_fail(cli, &l.e);
     else if (l.rows == o->limit)
         fprintf(stderr, "postdate: stopped after %lld message%s; there may be more (--limit)\n",
                 (long long)o->limit, o->limit == 1 ? "" : "s");
@@ -179,16 +181,16 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
         text_print_body(m->body);
 }
 
-static int print_json(const struct message_record *r)
+static int print_json(struct cli *cli, const struct message_record *r)
 {
     struct buf out;
     struct err e;
     int code = 0;
     buf_init(&out, SHOW_RECORD_MAX);
     if (json_message_print(r, JSON_STYLE_PRETTY, &out, &e) != 0) {
-        code = cli_fail(&e);
+        code = cli_fail(cli, &e);
     } else {
-        cli_print_object(buf_bytes(&out));
+        cli_print_object(cli, buf_bytes(&out));
         putchar('\n');
     }
     buf_free(&out);
@@ -224,11 +226,11 @@ static int run_show(struct cli *cli, void *order_show)
         return code;
     if (operate_show(cli->pg, NULL, o->id, &cli->arena, &record, &e) != 0) {
         if (e.kind == ERR_NOT_FOUND)
-            cli_asking()->explained = dead_explain(cli->pg, NULL, o->id, &e);
-        return cli_fail(&e);
+            cli->asking.explained = dead_explain(cli->pg, NULL, o->id, &e);
+        return cli_fail(cli, &e);
     }
     if (o->json)
-        return print_json(&record);
+        return print_json(cli, &record);
     print_readable(&record, cli->now_ms);
     return 0;
 }

@@ -59,7 +59,7 @@ static int ask_broker(struct cli *cli, const struct order *o, struct identity *i
     int rc = 0;
     memset(id, 0, sizeof *id);
     if (broker_url_vhost(cli->config.amqp.url, id->vhost, sizeof id->vhost, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     struct broker *b = cli_broker_open(&cli->config, "postdate migrate", BROKER_WAIT_MS, &e);
     if (b == NULL) {
         id->vhost[0] = '\0';
@@ -74,7 +74,7 @@ static int ask_broker(struct cli *cli, const struct order *o, struct identity *i
     else if (o->rebind)
         rc = refuse_busy_vhost(b, cli, &e);
     broker_close(b);
-    return rc == 0 ? 0 : cli_fail(&e);
+    return rc == 0 ? 0 : cli_fail(cli, &e);
 }
 
 /* The vhost is this database's from now on. */
@@ -103,7 +103,7 @@ static int settle_vhost(struct cli *cli, bool rebind)
     if (rc == 0)
         rc = rebind ? take_vhost(b, identity, &e) : owner_claim(b, identity, &owner, &e);
     broker_close(b);
-    return rc == 0 || !rebind ? 0 : cli_fail(&e);
+    return rc == 0 || !rebind ? 0 : cli_fail(cli, &e);
 }
 
 /* Everything else works without them, so it is printed once. */
@@ -188,7 +188,7 @@ static int migrate_database(struct cli *cli, void *order)
         return code;
     pg_tell_blocked(cli->pg, say_blocked);
     if (migrate_schema(cli, o->rebind, &identity, &report, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (identity.vhost[0] != '\0' && (code = settle_vhost(cli, o->rebind)) != 0)
         return code;
     if (report.partitions_error.kind != ERR_NONE)

@@ -108,7 +108,7 @@ static json_t *lateness_value(const struct status_lateness *l)
 }
 
 /* On lines of its own, indented, or in one. Returns an exit code. */
-static int status_print_json(const struct status *status, bool indented)
+static int status_print_json(struct cli *cli, const struct status *status, bool indented)
 {
     const struct status_report *s = &status->report;
     const char *problems[STATUS_PROBLEMS_MAX];
@@ -125,6 +125,7 @@ static int status_print_json(const struct status *status, bool indented)
     for (int i = 0, n = status_problems(s, problems); i < n; i++)
         json_array_append_new(troubles, json_string(problems[i]));
     return cli_print_json(
+        cli,
         json_pack(
             "{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
             "schema_version", s->schema_version, "broker", s->broker, "vhost", s->vhost, "now",
@@ -354,13 +355,13 @@ static void on_signal(int sig)
     stopped = 1;
 }
 
-static int print_status(const struct status *s, bool json, bool screen)
+static int print_status(struct cli *cli, const struct status *s, bool json, bool screen)
 {
     int code = 0;
     if (screen)
         fputs(HOME_AND_CLEAR, stdout);
     if (json)
-        code = status_print_json(s, screen);
+        code = status_print_json(cli, s, screen);
     else if (screen)
         print_screen(s);
     else {
@@ -389,7 +390,7 @@ static void pause_ns(int64_t ns)
 static int await_reconnect(struct cli *cli, const struct err *e, bool *said)
 {
     if (!err_is_transient(e))
-        return cli_fail(e);
+        return cli_fail(cli, e);
     if (!*said)
         cli_say("%s; trying again", e->text);
     *said = true;
@@ -398,7 +399,7 @@ static int await_reconnect(struct cli *cli, const struct err *e, bool *said)
     struct err again;
     pg_close(cli->pg);
     cli->pg = cli_connect(cli->config.postgres.url, "postdate", 0, &again);
-    return cli->pg == NULL && !err_is_transient(&again) ? cli_fail(&again) : 0;
+    return cli->pg == NULL && !err_is_transient(&again) ? cli_fail(cli, &again) : 0;
 }
 
 /* Again and again until SIGINT or SIGTERM, then 0. A database that goes away meanwhile is waited for. */
@@ -419,7 +420,7 @@ static int watch_status(struct cli *cli, bool json)
                                  : err_set(&e, ERR_AWAY, "the database does not answer");
         if (rc == 0) {
             said = false;
-            code = print_status(&s, json, screen);
+            code = print_status(cli, &s, json, screen);
         } else {
             code = await_reconnect(cli, &e, &said);
         }
@@ -439,7 +440,7 @@ static int status_here(struct cli *cli)
     instance_host(host);
     int alive = lookup_alive(cli->pg, host, &e);
     if (alive < 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (alive > 0)
         printf("alive: %d of %s\n", alive, host);
     else
@@ -467,9 +468,9 @@ static int run_status(struct cli *cli, void *order)
     if (o->watch)
         return watch_status(cli, o->json);
     if (read_status(cli, &status, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (o->json)
-        return status_print_json(&status, true);
+        return status_print_json(cli, &status, true);
     print_screen(&status);
     return 0;
 }

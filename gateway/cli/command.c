@@ -315,7 +315,7 @@ int cli_run_once(struct cli *cli, int argc, char **argv)
     const struct command *c = cli->command;
     void *order = calloc(1, c->order_size);
     if (order == NULL)
-        return cli_no_memory();
+        return cli_no_memory(cli);
     forget_words(cli);
     arena_init(&cli->arena, MEMORY_MAX);
     if (c->initial != NULL)

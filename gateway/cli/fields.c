@@ -7,11 +7,11 @@
 #include <string.h>
 
 /* jansson takes all UTF-8 that it has memory for. 0, or the exit code. */
-static int check_set(const struct cli *cli, const char *option, const char *text, int rc)
+static int check_set(struct cli *cli, const char *option, const char *text, int rc)
 {
     if (rc == 0)
         return 0;
-    return json_memory_refused() ? cli_no_memory()
+    return json_memory_refused() ? cli_no_memory(cli)
                                  : cli_usage(cli, "--%s: \"%s\" is not UTF-8 text", option, text);
 }
 
@@ -110,25 +110,26 @@ void cli_fields_close(void *order)
 }
 
 /* The body from path ("-": stdin), at most max bytes, in the arena. 0 or the exit code. */
-int cli_read_body(const char *path, size_t max, struct arena *a, struct bytes *out)
+int cli_read_body(struct cli *cli, const char *path, size_t max, struct arena *a, struct bytes *out)
 {
-    return cli_read_file(path, max, "intake.max_body allows", a, out);
+    return cli_read_file(cli, path, max, "intake.max_body allows", a, out);
 }
 
-int cli_cannot_read(const char *path)
+int cli_cannot_read(struct cli *cli, const char *path)
 {
     struct err e;
     err_set(&e, errno == ENOENT ? ERR_NOT_FOUND : ERR_REJECT, "cannot read %s: %s", path, strerror(errno));
-    return cli_fail(&e);
+    return cli_fail(cli, &e);
 }
 
-int cli_read_file(const char *path, size_t max, const char *limit, struct arena *a, struct bytes *out)
+int cli_read_file(struct cli *cli, const char *path, size_t max, const char *limit, struct arena *a,
+                  struct bytes *out)
 {
     struct err e;
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *f = is_stdin ? stdin : fopen(path, "re");
     if (f == NULL)
-        return cli_cannot_read(path);
+        return cli_cannot_read(cli, path);
     uint8_t *data = arena_alloc(a, max + 1);
     size_t len = data == NULL ? 0 : fread(data, 1, max + 1, f);
     int result = 0;
@@ -142,5 +143,5 @@ int cli_read_file(const char *path, size_t max, const char *limit, struct arena 
     if (!is_stdin)
         fclose(f);
     *out = bytes_of(data, len);
-    return result == 0 ? 0 : cli_fail(&e);
+    return result == 0 ? 0 : cli_fail(cli, &e);
 }

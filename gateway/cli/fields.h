@@ -24,10 +24,11 @@ cli_take cli_take_field;
 /* "NAME=VALUE" of --header or --property. */
 cli_take cli_take_pair;
 /* Prints why path could not be opened, by errno. Returns the exit code: 66 if it is missing. */
-int cli_cannot_read(const char *path);
-/* The body from path ("-": stdin), at most max bytes, in the arena. 0 or the exit code. */
-/* limit: the option that sets max, for the error. */
-int cli_read_file(const char *path, size_t max, const char *limit, struct arena *a, struct bytes *out);
-int cli_read_body(const char *path, size_t max, struct arena *a, struct bytes *out);
+int cli_cannot_read(struct cli *cli, const char *path);
+/* The body from path ("-": stdin), at most max bytes, in the arena. 0 or the exit code.
+ * limit: the option that sets max, for the error. */
+int cli_read_file(struct cli *cli, const char *path, size_t max, const char *limit, struct arena *a,
+                  struct bytes *out);
+int cli_read_body(struct cli *cli, const char *path, size_t max, struct arena *a, struct bytes *out);
 
 #endif

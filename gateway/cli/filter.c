@@ -74,10 +74,10 @@ static int operate_id(struct cli *cli, const struct cli_operation *op, struct me
     struct operate_result result;
     struct err e;
     if (operate_message(cli->pg, NULL, &q, &result, &e) != 0)
-        return cli_fail(&e);
-    if (result.answer == OPERATE_NOT_FOUND && cli_asking()->others_follow) {
+        return cli_fail(cli, &e);
+    if (result.answer == OPERATE_NOT_FOUND && cli->asking.others_follow) {
         err_set(&e, ERR_NOT_FOUND, "not found");
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     }
     cli_changed(cli, result.answer == OPERATE_DONE);
     const char *word = result.answer == OPERATE_DONE ? op->done : words[result.answer];
@@ -120,7 +120,7 @@ static int operate_key(struct cli *cli, const struct cli_operation *op, const st
     struct message_id id;
     struct err e;
     if (operate_find_key(cli->pg, NULL, f->exchange, f->key, &id, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     int code = operate_id(cli, op, id, &tally);
     return code != 0 ? code : exit_code(&tally);
 }
@@ -141,13 +141,13 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
     struct err e;
     if (f->filter.key.data != NULL &&
         operate_find_key(cli->pg, NULL, f->filter.exchange, f->filter.key, &ignored, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     int rc = operate_bulk(cli->pg, NULL, &bulk, &count, &e);
     if (!f->dry_run)
         cli_changed(cli, count.changed);
     if (rc != 0) {
         fprintf(stderr, "postdate: stopped after %lld messages\n", (long long)count.changed);
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     }
     if (f->dry_run) {
         printf("%s%lld would be %s\n", count.minimum ? "at least " : "", (long long)count.matched, op->done);
@@ -156,7 +156,7 @@ static int operate_filters(struct cli *cli, const struct cli_operation *op, cons
     if (f->filter.key.data != NULL && count.matched == 0) {
         err_set(&e, ERR_NOT_FOUND, "no waiting or failed message has the key '%.*s'", (int)f->filter.key.len,
                 (const char *)f->filter.key.data);
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     }
     printf("%lld of %lld %s\n", (long long)count.changed, (long long)count.matched, op->done);
     explain_rest(op, count.matched - count.changed);

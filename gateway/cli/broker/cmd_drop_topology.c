@@ -287,7 +287,7 @@ static int run_drop_topology(struct cli *cli, void *order)
     r->broker = cli_broker_open(&cli->config, "postdate drop-topology", WAIT_MS, &e);
     int rc = r->broker != NULL ? remove_all(r, &e) : -1;
     broker_close(r->broker);
-    return rc != 0 ? cli_fail(&e) : report(r);
+    return rc != 0 ? cli_fail(cli, &e) : report(r);
 }
 
 static const struct cli_option options[] = {

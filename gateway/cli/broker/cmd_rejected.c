@@ -166,6 +166,7 @@ static int walk_rejected(const struct config *c, rejected_decide *decide, void *
 enum verb { VERB_LIST, VERB_SHOW, VERB_REQUEUE, VERB_DROP };
 
 struct order {
+    struct cli *cli; /* of walk() */
     enum verb verb;
     bool json, all, dry_run;
     struct bytes reason, routing_key; /* data NULL: any */
@@ -234,11 +235,11 @@ static enum rejected_action decide(void *ctx, const struct rejected_message *m, 
         return REJECTED_KEEP;
     o->matched++;
     if (o->verb == VERB_LIST && o->json)
-        cli_print_json(make_object(m), JSON_COMPACT);
+        cli_print_json(o->cli, make_object(m), JSON_COMPACT);
     else if (o->verb == VERB_LIST)
         print_row(m, o->matched == 1);
     else if (o->verb == VERB_SHOW && o->json)
-        cli_print_json(make_object(m), JSON_INDENT(2));
+        cli_print_json(o->cli, make_object(m), JSON_INDENT(2));
     else if (o->verb == VERB_SHOW) {
         text_print("reason", m->error);
         text_print("exchange", m->intake);
@@ -267,12 +268,13 @@ static int walk(struct cli *cli, struct order *o)
     if (code != 0)
         return code;
     int64_t gone = 0;
+    o->cli = cli;
     int rc = walk_rejected(&cli->config, decide, o, &gone, &e);
     if (o->verb >= VERB_REQUEUE)
         printf("%lld%s %s\n", (long long)(o->dry_run ? o->matched : gone), o->dry_run ? " would be" : "",
                done[o->verb]);
     if (rc != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (o->verb == VERB_LIST && o->matched == o->limit)
         cli_say("the first %lld; --limit shows more", (long long)o->limit);
     else if (o->verb == VERB_LIST && o->matched == 0 && !o->json)

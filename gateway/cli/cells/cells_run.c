@@ -45,7 +45,7 @@ static int run_in_cell(struct run *r, const struct cell *cell, int word)
     cli->changed = 0;
     cli->cell = cell;
     cli->only_word = word;
-    cli_asking()->failed = ERR_NONE;
+    cli->asking.failed = ERR_NONE;
     return run_once(r);
 }
 
@@ -57,7 +57,7 @@ static int run_in_each(struct run *r)
     bool json = cli_gave(r->cli, "json");
     int worst = 0;
     for (size_t i = 0; i < cells->count && worst != 64 && cli_output_error() == 0; i++) {
-        cli_asking()->cell = cells->list[i].name;
+        r->cli->asking.cell = cells->list[i].name;
         if (!json)
             printf("%s== cell %s ==\n", i > 0 ? "\n" : "", cells->list[i].name);
         int code = run_in_cell(r, &cells->list[i], 0);
@@ -87,7 +87,7 @@ static void note_away(struct search *s, const struct cell *cell, int code)
 
 static void ask_cell(struct run *r, struct search *s, const struct cell *cell)
 {
-    struct cli_asking *asking = cli_asking();
+    struct cli_asking *asking = &r->cli->asking;
     *asking = (struct cli_asking){.cell = cell->name, .others_follow = true};
     int code = run_in_cell(r, cell, s->word);
     if (asking->failed == ERR_NOT_FOUND) {
@@ -113,7 +113,7 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
     cells_order(cells, id, order);
     for (size_t i = 0; i < cells->count && s->code != 64 && (s->found == 0 || s->all); i++)
         ask_cell(r, s, &cells->list[order[i]]);
-    *cli_asking() = (struct cli_asking){0};
+    r->cli->asking = (struct cli_asking){0};
     if (s->away != 0 && (s->found == 0 || s->all)) {
         cli_say("%s: %s, but cell %s could not be queried and may have it", s->name,
                 s->found > 0 ? "not in any other cell" : "not in any cell that answered", s->who);
@@ -122,7 +122,7 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
     if (s->found > 0)
         return s->code;
     if (s->explains != NULL)
-        cli_asking()->cell = s->explains->name;
+        r->cli->asking.cell = s->explains->name;
     else if (id != NULL && !cells_may_have(cells, *id))
         cli_say(
             "%s: the number of its cell is %d, which is not in the file of cells (is a cell missing there?)",

@@ -273,7 +273,7 @@ static int run_doctor(struct cli *cli, void *order)
     pg_close(d->pg);
     broker_close(d->broker);
     int code = d->failed > 0 ? 1 : 0;
-    if (d->array != NULL && cli_print_json(d->array, JSON_INDENT(2)) != 0)
+    if (d->array != NULL && cli_print_json(cli, d->array, JSON_INDENT(2)) != 0)
         code = 1;
     return code;
 }

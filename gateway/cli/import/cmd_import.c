@@ -846,7 +846,7 @@ static int import_one(struct import_run *run, FILE *proof)
     import_count_print_reasons(run);
     if (rc == 0)
         import_count_print(run);
-    int code = rc != 0 ? cli_fail(&e) : refused > 0;
+    int code = rc != 0 ? cli_fail(run->cli, &e) : refused > 0;
     return code;
 }
 
@@ -858,7 +858,7 @@ static int import_nodes(struct cli *cli, const struct import_order *o, struct im
     for (size_t i = 0; i < (o->node_count > 0 ? o->node_count : 1) && !import_interrupted; i++) {
         *run = empty;
         run->node_asked = o->node_count > 0 ? o->nodes[i] : NULL;
-        int code = prepare(run, &e) != 0 ? cli_fail(&e) : import_one(run, proof);
+        int code = prepare(run, &e) != 0 ? cli_fail(cli, &e) : import_one(run, proof);
         worst = code > worst ? code : worst;
         if (run->proof_failed) /* the next run cuts that part off, if there is none behind it */
             break;
@@ -872,10 +872,10 @@ static int run_plugin(struct cli *cli, void *order)
     struct sigaction action = {.sa_handler = on_interrupt};
     struct import_run *run = calloc(1, sizeof *run);
     if (run == NULL)
-        return cli_no_memory();
+        return cli_no_memory(cli);
     struct err e;
     FILE *proof = o->proof != NULL ? import_proof_open(o->proof, &e) : NULL;
-    int code = o->proof != NULL && proof == NULL ? cli_fail(&e) : 0;
+    int code = o->proof != NULL && proof == NULL ? cli_fail(cli, &e) : 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     if (code == 0)

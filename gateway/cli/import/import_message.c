@@ -593,11 +593,11 @@ int import_proof_verify(struct cli *cli, const char *path)
     FILE *file = v != NULL ? fopen(path, "re") : NULL;
     int rc = 0;
     if (v == NULL)
-        return cli_no_memory();
+        return cli_no_memory(cli);
     if (file == NULL) {
         err_set(&e, ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
         free(v);
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     }
     v->cli = cli;
     buf_init(&v->claim_list, SIZE_MAX);
@@ -605,7 +605,7 @@ int import_proof_verify(struct cli *cli, const char *path)
         rc = take_line(v, line, &e);
     if (rc == 0)
         rc = ask_all(v, &e);
-    int code = rc != 0 ? cli_fail(&e) : print_standings(v);
+    int code = rc != 0 ? cli_fail(cli, &e) : print_standings(v);
     fclose(file);
     buf_free(&v->claim_list);
     free(v);

@@ -59,10 +59,10 @@ static int list(struct cli *cli, void *order)
     if (code != 0)
         return code;
     if (ask_noun(cli->pg, &q, &cli->arena, &answer, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     json_t *built_in = json_loadb((const char *)answer.text.data, answer.text.len, 0, NULL);
     if (cli_gave(cli, "json"))
-        return built_in != NULL ? cli_print_json(built_in, JSON_COMPACT) : cli_no_memory();
+        return built_in != NULL ? cli_print_json(cli, built_in, JSON_COMPACT) : cli_no_memory(cli);
     sheet_print_row(columns, built_in, cli->now_ms);
     json_decref(built_in);
     fputs("postdate: the last one is built in: it applies where no other matches\n", stderr);
@@ -108,17 +108,17 @@ static int show(struct cli *cli, void *order)
     struct inspect_target target;
     struct err e;
     if (inspect_target(cli->config.amqp.url, &target, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     int code = cli_question_run(cli, order);
     if (code == 0 && !cli_gave(cli, "json"))
         print_commands(&target, cli->words[0]);
     return code;
 }
 
-static int set_field(const struct cli_option *o, void *at, json_t *value)
+static int set_field(struct cli *cli, const struct cli_option *o, void *at, json_t *value)
 {
     const char *name = o->field != NULL ? o->field : o->name;
-    return json_object_set_new(cli_object_at(at), name, value) == 0 ? 0 : cli_no_memory();
+    return json_object_set_new(cli_object_at(at), name, value) == 0 ? 0 : cli_no_memory(cli);
 }
 
 static int take_number(struct cli *cli, const struct cli_option *o, void *at, const char *text)
@@ -129,7 +129,7 @@ static int take_number(struct cli *cli, const struct cli_option *o, void *at, co
     bool percent = strcmp(end, "%") == 0 && strcmp(o->name, "jitter") == 0;
     if (end == text || errno != 0 || n < 0 || n > 1000000 || (*end != '\0' && !percent))
         return cli_usage(cli, "--%s: \"%s\" is no whole number", o->name, text);
-    return set_field(o, at, json_integer(n));
+    return set_field(cli, o, at, json_integer(n));
 }
 
 static int take_factor(struct cli *cli, const struct cli_option *o, void *at, const char *text)
@@ -137,7 +137,7 @@ static int take_factor(struct cli *cli, const struct cli_option *o, void *at, co
     char *end = NULL;
     double factor = strtod(text, &end);
     return end != text && *end == '\0' && isfinite(factor)
-               ? set_field(o, at, json_real(factor))
+               ? set_field(cli, o, at, json_real(factor))
                : cli_usage(cli, "--%s: \"%s\" is no number (allowed: 1 to 100)", o->name, text);
 }
 
@@ -145,7 +145,7 @@ static int take_wait(struct cli *cli, const struct cli_option *o, void *at, cons
 {
     int64_t ignored;
     int code = cli_take_duration(cli, o, &ignored, text);
-    return code == 0 ? set_field(o, at, json_string(text)) : code;
+    return code == 0 ? set_field(cli, o, at, json_string(text)) : code;
 }
 
 static int take_reasons(struct cli *cli, const struct cli_option *o, void *at, const char *text)
@@ -158,7 +158,7 @@ static int take_reasons(struct cli *cli, const struct cli_option *o, void *at, c
     for (unsigned r = DEATH_REJECTED; r <= DEATH_MAXLEN; r *= 2)
         if (on & r)
             json_array_append_new(names, json_string(death_reason_name(r)));
-    return set_field(o, at, names);
+    return set_field(cli, o, at, names);
 }
 
 static const struct cli_option options[] = {

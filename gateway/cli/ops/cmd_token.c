@@ -41,7 +41,7 @@ static int take_exchange(struct cli *cli, const struct cli_option *option, void 
                          shown);
     if (o->exchanges == NULL)
         o->exchanges = json_array();
-    return json_array_append_new(o->exchanges, json_string(text)) == 0 ? 0 : cli_no_memory();
+    return json_array_append_new(o->exchanges, json_string(text)) == 0 ? 0 : cli_no_memory(cli);
 }
 
 static bool is_name(const char *name)
@@ -104,8 +104,8 @@ static int ask(struct cli *cli, const char *operation, const char *name, json_t 
                                   .argument = bytes_of_str(text != NULL ? text : ""),
                                   .via = ""};
     struct err e;
-    int code = text == NULL                                       ? cli_no_memory()
-               : ask_noun(cli->pg, &q, &cli->arena, out, &e) != 0 ? cli_fail(&e)
+    int code = text == NULL                                       ? cli_no_memory(cli)
+               : ask_noun(cli->pg, &q, &cli->arena, out, &e) != 0 ? cli_fail(cli, &e)
                                                                   : 0;
     if (!q.reads)
         cli_changed(cli, code == 0);
@@ -125,7 +125,7 @@ static int create_token(struct cli *cli, void *order)
     snprintf(made, sizeof made, "token-%08x", (unsigned)random_u32());
     buf_init(&token, 256);
     buf_init(&hash_text, 256);
-    int code = make_token(&token) != 0 || !sha256(buf_bytes(&token), hash) ? cli_no_memory() : 0;
+    int code = make_token(&token) != 0 || !sha256(buf_bytes(&token), hash) ? cli_no_memory(cli) : 0;
     base64_encode(bytes_of(hash, sizeof hash), &hash_text);
     if (code == 0)
         code = ask(cli, "create", name,
@@ -178,7 +178,7 @@ static int list_tokens(struct cli *cli, void *order)
     if (json_array_size(tokens) > 0)
         code = cli_print_list(cli, columns, tokens);
     else if (tokens == NULL)
-        code = cli_no_memory();
+        code = cli_no_memory(cli);
     else if (!cli_gave(cli, "json"))
         fputs("postdate: there are no tokens\n", stderr);
     json_decref(tokens);

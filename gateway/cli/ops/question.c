@@ -73,7 +73,7 @@ int cli_question_check(struct cli *cli, void *order)
     return rc == 0 ? 0 : cli_usage(cli, "%s: %s", cli->verb->name, e.text);
 }
 
-int cli_print_list(const struct cli *cli, const struct sheet_cell *columns, const json_t *list)
+int cli_print_list(struct cli *cli, const struct sheet_cell *columns, const json_t *list)
 {
     bool json = cli_gave(cli, "json");
     int code = 0;
@@ -81,27 +81,27 @@ int cli_print_list(const struct cli *cli, const struct sheet_cell *columns, cons
         sheet_print_heads(columns);
     for (size_t i = 0; i < json_array_size(list) && code == 0 && cli_output_error() == 0; i++) {
         if (json)
-            code = cli_print_json(json_incref(json_array_get(list, i)), JSON_COMPACT);
+            code = cli_print_json(cli, json_incref(json_array_get(list, i)), JSON_COMPACT);
         else
             sheet_print_row(columns, json_array_get(list, i), cli->now_ms);
     }
     return code;
 }
 
-static int print_answer(const struct cli *cli, const struct api_request *r)
+static int print_answer(struct cli *cli, const struct api_request *r)
 {
     const struct cli_question *q = cli->verb->question;
     struct bytes body = buf_bytes(&r->answer.body);
     json_t *answer = json_loadb((const char *)body.data, body.len, 0, NULL);
     int code = 0;
     if (answer == NULL)
-        code = cli_no_memory();
+        code = cli_no_memory(cli);
     else if (q->columns != NULL)
         code = cli_print_list(cli, q->columns, json_object_get(answer, r->op->answers));
     else if (q->lines == NULL)
         cli_say("%s", r->answer.said);
     else if (cli_gave(cli, "json"))
-        code = cli_print_json(json_incref(answer), JSON_INDENT(2));
+        code = cli_print_json(cli, json_incref(answer), JSON_INDENT(2));
     else {
         json_object_set_new(answer, "said", json_string(r->answer.said));
         sheet_print_lines(q->lines, answer, cli->now_ms);
@@ -124,7 +124,7 @@ int cli_question_run(struct cli *cli, void *order)
         rc = api_run(&context, &a.request, &e);
     if (rc == 0 && a.request.answer.status >= 400)
         rc = fail(&a.request.answer, &e);
-    int code = rc == 0 ? print_answer(cli, &a.request) : cli_fail(&e);
+    int code = rc == 0 ? print_answer(cli, &a.request) : cli_fail(cli, &e);
     close_asked(&a);
     return code;
 }

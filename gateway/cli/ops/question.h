@@ -31,6 +31,6 @@ int cli_question_check(struct cli *cli, void *order);
 int cli_question_run(struct cli *cli, void *order);
 void cli_question_close(void *order);
 /* Prints a table or, with --json, an object per line. The exit code. */
-int cli_print_list(const struct cli *cli, const struct sheet_cell *columns, const json_t *list);
+int cli_print_list(struct cli *cli, const struct sheet_cell *columns, const json_t *list);
 
 #endif

@@ -221,10 +221,10 @@ static int read_file(struct cli *cli, struct order *w)
     struct bytes text;
     struct err e = {0};
     buf_init(&w->converted, FILE_BYTES_MAX * 4);
-    int code = cli_read_file(path, FILE_BYTES_MAX, "a file of schedules may have", &cli->arena, &text);
+    int code = cli_read_file(cli, path, FILE_BYTES_MAX, "a file of schedules may have", &cli->arena, &text);
     if (code == 0 && read_definitions(text, &w->converted, &w->definitions, &e) != 0) {
         err_wrap(&e, "%s", path);
-        code = cli_fail(&e);
+        code = cli_fail(cli, &e);
     }
     return code;
 }
@@ -243,7 +243,7 @@ static int check_set(struct cli *cli, struct order *w)
         return cli_usage(cli, "set: give one of --body TEXT and --file FILE (- for stdin)");
     int code = cli_load_config(cli);
     if (code == 0 && w->f.file != NULL)
-        code = cli_read_body(w->f.file, (size_t)cli->config.intake.max_body, &cli->arena, &body);
+        code = cli_read_body(cli, w->f.file, (size_t)cli->config.intake.max_body, &cli->arena, &body);
     if (code != 0)
         return code;
     cli_fields_join(&w->f);
@@ -288,11 +288,11 @@ static int ask_for(struct cli *cli, struct ask_request *q, json_t **out, char *t
     int rc = ask_noun(cli->pg, q, &cli->arena, &answer, &e);
     q->via = NULL;
     if (rc != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (tag != NULL)
         memcpy(tag, answer.tag, ASK_TAG_SIZE);
     *out = json_loadb((const char *)answer.text.data, answer.text.len, JSON_DECODE_ANY, NULL);
-    return *out != NULL ? 0 : cli_no_memory();
+    return *out != NULL ? 0 : cli_no_memory(cli);
 }
 
 static int list(struct cli *cli, void *order)
@@ -313,7 +313,7 @@ static int list(struct cli *cli, void *order)
         json_array_foreach(page, i, one)
         {
             if (w->json)
-                cli_print_json(json_incref(one), JSON_COMPACT);
+                cli_print_json(cli, json_incref(one), JSON_COMPACT);
             else
                 recur_print_row(one, cli->now_ms);
         }
@@ -341,15 +341,15 @@ static int export(struct cli *cli, void *order)
             .operation = "export", .reads = true, .argument = bytes_of_str(argument), .via = name_user(who)};
         arena_reset(&cli->arena);
         if (argument == NULL)
-            code = cli_no_memory();
+            code = cli_no_memory(cli);
         else if (ask_noun(cli->pg, &q, &cli->arena, &answer, &e) != 0)
-            code = cli_fail(&e);
+            code = cli_fail(cli, &e);
         json_decref(from);
         free(argument);
         if (code != 0 || answer.text.len == 0)
             break;
         fputs(between, stdout);
-        cli_print_object(answer.text);
+        cli_print_object(cli, answer.text);
         memcpy(last, answer.tag, sizeof last);
     }
     if (code == 0)
@@ -371,13 +371,13 @@ static int add_local_time(struct cli *cli, struct bytes name, json_t *schedule)
     return code;
 }
 
-static int print_answer(const struct order *w, const struct ask_request *q, json_t *answer, int64_t now_ms)
+static int print_answer(struct cli *cli, const struct order *w, const struct ask_request *q, json_t *answer)
 {
     const char *next = json_string_value(json_object_get(answer, "next_at")), *verb = q->operation,
                *name = (const char *)q->name.data;
     bool preview = strcmp(verb, "preview") == 0;
     if (w->json)
-        return cli_print_json(json_incref(answer), preview ? JSON_COMPACT : JSON_INDENT(2));
+        return cli_print_json(cli, json_incref(answer), preview ? JSON_COMPACT : JSON_INDENT(2));
     if (preview) {
         /* The next times, an array. */
         size_t i;
@@ -394,11 +394,11 @@ static int print_answer(const struct order *w, const struct ask_request *q, json
         return 0;
     }
     if (strcmp(verb, "show") == 0)
-        recur_print_all(answer, now_ms);
+        recur_print_all(answer, cli->now_ms);
     else if (strcmp(verb, "run") == 0)
         puts(json_string_value(answer));
     else if (strcmp(verb, "history") == 0)
-        recur_print_history(answer, now_ms);
+        recur_print_history(answer, cli->now_ms);
     else if (strcmp(verb, "set") == 0 || strcmp(verb, "resume") == 0)
         cli_say("schedule \"%s\": next at %s", name, next != NULL ? next : "no time");
     else
@@ -415,7 +415,7 @@ static int run(struct cli *cli, void *order)
     char *text = json_dumps(cli_object_at(&w->f.object), JSON_COMPACT);
     json_t *answer = NULL;
     if (text == NULL)
-        return cli_no_memory();
+        return cli_no_memory(cli);
     if (cli->word_count > 0)
         q.name = bytes_of_str(cli->words[0]);
     q.argument = bytes_of_str(text);
@@ -425,7 +425,7 @@ static int run(struct cli *cli, void *order)
     if (code == 0 && strcmp(q.operation, "show") == 0 && !w->json)
         code = add_local_time(cli, q.name, answer);
     if (code == 0)
-        code = print_answer(w, &q, answer, cli->now_ms);
+        code = print_answer(cli, w, &q, answer);
     json_decref(answer);
     free(text);
     return code;
@@ -462,14 +462,14 @@ static int apply(struct cli *cli, void *order)
                                   .via = name_user(who),
                                   .dry_run = w->dry_run};
     if (recur_apply(cli->pg, &q, &cli->arena, &answer, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     json_t *changes = json_loadb((const char *)answer.data, answer.len, 0, NULL);
     if (!w->dry_run)
         cli_changed(cli, (int64_t)json_array_size(changes));
     if (changes == NULL)
-        return cli_no_memory();
+        return cli_no_memory(cli);
     if (w->json)
-        return cli_print_json(changes, JSON_INDENT(2));
+        return cli_print_json(cli, changes, JSON_INDENT(2));
     print_changes(changes, w);
     json_decref(changes);
     return 0;

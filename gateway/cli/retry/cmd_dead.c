@@ -104,6 +104,7 @@ struct order {
 };
 
 struct listing {
+    struct cli *cli;
     bool json;
     int64_t now_ms, rows;
     int code; /* why printing stopped */
@@ -117,18 +118,18 @@ static bool print_record(void *ctx, const struct dead_letter_record *r)
         print_row(r, l->now_ms, l->rows == 1);
         return cli_output_error() == 0;
     }
-    l->code = cli_print_json(json_dead_value(r, JSON_STYLE_NO_BODY, NULL), JSON_COMPACT);
+    l->code = cli_print_json(l->cli, json_dead_value(r, JSON_STYLE_NO_BODY, NULL), JSON_COMPACT);
     return l->code == 0 && cli_output_error() == 0;
 }
 
 static int list(struct cli *cli, const struct order *o)
 {
-    struct listing l = {.json = o->json, .now_ms = cli->now_ms};
+    struct listing l = {.cli = cli, .json = o->json, .now_ms = cli->now_ms};
     const struct dead_list what = {.filter = &o->filter, .limit = o->limit, .each = print_record, .ctx = &l};
     struct err e;
     int code = 0;
     if (dead_list(cli->pg, NULL, &what, &e) != 0)
-        code = cli_fail(&e);
+        code = cli_fail(cli, &e);
     else if (l.code != 0)
         code = l.code;
     else if (l.rows == o->limit && !o->json)
@@ -145,11 +146,11 @@ static int group(struct cli *cli, const struct order *o)
     struct err e;
     int code = 0;
     if (dead_groups(cli->pg, NULL, &o->filter, &cli->arena, &g, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (!o->json)
         print_groups(&g, cli->now_ms);
     for (size_t i = 0; o->json && i < g.count && code == 0 && cli_output_error() == 0; i++)
-        code = cli_print_json(json_dead_group_value(&g.groups[i]), JSON_COMPACT);
+        code = cli_print_json(cli, json_dead_group_value(&g.groups[i]), JSON_COMPACT);
     if (code == 0 && !g.complete)
         fprintf(stderr, "postdate: there are more: counted the %d latest, shown %d groups\n", DEAD_LOOKED_MAX,
                 DEAD_GROUPS_MAX);
@@ -184,11 +185,11 @@ static int run_show(struct cli *cli, void *order)
     if (code != 0)
         return code;
     if (dead_show(cli->pg, NULL, &name, &cli->arena, &record, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (!o->json)
-        return print_whole(&record, cli->now_ms, &e) != 0 ? cli_fail(&e) : 0;
+        return print_whole(&record, cli->now_ms, &e) != 0 ? cli_fail(cli, &e) : 0;
     json_t *value = json_dead_value(&record, JSON_STYLE_LINE, &e);
-    return e.kind != ERR_NONE ? cli_fail(&e) : cli_print_json(value, JSON_INDENT(2));
+    return e.kind != ERR_NONE ? cli_fail(cli, &e) : cli_print_json(cli, value, JSON_INDENT(2));
 }
 
 /* By filters: a count at the end. */
@@ -206,7 +207,7 @@ static int operate_filtered(struct cli *cli, const struct order *o, enum dead_ki
     if (rc != 0) {
         if (n.changed > 0)
             fprintf(stderr, "postdate: stopped after %lld\n", (long long)n.changed);
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     }
     if (o->dry_run)
         printf("%s%lld would be %s\n", n.minimum ? "at least " : "", (long long)n.matched, done);
@@ -233,7 +234,7 @@ static int operate_ids(struct cli *cli, const struct order *o, enum dead_kind ki
         struct err e;
         code = parse_id(cli, ids[i], &id);
         if (code == 0 && dead_bulk(cli->pg, NULL, &bulk, &n, &e) != 0)
-            code = cli_fail(&e);
+            code = cli_fail(cli, &e);
         if (code != 0)
             break;
         if (!o->dry_run)

@@ -153,7 +153,7 @@ static int schedule_rules(struct cli *cli, struct accept_rules *out)
 {
     struct err e;
     *out = config_accept_rules(&cli->config);
-    return settings_hold_policy(cli->pg, &out->hold, &e) == 0 ? 0 : cli_fail(&e);
+    return settings_hold_policy(cli->pg, &out->hold, &e) == 0 ? 0 : cli_fail(cli, &e);
 }
 
 /* "line 7: key "a" already names message …" and the like; why an item was not stored. */
@@ -485,7 +485,7 @@ static int schedule_batch(struct cli *cli, const char *path)
     bool is_stdin = strcmp(path, "-") == 0;
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return cli_cannot_read(path);
+        return cli_cannot_read(cli, path);
     int code = run_batch(cli, fd);
     if (!is_stdin)
         close(fd);
@@ -547,7 +547,7 @@ static int store_message(struct cli *cli, struct store_item *item)
     bool soon = item->message.due_ms <= cli->now_ms + SCHEDULE_WAKE_MS;
     item->message.id = message_id_new(item->message.due_ms);
     if (schedule_store(cli, item, 1, &e) != 0)
-        return cli_fail(&e);
+        return cli_fail(cli, &e);
     if (item->result == STORE_ACCEPTED && soon)
         store_wake(cli->pg);
     return report_result(item);
@@ -573,12 +573,12 @@ static int schedule_one(struct cli *cli, const struct wanted *w)
     cli_fields_join(&w->f);
     char *text = json_dumps(w->f.object, JSON_COMPACT);
     if (text == NULL)
-        return cli_no_memory();
+        return cli_no_memory(cli);
     json_parser_init(&parser, &rules);
     parser.outside_body = w->body;
     parser.now_ms = cli->now_ms;
     if (json_message_parse(&parser, bytes_of_str(text), &cli->arena, &item.message, &e) != 0) {
-        code = cli_fail(&e);
+        code = cli_fail(cli, &e);
     } else {
         warn_of_past(w, item.message.due_ms, cli->now_ms);
         code = store_message(cli, &item);
@@ -601,7 +601,7 @@ static int check(struct cli *cli, void *order)
     if (code == 0)
         code = cli_load_config(cli);
     if (code == 0 && w->f.file != NULL)
-        code = cli_read_body(w->f.file, (size_t)cli->config.intake.max_body, &cli->arena, &w->body);
+        code = cli_read_body(cli, w->f.file, (size_t)cli->config.intake.max_body, &cli->arena, &w->body);
     else if (w->f.body != NULL)
         w->body = bytes_of_str(w->f.body);
     return code;
