@@ -95,14 +95,14 @@ static int await_point(struct broker *b, uint64_t *tag, struct history_point *ou
     return rc;
 }
 
-/* 1: this login may not, or the queue could not be declared. */
+/* It may be that this login may not, or that the queue could not be declared: *why. */
 static int may_not_read(struct broker *b, struct err *why, struct err *e)
 {
     *why = *e;
     if ((e->kind != ERR_PERMISSION && e->kind != ERR_NOT_FOUND) || broker_recover(b, e) != 0)
         return -1;
     err_clear(e);
-    return 1;
+    return 0;
 }
 
 /* --- Exchanges and queues of the intake.
@@ -142,6 +142,7 @@ int topology_read_history(struct broker *b, struct history_point *out, struct er
     uint32_t ready, consumers;
     uint64_t tag = 0;
     *out = (struct history_point){0};
+    err_clear(why);
     if (broker_look_at_queue(b, queue, &ready, &consumers, e) != 0)
         return may_not_read(b, why, e);
     if (ready == 0 && consumers == 0)

@@ -52,8 +52,8 @@ int topology_cell_bind(struct broker *b, const struct topology_cell *c, int befo
 /* Puts p into the place of what is there; without waiting for RabbitMQ to confirm it. 0 or -1. */
 int topology_note_history(struct broker *b, const struct history_point *p, struct err *e);
 /* Reads it, and leaves it there. out->lineage is "" where there is none. Takes a second at the most, where
- * another gateway reads it just now. 1: the login may not, or there is no such queue: *why. -1: the
- * connection is gone. */
+ * another gateway reads it just now. Where the login may not, or there is no such queue, *why says so, else
+ * its kind is ERR_NONE. -1: the connection is gone. */
 int topology_read_history(struct broker *b, struct history_point *out, struct err *why, struct err *e);
 
 #define TOPOLOGY_EXIT_NAME_SIZE 300

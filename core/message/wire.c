@@ -40,17 +40,20 @@ static bool take_prefixed(struct bytes *rest, size_t width, struct bytes *out)
     return wire_take_number(rest, width, &len) && len <= rest->len && wire_take(rest, (size_t)len, out);
 }
 
-/* Bytes of a fixed-width kind, -1 for kinds with a length prefix, -2 for unknown ones. */
+enum { WIDTH_PREFIXED = -1, WIDTH_UNKNOWN = -2 };
+
+/* Bytes of a fixed-width kind; of others, one of these. */
 static int value_width(char kind)
 {
     static const struct {
         const char *kinds;
         int width;
-    } table[] = {{"V", 0}, {"tbB", 1}, {"su", 2}, {"Iif", 4}, {"D", 5}, {"lLdT", 8}, {"SxAF", -1}};
+    } table[] = {
+        {"V", 0}, {"tbB", 1}, {"su", 2}, {"Iif", 4}, {"D", 5}, {"lLdT", 8}, {"SxAF", WIDTH_PREFIXED}};
     for (size_t i = 0; kind != '\0' && i < sizeof(table) / sizeof(table[0]); i++)
         if (strchr(table[i].kinds, kind))
             return table[i].width;
-    return -2;
+    return WIDTH_UNKNOWN;
 }
 
 struct wire_cursor wire_table(struct bytes entries)
@@ -79,7 +82,7 @@ int wire_next(struct wire_cursor *c, struct wire_field *out)
     if (width >= 0)
         ok = wire_take(&rest, (size_t)width, &out->value);
     else
-        ok = width == -1 && take_prefixed(&rest, 4, &out->value);
+        ok = width == WIDTH_PREFIXED && take_prefixed(&rest, 4, &out->value);
     if (!ok)
         return -1;
     out->entry = bytes_of(c->rest.data, c->rest.len - rest.len);
@@ -354,7 +357,7 @@ void wire_put_name(struct buf *out, struct bytes name)
 void wire_put_item(struct buf *out, char kind, struct bytes value)
 {
     buf_put_u8(out, (uint8_t)kind);
-    if (value_width(kind) == -1)
+    if (value_width(kind) == WIDTH_PREFIXED)
         put_prefixed(out, 4, value);
     else
         buf_put_bytes(out, value);

@@ -103,11 +103,11 @@ void api_scheduler_reset(struct api_scheduler *s, int64_t now_ms, enum hold_poli
 bool api_scheduler_has_room(const struct api_scheduler *s);
 /* 0: its items are added; -1: the answer is made. There must be room for API_BATCH_MAX items. */
 int api_schedule_parse(struct api_scheduler *s, struct api_request *r, struct api_schedule *out);
-/* After storing (inside the transaction): makes the answer. created_ms: created_at of the rows. 1: the item
- * (of a single message only) is blocked by a lock; no answer is made: repeat the request later. -1: error of
- * the database. */
+/* After storing (inside the transaction): makes the answer. created_ms: created_at of the rows. *waits: the
+ * item (of a single message only) is blocked by a lock; no answer is made: repeat the request later. -1:
+ * error of the database. */
 int api_schedule_answer(struct api_scheduler *s, struct api_schedule *q, struct pg *pg, int64_t created_ms,
-                        struct err *e);
+                        bool *waits, struct err *e);
 
 /* --- api_param.c */
 

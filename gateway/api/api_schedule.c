@@ -258,12 +258,12 @@ static void answer_batch(struct api_scheduler *s, const struct api_schedule *q)
 }
 
 int api_schedule_answer(struct api_scheduler *s, struct api_schedule *q, struct pg *pg, int64_t created_ms,
-                        struct err *e)
+                        bool *waits, struct err *e)
 {
+    *waits = !q->batch && s->items[q->entries[0].item].result == STORE_WAITS;
     if (q->batch) {
         answer_batch(s, q);
         return 0;
     }
-    int rc = answer_single(s, q, pg, created_ms, e);
-    return rc == 0 && s->items[q->entries[0].item].result == STORE_WAITS ? 1 : rc;
+    return answer_single(s, q, pg, created_ms, e);
 }

@@ -712,7 +712,9 @@ static int work_intake(struct inbox *box, struct err *e)
     }
     if (process(in, e) != 0 || retry_deferred(in, e) != 0)
         return -1;
-    return atomic_load(&in->runtime->intake_queues) > in->found.queues; /* all of them are to be read */
+    /* All of them are to be read. */
+    box->connects_anew = atomic_load(&in->runtime->intake_queues) > in->found.queues;
+    return 0;
 }
 
 void *intake_thread(void *arg)

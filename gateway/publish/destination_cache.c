@@ -406,17 +406,18 @@ void destination_cache_landed(struct destination_cache *cache)
     cache->unproven = 0;
 }
 
-int destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name, size_t name_size)
+enum destination_news destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name,
+                                             size_t name_size)
 {
     GUARD(&cache->lock);
     if (cache->stalled && !cache->said && (!cache->said_ms || now_ms - cache->said_ms > SAY_EVERY_MS)) {
         snprintf(name, name_size, "%s", cache->name);
         cache->said = true;
         cache->said_ms = now_ms;
-        return 1;
+        return DESTINATION_STANDS_STILL;
     }
     if (cache->stalled || !cache->said)
-        return 0;
+        return DESTINATION_NO_NEWS;
     cache->said = false;
-    return -1;
+    return DESTINATION_ALL_GO_ON;
 }

@@ -108,8 +108,13 @@ struct inflight *destination_cache_unpark_all(struct destination_cache *cache);
 /* Nothing is in flight any more. */
 void destination_cache_landed(struct destination_cache *cache);
 
-/* 1: for the log, a destination stands still, named in name; -1: all go on again; 0: nothing new, or it was
- * said a moment ago. */
-int destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name, size_t name_size);
+/* For the log. */
+enum destination_news {
+    DESTINATION_NO_NEWS,      /* or it was said a moment ago */
+    DESTINATION_STANDS_STILL, /* the one that is named in name */
+    DESTINATION_ALL_GO_ON,
+};
+enum destination_news destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name,
+                                             size_t name_size);
 
 #endif

@@ -91,15 +91,15 @@ static void check_destination(struct publisher *p, const struct inflight *h, int
 static void tell_news(struct publisher *p, int64_t now_ms)
 {
     char name[DESTINATION_NAME_SIZE];
-    int news = destination_cache_news(p->destinations, now_ms, name, sizeof name);
+    enum destination_news news = destination_cache_news(p->destinations, now_ms, name, sizeof name);
     int stalled = p->destinations->stalled;
     if (atomic_exchange(&p->runtime->metrics.stalled, stalled) > 0 && stalled == 0)
         notifier_notify(&p->runtime->claimer_notifier); /* what was put back need not wait any longer */
-    if (news > 0)
+    if (news == DESTINATION_STANDS_STILL)
         log_warning("RabbitMQ confirms nothing published to %s: is a queue there slow, or has it no majority "
                     "of its nodes, or is the connection dead? Such messages wait; all others are published",
                     name);
-    else if (news < 0)
+    else if (news == DESTINATION_ALL_GO_ON)
         log_info("RabbitMQ confirms everything again");
 }
 

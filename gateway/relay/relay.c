@@ -858,17 +858,20 @@ static bool has_room(struct reader *r)
     return now_ms - r->full_ms > FULL_MS && !doubtful;
 }
 
-/* 1: there was no more; 0: there may be; -1. */
-static int read_events(struct reader *r, struct err *e)
+/* *all: there was no more. */
+static int read_events(struct reader *r, bool *all, struct err *e)
 {
     char tag[64];
     struct broker_event ev;
+    *all = false;
     for (int i = 0; i < EVENTS_MAX && has_room(r); i++) {
         arena_reset(&r->arena);
         if (broker_next_event(r->broker, &r->arena, RELAY_BODY_MAX, 0, &ev, e) != 0)
             return -1;
-        if (ev.kind == BROKER_EVENT_NONE)
-            return !broker_has_unread(r->broker);
+        if (ev.kind == BROKER_EVENT_NONE) {
+            *all = !broker_has_unread(r->broker);
+            return 0;
+        }
         if (ev.kind == BROKER_EVENT_CANCELLED)
             return err_set(e, ERR_AWAY, "RabbitMQ cancelled the consumer %s",
                            bytes_printable(ev.text, tag, sizeof tag));
@@ -885,11 +888,12 @@ static int read_and_note(struct reader *r, struct err *e)
     int64_t db_now_ms;
     bool clock_known = runtime_now_ms(r->runtime, &db_now_ms);
     relay_book_set_instance(&r->pipeline->book, lease_instance(r->relay->lease));
-    int all = read_events(r, e);
+    bool all;
+    int rc = read_events(r, &all, e);
     if (r->looks_up) /* rung for once, whatever number came */
         notifier_notify(&r->pipeline->lookup_notifier);
     r->looks_up = false;
-    if (all < 0)
+    if (rc != 0)
         return -1;
     if (all && clock_known)
         atomic_store(&r->relay->read_ms, db_now_ms);

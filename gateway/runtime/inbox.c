@@ -187,14 +187,14 @@ static bool is_over(struct inbox *in, size_t count)
 
 static void run_connected(struct inbox *in, struct err *e)
 {
-    in->progress = false;
+    in->progress = in->connects_anew = false;
     in->careful_count = 0;
     in->careful_ms = clock_monotonic_ms();
     while (!runtime_stopping(in->runtime, STOP_INTAKE)) {
         if (collect(in, e) != 0)
             return;
         size_t count = in->count;
-        if (in->kind->work(in, e) != 0)
+        if (in->kind->work(in, e) != 0 || in->connects_anew)
             return;
         failing_over(in->kind->name);
         if (in->careful && is_over(in, count))

@@ -46,7 +46,7 @@ struct inbox_kind {
                   const struct broker_event *ev); /* true: an internal delivery, not a message */
     /* May this delivery wait some milliseconds to be stored together with others? NULL: none may. */
     bool (*has_time)(struct inbox *in, const struct broker_event *ev);
-    /* Processes the collected batch, which may be empty. 0; 1: reconnect; -1: error. */
+    /* Processes the collected batch, which may be empty. May set connects_anew. */
     int (*work)(struct inbox *in, struct err *e);
 };
 
@@ -68,6 +68,7 @@ struct inbox { /* one thread's */
     struct arena arena;
     struct inbox_delivery deliveries[INBOX_BATCH_MAX];
     size_t count, bytes;
+    bool connects_anew; /* set by work: this connection is to end */
     /* Private to inbox.c. */
     struct rejected refused[INBOX_BATCH_MAX];
     bool progress;        /* something was acknowledged over this connection */

@@ -522,15 +522,16 @@ static int try_postgres(struct runtime *rt, struct pg *pg, struct err *e)
 static int learn_history(struct runtime *rt, struct broker *b, struct err *e)
 {
     struct history_point p;
-    struct err why = {0};
-    int rc = topology_read_history(b, &p, &why, e);
-    if (rc > 0)
+    struct err why;
+    if (topology_read_history(b, &p, &why, e) != 0)
+        return -1;
+    if (why.kind != ERR_NONE)
         log_warning("cannot record the database's progress in RabbitMQ, so a database that goes back while "
                     "no gateway runs is not detected: %s",
                     why.text);
-    if (rc == 0)
+    else
         history_learn(&rt->history, &p);
-    return rc < 0 ? -1 : 0;
+    return 0;
 }
 
 static int try_rabbitmq(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)

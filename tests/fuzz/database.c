@@ -267,10 +267,11 @@ static int schedule(struct api_request *r, struct err *e)
         items[i].result = (enum store_result)(fuzz_take_u8(&script) % 7);
         items[i].existing_id = some_id;
     }
-    int rc = api_schedule_answer(s, &q, NULL, FUZZ_NOW_MS, e);
-    if (rc == 1) /* it would be offered again; in the end it is answered */
+    bool waits;
+    int rc = api_schedule_answer(s, &q, NULL, FUZZ_NOW_MS, &waits, e);
+    if (waits) /* it would be offered again; in the end it is answered */
         api_fail(&r->answer, API_KEY_LOCKED, "the key stayed locked");
-    return rc < 0 ? -1 : 0;
+    return rc;
 }
 
 static void check_answer(const struct api_request *r)

@@ -363,21 +363,21 @@ TEST(test_it_is_said_once_that_one_stands_still_and_once_that_none_does)
     destination_cache_ask(&b, other, T0);
     destination_cache_stalled(&b, h, T0, 0);
     destination_cache_stalled(&b, other, T0 + 1, 0);
-    assert_int_equal(destination_cache_news(&b, T0 + 1, name, sizeof name), 1);
+    assert_int_equal(destination_cache_news(&b, T0 + 1, name, sizeof name), DESTINATION_STANDS_STILL);
     assert_non_null(strstr(name, "exchange 'e', routing key 'a"));
     assert_null(strchr(name, '\n'));
-    assert_int_equal(destination_cache_news(&b, T0 + 9000, name, sizeof name), 0);
+    assert_int_equal(destination_cache_news(&b, T0 + 9000, name, sizeof name), DESTINATION_NO_NEWS);
     destination_cache_try_ended(&b, h->destination, true, T0 + 9000);
-    assert_int_equal(destination_cache_news(&b, T0 + 9000, name, sizeof name), 0);
+    assert_int_equal(destination_cache_news(&b, T0 + 9000, name, sizeof name), DESTINATION_NO_NEWS);
     destination_cache_try_ended(&b, other->destination, true, T0 + 9001);
-    assert_int_equal(destination_cache_news(&b, T0 + 9001, name, sizeof name), -1);
-    assert_int_equal(destination_cache_news(&b, T0 + 9002, name, sizeof name), 0);
+    assert_int_equal(destination_cache_news(&b, T0 + 9001, name, sizeof name), DESTINATION_ALL_GO_ON);
+    assert_int_equal(destination_cache_news(&b, T0 + 9002, name, sizeof name), DESTINATION_NO_NEWS);
     destination_cache_stalled(&b, h, T0 + 9002, 0); /* each second again is not worth a line each second */
-    assert_int_equal(destination_cache_news(&b, T0 + 9003, name, sizeof name), 0);
+    assert_int_equal(destination_cache_news(&b, T0 + 9003, name, sizeof name), DESTINATION_NO_NEWS);
     destination_cache_try_ended(&b, h->destination, true, T0 + 9004);
-    assert_int_equal(destination_cache_news(&b, T0 + 9005, name, sizeof name), 0);
+    assert_int_equal(destination_cache_news(&b, T0 + 9005, name, sizeof name), DESTINATION_NO_NEWS);
     destination_cache_stalled(&b, h, T0 + 10002, 0);
-    assert_int_equal(destination_cache_news(&b, T0 + 10002, name, sizeof name), 1);
+    assert_int_equal(destination_cache_news(&b, T0 + 10002, name, sizeof name), DESTINATION_STANDS_STILL);
     inflight_free(h);
     inflight_free(other);
 }

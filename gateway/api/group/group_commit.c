@@ -127,11 +127,9 @@ static int group_commit_after(void *ctx, struct pg *pg, struct err *e)
         struct member *m = &s->group[i];
         if (m->replayed || m->waits)
             continue;
-        int rc = api_schedule_answer(&s->scheduler, &m->schedule, pg, created_ms, e);
-        if (rc < 0)
+        if (api_schedule_answer(&s->scheduler, &m->schedule, pg, created_ms, &m->waits, e) != 0)
             return -1;
-        m->waits = rc == 1;
-        m->untried = rc == 1 && s->scheduler.items[m->schedule.first_item].untried;
+        m->untried = m->waits && s->scheduler.items[m->schedule.first_item].untried;
         if (note_answer(m, pg, e) != 0)
             return -1;
     }

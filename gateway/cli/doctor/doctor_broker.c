@@ -346,9 +346,11 @@ static void report_misfit(struct doctor *d, const char *name, struct err *why)
 
 #define ANY_TYPE ""
 
+enum fit { FIT_REPORTED, FIT_MISSING, FIT_GOOD, FITS };
+
 /* What is there must be what the gateway would declare; declaring that again changes nothing. type: of an
- * exchange, or ANY_TYPE; NULL: it is a queue. 1 fits, 0 is missing, -1 reported. */
-static int fit(struct doctor *d, const char *name, const char *type)
+ * exchange, or ANY_TYPE; NULL: it is a queue. */
+static enum fit find_fit(struct doctor *d, const char *name, const char *type)
 {
     struct inspect_queue q = {0};
     struct err e;
@@ -356,46 +358,47 @@ static int fit(struct doctor *d, const char *name, const char *type)
                           : inspect_queue(d->broker, name, &q, &e);
     if (rc != 0) {
         doctor_error(d, "broker.topology", &e);
-        return -1;
+        return FIT_REPORTED;
     }
     if (!q.exists)
-        return 0;
+        return FIT_MISSING;
     if (type != NULL && type[0] == '\0')
-        return 1;
+        return FIT_GOOD;
     rc = type != NULL ? broker_declare_exchange(d->broker, name, type, &e)
                       : topology_declare_queue(d->broker, d->config->intake.queue, name, &e);
     /* What is not permitted the permission check has told. */
     if (rc == 0 || (e.kind == ERR_PERMISSION && broker_recover(d->broker, &e) == 0))
-        return 1;
+        return FIT_GOOD;
     report_misfit(d, name, &e);
-    return -1;
+    return FIT_REPORTED;
 }
 
 void doctor_check_topology(struct doctor *d)
 {
     const struct config *c = d->config;
     char expired[300];
-    int count[3] = {0}; /* reported, missing, fits */
+    int count[FITS] = {0};
     snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
-    count[1 + fit(d, c->intake.exchange, "fanout")]++;
+    count[find_fit(d, c->intake.exchange, "fanout")]++;
     const char *const queues[] = {c->intake.queue, broker_names.intake_delayed, expired,
                                   broker_names.rejected, broker_names.control};
     for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
-        count[1 + fit(d, queues[i], NULL)]++;
+        count[find_fit(d, queues[i], NULL)]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
-        count[1 + fit(d, c->routes[i].intake_exchange, "fanout")]++;
+        count[find_fit(d, c->routes[i].intake_exchange, "fanout")]++;
     if (owns_delivery(d) && !broker_is_dead(d->broker))
-        count[1 + fit(d, c->delivery.exchange, ANY_TYPE)]++;
-    if (count[0] > 0)
+        count[find_fit(d, c->delivery.exchange, ANY_TYPE)]++;
+    if (count[FIT_REPORTED] > 0)
         return;
-    d->declared = count[1] == 0;
-    if (count[1] == 0)
-        doctor_ok(d, "broker.topology", "%d exchanges and queues exist with the expected settings", count[2]);
+    d->declared = count[FIT_MISSING] == 0;
+    if (d->declared)
+        doctor_ok(d, "broker.topology", "%d exchanges and queues exist with the expected settings",
+                  count[FIT_GOOD]);
     else {
         doctor_warn(d, "broker.topology",
                     "%d of %d exchanges and queues do not exist yet" REMEDY
                     "start a gateway: it declares them, and until then messages cannot be published to '%s'",
-                    count[1], count[1] + count[2], c->intake.exchange);
+                    count[FIT_MISSING], count[FIT_MISSING] + count[FIT_GOOD], c->intake.exchange);
     }
 }
 
