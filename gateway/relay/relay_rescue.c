@@ -21,9 +21,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* relay_rescue.c */
-#define RELAY_LINE 1 /* for what is of no exit queue */
-
 /* Of a queue from which RabbitMQ delivers by itself. */
 struct last_hop_watch {
     int64_t sent_ms;        /* the latest ping; database time */
@@ -61,7 +58,8 @@ struct relay_rescue {
     int64_t ping_seen_ms; /* … which was noted before this (database time); 0: none is waited for */
     int64_t unknown_ms;   /* database time: when there was a consumer that no gateway had noted */
     struct exit_watch exits[EXIT_QUEUES_MAX];
-    int pings;          /* with which exit queue the next ones begin */
+    struct relay_line *common; /* for what is of no exit queue: that of the first one */
+    int pings;                 /* with which exit queue the next ones begin */
     int movable;        /* so many looks have found that what comes out can be moved to several exit queues */
     int64_t surplus_ms; /* monotonic: since when there are more consumers than are known; 0: there are not */
     struct last_hop_watch last_hop[LAST_HOP_QUEUES];
@@ -90,26 +88,23 @@ static void on_lost_ping(struct relay_rescue *rescue)
     notifier_notify(&rescue->pipeline->handover.notifier);
 }
 
-static struct broker *connect_line(struct relay_rescue *rescue, int number, struct err *e)
+static struct broker *connect_line(struct relay_rescue *rescue, struct relay_line *line, struct err *e)
 {
-    struct relay_line *line = &rescue->exits[number - 1].line;
     *line = (struct relay_line){
         .broker = sessions_open_broker_with(rescue->runtime, "postdate relay look-up", RELAY_HEARTBEAT_S, e)};
-    if (number == RELAY_LINE)
+    if (line == rescue->common)
         memset(rescue->last_hop, 0, sizeof rescue->last_hop); /* pings may be lost */
     return line->broker;
 }
 
-/* That of an exit queue, for pings and to look at queues, which may take RabbitMQ a while to answer: opened
- * where need be, and what came is read. NULL: it may not be used. A connection that has published is not read
- * from during an alarm, so nothing is asked of it then. It is not the relay's, which goes on acknowledging.
- */
-static struct broker *relay_line(struct relay_rescue *rescue, int number, struct err *e)
+/* For pings and to look at queues, which may take RabbitMQ a while to answer: opened where need be, and what
+ * came is read. NULL: it may not be used. A connection that has published is not read from during an alarm,
+ * so nothing is asked of it then. It is not the relay's, which goes on acknowledging. */
+static struct broker *relay_line_use(struct relay_rescue *rescue, struct relay_line *line, struct err *e)
 {
-    struct relay_line *line = &rescue->exits[number - 1].line;
     struct broker_event ev = {0};
     bool lost = false;
-    if (!line->broker && !connect_line(rescue, number, e))
+    if (!line->broker && !connect_line(rescue, line, e))
         return NULL;
     do {
         arena_reset(&rescue->arena);
@@ -127,9 +122,8 @@ static struct broker *relay_line(struct relay_rescue *rescue, int number, struct
 }
 
 /* After an error: drops it when it is dead. */
-static void relay_line_check(struct relay_rescue *rescue, int number, const struct err *e)
+static void relay_line_check(struct relay_line *line, const struct err *e)
 {
-    struct relay_line *line = &rescue->exits[number - 1].line;
     failing_note("relay look-up: pings", e);
     if (!line->broker || !broker_is_dead(line->broker))
         return;
@@ -148,18 +142,19 @@ void relay_put_ping(struct buf *properties, int64_t sent_ms, int number)
 }
 
 /* last_hop: the number of an exit queue of RabbitMQ's last hop; 0: the relay's. */
-static bool send_ping(struct relay_rescue *rescue, int line, const char *queue, int last_hop, int64_t now_ms)
+static bool send_ping(struct relay_rescue *rescue, struct relay_line *line, const char *queue, int last_hop,
+                      int64_t now_ms)
 {
     struct buf properties;
     struct err e = {0};
     buf_init(&properties, 200);
     relay_put_ping(&properties, now_ms, last_hop);
-    struct broker *b = relay_line(rescue, line, &e);
+    struct broker *b = relay_line_use(rescue, line, &e);
     bool sent = b && broker_publish_to_queue(b, queue, &properties, (struct bytes){0}, NULL, &e) == 0 &&
                 broker_flush(b, &e) == 0;
     buf_free(&properties);
     if (!sent)
-        relay_line_check(rescue, line, &e);
+        relay_line_check(line, &e);
     return sent;
 }
 
@@ -168,7 +163,7 @@ static bool relay_ping_exit(struct relay_rescue *rescue, int number, int64_t now
 {
     char queue[TOPOLOGY_EXIT_NAME_SIZE];
     topology_exit_queue(number, queue);
-    return send_ping(rescue, number, queue, 0, now_ms);
+    return send_ping(rescue, &rescue->exits[number - 1].line, queue, 0, now_ms);
 }
 
 /* --- The exit queues, each watched for itself: which are there, read, bound, silent or dead, and up to when
@@ -190,12 +185,12 @@ static bool declare_new(struct relay_rescue *rescue, int queues)
     struct err e = {0};
     if (queues <= atomic_load(&rescue->handover->exit_queues))
         return true;
-    struct broker *b = relay_line(rescue, RELAY_LINE, &e);
+    struct broker *b = relay_line_use(rescue, rescue->common, &e);
     if (b && topology_declare_exit(b, queues, &e) == 0) {
         failing_over(declaring);
         return true;
     }
-    relay_line_check(rescue, RELAY_LINE, &e);
+    relay_line_check(rescue->common, &e);
     failing_note(declaring, &e);
     return false;
 }
@@ -272,8 +267,8 @@ static void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
         struct exit_watch *w = &rescue->exits[number - 1];
         if (w->said_dead && w->ping_sent && clock_ms - w->pinged_ms < DEAD_PING_MS) {
             struct err e = {0};
-            if (rescue->exits[number - 1].line.broker && !relay_line(rescue, number, &e))
-                relay_line_check(rescue, number, &e);
+            if (w->line.broker && !relay_line_use(rescue, &w->line, &e))
+                relay_line_check(&w->line, &e);
             continue;
         }
         /* Where RabbitMQ cannot be reached, to find that out once takes long enough. */
@@ -304,10 +299,11 @@ static int count_consumers(struct relay_rescue *rescue, int number)
     uint32_t ready, consumers;
     struct err e = {0};
     topology_exit_queue(number, queue);
-    struct broker *b = relay_line(rescue, number, &e);
+    struct relay_line *line = &rescue->exits[number - 1].line;
+    struct broker *b = relay_line_use(rescue, line, &e);
     if (b && broker_look_at_queue(b, queue, &ready, &consumers, &e) == 0)
         return consumers > 0 ? (int)consumers : -1;
-    relay_line_check(rescue, number, &e);
+    relay_line_check(line, &e);
     return -1;
 }
 
@@ -421,6 +417,7 @@ static void relay_rescue_init(struct relay_rescue *rescue, struct relay *relay)
                                     .lease = relay->lease,
                                     .handover = relay->handover,
                                     .relay = relay};
+    rescue->common = &rescue->exits[0].line;
     arena_init(&rescue->arena, 1 << 16);
 }
 
@@ -451,7 +448,7 @@ static void ping_last_hop(struct relay_rescue *rescue, int number, const struct 
         w->waits_since_ms = 0;
     if (!back && clock_ms - w->pinged_ms < LOST_PING_MS)
         return;
-    if (!send_ping(rescue, RELAY_LINE, last_hop_queue(number), number, now_ms))
+    if (!send_ping(rescue, rescue->common, last_hop_queue(number), number, now_ms))
         return;
     w->sent_ms = now_ms;
     w->pinged_ms = clock_ms;
@@ -464,10 +461,10 @@ static bool has_receipts(struct relay_rescue *rescue)
 {
     uint32_t ready = 0, consumers;
     struct err e = {0};
-    struct broker *b = relay_line(rescue, RELAY_LINE, &e);
+    struct broker *b = relay_line_use(rescue, rescue->common, &e);
     if (b && broker_look_at_queue(b, broker_names.receipts, &ready, &consumers, &e) == 0)
         return ready > 0;
-    relay_line_check(rescue, RELAY_LINE, &e);
+    relay_line_check(rescue->common, &e);
     return true;
 }
 
@@ -483,14 +480,14 @@ static void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
         return;
     bool first = rescue->declared_ms == 0; /* the start has just done it */
     rescue->declared_ms = now_ms;
-    struct broker *b = first ? NULL : relay_line(rescue, RELAY_LINE, &e);
+    struct broker *b = first ? NULL : relay_line_use(rescue, rescue->common, &e);
     if (b && startup_declare(rescue->runtime, b, pg, false, &found, &e) == 0)
         e = found.refused;
     if (e.kind == ERR_NONE) {
         rescue->said_undeclared = false;
         return;
     }
-    relay_line_check(rescue, RELAY_LINE, &e);
+    relay_line_check(rescue->common, &e);
     if (!err_is_transient(&e) && !rescue->said_undeclared)
         log_warning("cannot redeclare deleted queues, exchanges or bindings: %s", e.text);
     rescue->said_undeclared |= !err_is_transient(&e);
@@ -591,11 +588,11 @@ static int follow_history(struct relay_rescue *rescue, struct err *e)
     rescue->compared = rescue->compared || back >= 0;
     if (back < 0 || !history_newest(&rt->history, rescue->history, &p))
         return back < 0 ? -1 : 0;
-    struct broker *b = relay_line(rescue, RELAY_LINE, &why);
+    struct broker *b = relay_line_use(rescue, rescue->common, &why);
     if (b && topology_note_history(b, &p, &why) == 0)
         rescue->history = p.number;
     else
-        relay_line_check(rescue, RELAY_LINE, &why);
+        relay_line_check(rescue->common, &why);
     return 0;
 }
 
