@@ -22,9 +22,6 @@
 
 #define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
 
-/* relay_rescue.c */
-#define RELAY_PROBE_MS 0 /* when a ping was sent that says nothing but that its queue takes it */
-
 /* FOREIGN: of another client, acknowledged when it is in postdate.rejected. */
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
 
@@ -46,91 +43,92 @@ struct relay_mover {
 #define FIRST_MS 1000 /* so long the answers of all are waited for, while none is read … */
 #define AGAIN_MS 300  /* … and those of a few, while the others wait to be read */
 #define EVERY_MS 5000
+#define LEADER_CHECK_MS 0 /* when a ping was sent that says nothing but that its queue takes it */
 
-struct probe {
+struct leader_check {
     struct broker *broker;
     char queue[TOPOLOGY_EXIT_NAME_SIZE];
     bool answered, readable;
 };
 
-static void answer(struct probe *p, bool readable)
+static void answer(struct leader_check *c, bool readable)
 {
-    p->answered = true;
-    p->readable = readable;
+    c->answered = true;
+    c->readable = readable;
 }
 
-static void ask(struct reader *r, struct probe *p)
+static void ask(struct reader *r, struct leader_check *c)
 {
     const struct broker_options o = sessions_broker_options(r->runtime, "postdate relay probe");
     struct buf properties;
     struct err e = {0};
     uint64_t tag;
     buf_init(&properties, 200);
-    relay_put_ping(&properties, RELAY_PROBE_MS, 0);
-    p->broker = broker_open(&o, &e);
-    if (!p->broker || broker_confirm_select(p->broker, &e) != 0 ||
-        broker_publish_to_queue(p->broker, p->queue, &properties, (struct bytes){0}, &tag, &e) != 0 ||
-        broker_flush(p->broker, &e) != 0) {
+    relay_put_ping(&properties, LEADER_CHECK_MS, 0);
+    c->broker = broker_open(&o, &e);
+    if (!c->broker || broker_confirm_select(c->broker, &e) != 0 ||
+        broker_publish_to_queue(c->broker, c->queue, &properties, (struct bytes){0}, &tag, &e) != 0 ||
+        broker_flush(c->broker, &e) != 0) {
         failing_note("relay: checking whether the exit queues deliver", &e);
-        answer(p, true);
+        answer(c, true);
     }
     buf_free(&properties);
 }
 
 /* RabbitMQ refuses a message where a policy has the queue full, and where it could not bring the queue back:
  * then it says that there is nothing in it. */
-static bool holds_some(const struct probe *p)
+static bool holds_some(const struct leader_check *c)
 {
     uint32_t ready, consumers;
     struct err e;
-    return broker_look_at_queue(p->broker, p->queue, &ready, &consumers, &e) == 0 && ready > 0;
+    return broker_look_at_queue(c->broker, c->queue, &ready, &consumers, &e) == 0 && ready > 0;
 }
 
 /* Of these, the ones that can be read: a set of 1u << (number - 1). */
-static unsigned probe(struct reader *r, unsigned wanted, int64_t wait_ms)
+static unsigned check_leaders(struct reader *r, unsigned wanted, int64_t wait_ms)
 {
-    struct probe probes[EXIT_QUEUES_MAX] = {0};
+    struct leader_check checks[EXIT_QUEUES_MAX] = {0};
     unsigned readable = 0;
     for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
-        probes[i].answered = (wanted & 1u << i) == 0;
-        topology_exit_queue(i + 1, probes[i].queue);
-        if (!probes[i].answered)
-            ask(r, &probes[i]);
+        checks[i].answered = (wanted & 1u << i) == 0;
+        topology_exit_queue(i + 1, checks[i].queue);
+        if (!checks[i].answered)
+            ask(r, &checks[i]);
     }
     int64_t end_ms = clock_monotonic_ms() + wait_ms;
     for (bool waits = true; waits && clock_monotonic_ms() < end_ms;) {
         waits = false;
         for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
-            if (!probes[i].answered) {
+            if (!checks[i].answered) {
                 struct broker_event ev = {0};
                 struct err e = {0};
                 arena_reset(&r->arena);
-                if (broker_next_event(probes[i].broker, &r->arena, 0, 0, &ev, &e) != 0)
-                    answer(&probes[i], e.kind == ERR_PERMISSION);
+                if (broker_next_event(checks[i].broker, &r->arena, 0, 0, &ev, &e) != 0)
+                    answer(&checks[i], e.kind == ERR_PERMISSION);
                 else if (ev.kind == BROKER_EVENT_ACK || ev.kind == BROKER_EVENT_BLOCKED)
-                    answer(&probes[i], true);
+                    answer(&checks[i], true);
                 else if (ev.kind == BROKER_EVENT_NACK)
-                    answer(&probes[i], holds_some(&probes[i]));
+                    answer(&checks[i], holds_some(&checks[i]));
             }
-            waits |= !probes[i].answered;
+            waits |= !checks[i].answered;
         }
         if (waits)
             clock_nap_ms(PAUSE_MS);
     }
     for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
-        readable |= probes[i].readable ? 1u << i : 0;
-        broker_drop(probes[i].broker);
+        readable |= checks[i].readable ? 1u << i : 0;
+        broker_drop(checks[i].broker);
     }
-    r->probed_ms = clock_monotonic_ms();
+    r->checked_ms = clock_monotonic_ms();
     return readable;
 }
 
-/* relay.c: which of them can be read, or are left out (relay.h). Only where there are several. */
-/* Before any is read. Takes a second where one cannot. */
-static void relay_probe_all(struct reader *r)
+/* Before any is read, where there are several: which can be, or are left out (relay.h). Takes a second where
+ * one cannot. */
+static void check_all_leaders(struct reader *r)
 {
     int queues = atomic_load(&r->handover->exit_queues);
-    unsigned all = (1u << queues) - 1, readable = queues > 1 ? probe(r, all, FIRST_MS) : all;
+    unsigned all = (1u << queues) - 1, readable = queues > 1 ? check_leaders(r, all, FIRST_MS) : all;
     /* As with a single queue, RabbitMQ ends consumers that wait for them. */
     atomic_store(&r->relay->left_out, readable ? all & ~readable : 0);
 }
@@ -234,8 +232,8 @@ static int relay_adapt_consumers(struct reader *r, struct err *e)
         r->rounds++;
     /* Now and then: those that are left out. */
     unsigned out = atomic_load(&r->relay->left_out);
-    if (out && clock_monotonic_ms() - r->probed_ms >= EVERY_MS)
-        atomic_fetch_and(&r->relay->left_out, ~probe(r, out, AGAIN_MS));
+    if (out && clock_monotonic_ms() - r->checked_ms >= EVERY_MS)
+        atomic_fetch_and(&r->relay->left_out, ~check_leaders(r, out, AGAIN_MS));
     return relay_consume_all(r, e);
 }
 
@@ -359,7 +357,7 @@ bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *
     if (wire_properties_read(ev->properties, &p, NULL) != 0 ||
         !wire_find(p.headers, LAST_HOP_PING_HEADER, &f) || !wire_field_int(&f, &sent_ms))
         return false;
-    if (sent_ms == RELAY_PROBE_MS)
+    if (sent_ms == LEADER_CHECK_MS)
         return true;
     if (!runtime_now_ms(relay->runtime, &now_ms))
         now_ms = sent_ms;
@@ -928,7 +926,7 @@ static int open_connection(struct reader *r, struct err *e)
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
     if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit_queues), e) != 0)
         return -1;
-    relay_probe_all(r);
+    check_all_leaders(r);
     if (relay_consume_all(r, e) != 0)
         return -1;
     int heartbeat_s = broker_heartbeat_s(r->broker);

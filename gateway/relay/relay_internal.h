@@ -24,7 +24,7 @@ struct reader { /* the relay thread's own */
     int rounds;                     /* consumers of each of them … */
     int consumers[EXIT_QUEUES_MAX]; /* … except queues that are left out, or were just found */
     int prefetch_sum;               /* of a gateway with all of them */
-    int64_t probed_ms;              /* monotonic */
+    int64_t checked_ms;             /* monotonic */
     bool draining;                  /* stopping: no new messages */
     bool looks_up;                  /* a received message must be looked up */
     int64_t full_ms;                /* monotonic: no memory for more messages since; 0: there is */
