@@ -31,9 +31,10 @@ struct destination {
     int64_t proving_until_ms; /* suspect: one that is tried alone is under way */
     int in_flight;            /* of the fast publisher */
     int tries;                /* in flight elsewhere */
-    bool isolate, is_ready;
-    struct destination *ready; /* the next in the list */
+    bool isolate;
     struct inflight *parked, **parked_end;
+    struct destination *ready; /* the next in the list of the parking … */
+    bool is_ready;             /* … in which it is */
 };
 
 int destination_cache_open(struct destination_cache *cache)
@@ -41,7 +42,7 @@ int destination_cache_open(struct destination_cache *cache)
     *cache = (struct destination_cache){0};
     pthread_mutex_init(&cache->lock, NULL);
     refusals_open(&cache->refusals);
-    cache->ready_end = &cache->ready;
+    cache->parking.ready_end = &cache->parking.ready;
     for (size_t i = 0; i < sizeof cache->key; i++)
         cache->key[i] = (uint8_t)random_u32();
     cache->table = calloc(SETS * WAYS, sizeof *cache->table);
@@ -130,6 +131,12 @@ bool destination_cache_stands_still(struct destination_cache *cache, uint64_t de
     return d && d->stalled_ms;
 }
 
+int destination_cache_count_stalled(struct destination_cache *cache)
+{
+    GUARD(&cache->lock);
+    return cache->stalled;
+}
+
 static bool is_proven(const struct destination *d, int64_t now_ms)
 {
     return d->confirmed_ms && now_ms - d->confirmed_ms < LATELY_MS &&
@@ -143,8 +150,8 @@ static void park_message(struct destination_cache *cache, struct destination *d,
     h->next = NULL;
     *d->parked_end = h;
     d->parked_end = &h->next;
-    cache->parked++;
-    cache->parked_bytes += h->size;
+    cache->parking.count++;
+    cache->parking.bytes += h->size;
 }
 
 /* It stands still. What was relayed has the relay's memory and waits there. */
@@ -152,8 +159,8 @@ static bool may_keep(const struct destination_cache *cache, const struct destina
                      const struct inflight *h, int64_t now_ms)
 {
     return !h->relayed && h->message.deadline_ms == 0 && now_ms - d->stalled_ms < DESTINATION_KEEPS_MS &&
-           cache->parked < DESTINATION_KEEPS_MOST &&
-           cache->parked_bytes + h->size <= DESTINATION_KEEPS_BYTES_MAX;
+           cache->parking.count < DESTINATION_KEEPS_MOST &&
+           cache->parking.bytes + h->size <= DESTINATION_KEEPS_BYTES_MAX;
 }
 
 /* May it go, or does it wait for an answer to another? */
@@ -203,24 +210,24 @@ static void set_ready(struct destination_cache *cache, struct destination *d)
         return;
     d->is_ready = true;
     d->ready = NULL;
-    *cache->ready_end = d;
-    cache->ready_end = &d->ready;
+    *cache->parking.ready_end = d;
+    cache->parking.ready_end = &d->ready;
 }
 
 struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
                                           enum destination_verdict *v)
 {
     GUARD(&cache->lock);
-    while (cache->ready) {
-        struct destination *d = cache->ready;
+    while (cache->parking.ready) {
+        struct destination *d = cache->parking.ready;
         if (d->parked && (*v = admit_message(cache, d, d->parked, lags, now_ms)) != DESTINATION_PARKED) {
-            cache->parked--;
-            cache->parked_bytes -= d->parked->size;
+            cache->parking.count--;
+            cache->parking.bytes -= d->parked->size;
             return inflight_pop(&d->parked);
         }
-        cache->ready = d->ready;
-        if (!cache->ready)
-            cache->ready_end = &cache->ready;
+        cache->parking.ready = d->ready;
+        if (!cache->parking.ready)
+            cache->parking.ready_end = &cache->parking.ready;
         d->is_ready = false;
     }
     return NULL;
@@ -229,13 +236,13 @@ struct inflight *destination_cache_unpark(struct destination_cache *cache, bool 
 bool destination_cache_is_ready(struct destination_cache *cache)
 {
     GUARD(&cache->lock);
-    return cache->ready != NULL;
+    return cache->parking.ready != NULL;
 }
 
 void destination_cache_look_again(struct destination_cache *cache)
 {
     GUARD(&cache->lock);
-    for (struct destination *d = cache->table; cache->parked && d < cache->table + SETS * WAYS; d++)
+    for (struct destination *d = cache->table; cache->parking.count && d < cache->table + SETS * WAYS; d++)
         set_ready(cache, d);
 }
 
@@ -320,8 +327,8 @@ static struct inflight *take_what_must_leave(struct destination_cache *cache, st
 {
     struct inflight *leaving = NULL, **end = &leaving, *all = d->parked;
     for (const struct inflight *i = all; i; i = i->next) {
-        cache->parked--;
-        cache->parked_bytes -= i->size;
+        cache->parking.count--;
+        cache->parking.bytes -= i->size;
     }
     d->parked = NULL;
     for (struct inflight *h; (h = inflight_pop(&all)) != NULL;) {
@@ -384,15 +391,15 @@ struct inflight *destination_cache_unpark_all(struct destination_cache *cache)
 {
     struct inflight *all = NULL, **end = &all;
     GUARD(&cache->lock);
-    for (struct destination *d = cache->table; cache->parked && d < cache->table + SETS * WAYS; d++) {
+    for (struct destination *d = cache->table; cache->parking.count && d < cache->table + SETS * WAYS; d++) {
         if (!d->parked)
             continue;
         *end = d->parked;
         end = d->parked_end;
         d->parked = NULL;
     }
-    cache->parked = 0;
-    cache->parked_bytes = 0;
+    cache->parking.count = 0;
+    cache->parking.bytes = 0;
     return all;
 }
 

@@ -38,25 +38,32 @@ struct destination;
 
 enum destination_verdict {
     DESTINATION_GOOD,
-    DESTINATION_PARKED,  /* enough is in flight to it, or it has not stood still for long: the cache owns the
-                            message until more is confirmed */
+    DESTINATION_PARKED,  /* enough is in flight to it, or it has not stood still for long: the message is kept
+                            here until more is confirmed */
     DESTINATION_ISOLATE, /* perhaps it holds up channels: to be tried alone */
     DESTINATION_STALLED, /* it stands still: not now */
     DESTINATION_TRY,     /* it stands still: this message is to find out whether it still does */
 };
 
+/* The messages that are kept here: owned. */
+struct parking {
+    struct destination *ready, **ready_end; /* those of which a confirm came, and that have some */
+    int count;
+    size_t bytes;
+};
+
 struct destination_cache {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards all but the refusals */
     uint8_t key[16];
     struct destination *table;
-    struct destination *ready, **ready_end; /* a confirm came, and messages are parked */
     int64_t wary_since_ms, wary_until_ms;
-    int64_t slot_ms;
-    int stalled;          /* how many destinations */
-    int parked, unproven; /* how many messages; unproven: of those in flight */
-    size_t parked_bytes;
-    int64_t said_ms;
+    int64_t slot_ms; /* when what was told to wait last is looked at again */
+    int stalled;     /* how many destinations */
+    int unproven;    /* how many messages, of those in flight */
+    struct parking parking;
     struct refusals refusals; /* has a lock of its own */
+    /* for the log */
+    int64_t said_ms;
     bool said;
     char name[DESTINATION_NAME_SIZE]; /* of the destination that was the first to stand still */
 };
@@ -68,6 +75,7 @@ void destination_cache_close(struct destination_cache *cache);
 enum destination_verdict destination_cache_ask(struct destination_cache *cache, struct inflight *h,
                                                int64_t now_ms);
 bool destination_cache_stands_still(struct destination_cache *cache, uint64_t destination);
+int destination_cache_count_stalled(struct destination_cache *cache);
 /* It stands still. The next DESTINATION_TRY is due after again_ms. */
 void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
                                int64_t again_ms);

@@ -92,7 +92,7 @@ static void tell_news(struct publisher *p, int64_t now_ms)
 {
     char name[DESTINATION_NAME_SIZE];
     enum destination_news news = destination_cache_news(p->destinations, now_ms, name, sizeof name);
-    int stalled = p->destinations->stalled;
+    int stalled = destination_cache_count_stalled(p->destinations);
     if (atomic_exchange(&p->runtime->metrics.stalled, stalled) > 0 && stalled == 0)
         notifier_notify(&p->runtime->claimer_notifier); /* what was put back need not wait any longer */
     if (news == DESTINATION_STANDS_STILL)

@@ -94,7 +94,7 @@ TEST(test_few_go_to_one_that_has_not_confirmed)
     for (int i = 1; i < DESTINATION_UNPROVEN_MOST; i++)
         leaves(sent[i], true, T0 + 22);
     assert_int_equal(b.unproven, 0);
-    assert_int_equal(b.parked, 0);
+    assert_int_equal(b.parking.count, 0);
 }
 
 TEST(test_without_a_confirm_as_many_follow_as_left)
@@ -110,7 +110,7 @@ TEST(test_without_a_confirm_as_many_follow_as_left)
     assert_non_null(sent[0]);
     assert_int_equal(v, DESTINATION_GOOD);
     assert_unparks_none(T0 + 1);
-    assert_int_equal(b.parked, 2);
+    assert_int_equal(b.parking.count, 2);
     for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
         leaves(sent[i], false, T0 + 2);
     for (int i = 0; i < 2; i++) {
@@ -142,11 +142,11 @@ TEST(test_nothing_parked_is_lost)
         for (int i = 0; i < 10; i++)
             admit(key, T0, DESTINATION_PARKED);
     }
-    assert_int_equal(b.parked, 500);
+    assert_int_equal(b.parking.count, 500);
     destination_cache_look_again(&b);
     struct inflight *all = destination_cache_unpark_all(&b);
     assert_int_equal(free_list(all), 500);
-    assert_int_equal(b.parked, 0);
+    assert_int_equal(b.parking.count, 0);
     assert_unparks_none(T0);
     assert_null(destination_cache_unpark_all(&b));
     destination_cache_landed(&b); /* their connection is gone */
@@ -192,9 +192,9 @@ TEST(test_one_that_stands_still_is_tried_one_at_a_time)
     assert_false(destination_cache_stands_still(&b, destination));
     assert_int_equal(ask("k", at + 2001), DESTINATION_GOOD);
     inflight_free(h);
-    assert_int_equal(b.parked, 3);
+    assert_int_equal(b.parking.count, 3);
     assert_int_equal(free_list(destination_cache_unpark_all(&b)), 3);
-    assert_int_equal(b.parked_bytes, 0);
+    assert_int_equal(b.parking.bytes, 0);
 }
 
 static void wait_for_k(bool relayed, int64_t deadline_ms)
@@ -234,7 +234,7 @@ TEST(test_what_waits_for_one_that_stands_still_does_so_for_a_while)
         inflight_free(h);
     }
     assert_unparks_none(at);
-    assert_int_equal(b.parked_bytes, 0);
+    assert_int_equal(b.parking.bytes, 0);
     inflight_free(admit("k", at, DESTINATION_STALLED));
     for (int i = 0; i < DESTINATION_UNPROVEN_MOST; i++)
         leaves(sent[i], false, at);
