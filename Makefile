@@ -33,13 +33,13 @@ object = $(patsubst %.c,$(BUILD)/%.o,$(1))
 CORE := $(call object,$(wildcard core/*/*.c)) $(BUILD)/gen/version.o
 SQL := $(call object,$(wildcard sql/*/*.c)) $(BUILD)/gen/sql_embedded.o
 AMQP := $(call object,$(wildcard amqp/*/*.c))
-DAEMON := $(call object,gateway/runtime/main.c)
+DAEMON := $(call object,gateway/program/main.c)
 CLI := $(call object,$(wildcard gateway/cli/*.c gateway/cli/*/*.c))
-GATEWAY := $(filter-out $(DAEMON) $(CLI),$(call object,$(wildcard gateway/*/*.c gateway/api/*/*.c)))
+GATEWAY := $(filter-out $(DAEMON) $(CLI),$(call object,$(wildcard gateway/*/*.c)))
 
 LIB = $(BUILD)/lib$(1).a
 LIBRARIES := $(foreach l,gateway sql amqp core,$(call LIB,$(l)))
-SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/api gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
+SOURCES := $(sort $(wildcard $(foreach d,core sql amqp gateway gateway/cli tests,$(d)/*/*.[ch]) tools/*.[ch]))
 CONFIG_PAGE := $(BUILD)/tools/config_page
 
 .PHONY: all deps exchange-type stack stack-stop stack-clean run transport-known demo version clean format check tidy chart help libraries-found force

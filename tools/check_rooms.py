@@ -12,13 +12,14 @@ import sys
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
 
-# A room and whom it may include, besides itself. A stage of the pipeline knows no other stage; the ways to the operations
-# (http, control) do not know each other; both programs share config and json.
+# A room and whom it may include, besides itself. The ways to the operations (http, control) do not know each other; both
+# programs share config, json and ops.
 CORE = 'core/base core/message'
 SQL = 'sql/connection sql/pipeline sql/admin sql/operate'
 AMQP = 'amqp/connection amqp/topology amqp/inspect'
 SHARED = f'{CORE} {SQL} {AMQP} gateway/config gateway/json'
-STAGE = f'{SHARED} gateway/runtime gateway/pipeline'
+DAEMON = f'{SHARED} gateway/runtime'
+CLI = f'{SHARED} gateway/ops gateway/cli'
 MAY_INCLUDE = {
     'core/base': '',
     'core/message': 'core/base',
@@ -32,35 +33,23 @@ MAY_INCLUDE = {
     'gateway/config': f'{CORE} amqp/connection',
     'gateway/json': f'{CORE} {SQL}',
     'gateway/runtime': SHARED,
-    'gateway/pipeline': f'{SHARED} gateway/runtime',
-    'gateway/intake': STAGE,
-    'gateway/claim': STAGE,
-    'gateway/publish': STAGE,
-    'gateway/settle': STAGE,
-    'gateway/handover': STAGE,
-    'gateway/relay': STAGE,
-    'gateway/instance': STAGE,
-    'gateway/retry': STAGE,
-    'gateway/api': f'{SHARED} gateway/runtime',
-    'gateway/api/cells': f'{SHARED} gateway/runtime gateway/api',
-    'gateway/api/group': f'{SHARED} gateway/runtime gateway/api',
-    'gateway/api/report': f'{SHARED} gateway/runtime gateway/api',
-    'gateway/api/retry': f'{SHARED} gateway/runtime gateway/api',
-    'gateway/api/ask': f'{SHARED} gateway/runtime gateway/api',
-    'gateway/http': f'{SHARED} gateway/runtime gateway/api',
-    'gateway/control': f'{SHARED} gateway/runtime gateway/api',
-    'gateway/cli': SHARED,
-    'gateway/cli/cells': f'{SHARED} gateway/cli',
-    'gateway/cli/broker': f'{SHARED} gateway/cli',
-    'gateway/cli/doctor': f'{SHARED} gateway/cli',
-    'gateway/cli/import': f'{SHARED} gateway/cli',
-    'gateway/cli/ops': f'{SHARED} gateway/cli gateway/api gateway/api/ask',
-    'gateway/cli/retry': f'{SHARED} gateway/cli',
-    'gateway/cli/recur': f'{SHARED} gateway/cli',
-    'gateway/cli/schedule': f'{SHARED} gateway/cli',
+    'gateway/deliver': DAEMON,
+    'gateway/handover': f'{DAEMON} gateway/deliver',
+    'gateway/intake': f'{DAEMON} gateway/deliver',
+    'gateway/ops': DAEMON,
+    'gateway/http': f'{DAEMON} gateway/ops',
+    'gateway/control': f'{DAEMON} gateway/ops',
+    'gateway/program': f'{DAEMON} gateway/deliver gateway/handover gateway/intake gateway/ops gateway/http gateway/control',
+    'gateway/cli': CLI,
+    'gateway/cli/cells': CLI,
+    'gateway/cli/broker': CLI,
+    'gateway/cli/doctor': CLI,
+    'gateway/cli/import': CLI,
+    'gateway/cli/ops': CLI,
+    'gateway/cli/retry': CLI,
+    'gateway/cli/recur': CLI,
+    'gateway/cli/schedule': CLI,
 }
-# They see every room of the daemon: supervisor.c starts every thread, once.c (--once) watches all of them.
-SUPERVISOR = 'gateway/runtime/supervisor.c gateway/runtime/once.c gateway/runtime/once.h'.split()
 
 # Files that call each other: none.
 CYCLE_EXCEPTIONS = []
@@ -120,7 +109,7 @@ def check_includes():
             continue
         allowed = {room, *MAY_INCLUDE[room].split()}
         for i in INCLUDES[f]:
-            if '/' not in i or os.path.dirname(i) in allowed or (f in SUPERVISOR and 'gateway/cli' not in i):
+            if '/' not in i or os.path.dirname(i) in allowed:
                 continue
             breach(f'{f} includes {i}: {room}/ may include {MAY_INCLUDE[room] or "nothing"}')
     users = collections.Counter(i for f in FILES for i in set(INCLUDES[f]) if not i.startswith('core/'))

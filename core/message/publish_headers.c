@@ -70,7 +70,7 @@ bool publish_headers_id(struct bytes properties, struct message_id *out)
  */
 #define PROPERTIES_MAX (12u * 1024)
 /* From RabbitMQ 4.0 on, a quorum queue delivers messages above this priority and others in turns. So a ping
- * would overtake earlier receipts (gateway/relay/relay_rescue.c). */
+ * would overtake earlier receipts (gateway/handover/relay_rescue.c). */
 #define PRIORITY_MAX 4
 
 static const char *const queues[LAST_HOP_QUEUES] = {broker_names.exit_broker, broker_names.exit_broker_2};

@@ -3,7 +3,7 @@
 #define POSTDATE_GATEWAY_CONTROL_CONTROL_H
 
 #include "core/base/err.h"
-#include "gateway/api/executor.h"
+#include "gateway/ops/executor.h"
 #include "gateway/runtime/runtime.h"
 
 struct control;

@@ -3,7 +3,7 @@
 #include "core/base/names.h"
 #include "core/message/headers.h"
 #include "core/message/wire.h"
-#include "gateway/api/api_operation.h"
+#include "gateway/ops/api_operation.h"
 
 #include <stdlib.h>
 #include <string.h>

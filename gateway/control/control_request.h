@@ -3,9 +3,9 @@
 #define POSTDATE_GATEWAY_CONTROL_CONTROL_REQUEST_H
 
 #include "amqp/connection/broker.h"
-#include "gateway/api/api_json_request.h"
-#include "gateway/api/tokens.h"
 #include "gateway/control/control.h"
+#include "gateway/ops/api_json_request.h"
+#include "gateway/ops/tokens.h"
 
 #define CONTROL_BODY_MAX ((size_t)2 * 1024 * 1024)
 

@@ -2,7 +2,7 @@
 #ifndef POSTDATE_GATEWAY_HANDOVER_HANDOVER_FEEDER_H
 #define POSTDATE_GATEWAY_HANDOVER_HANDOVER_FEEDER_H
 
-#include "gateway/pipeline/claim_loop.h"
+#include "gateway/deliver/claim_loop.h"
 
 struct handover_feeder {
     struct claim_loop loop; /* the supervisor sets its first members */

@@ -3,7 +3,7 @@
 #define POSTDATE_GATEWAY_HANDOVER_PROBER_H
 
 #include "amqp/inspect/policy_probe.h"
-#include "gateway/pipeline/handover.h"
+#include "gateway/deliver/handover.h"
 
 struct prober {
     struct runtime *runtime;

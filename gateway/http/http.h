@@ -1,4 +1,4 @@
-/* The HTTP interface: sockets and HTTP/1.1 in front of the executor (gateway/api/executor.h), which does the
+/* The HTTP interface: sockets and HTTP/1.1 in front of the executor (gateway/ops/executor.h), which does the
  * work.
  *
  * One thread, the front, parses requests strictly (framing.h), routes them, sends answers, and closes
@@ -8,7 +8,7 @@
 #define POSTDATE_GATEWAY_HTTP_HTTP_H
 
 #include "core/base/err.h"
-#include "gateway/api/executor.h"
+#include "gateway/ops/executor.h"
 #include "gateway/runtime/runtime.h"
 
 struct http;

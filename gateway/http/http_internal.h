@@ -2,10 +2,10 @@
 #ifndef POSTDATE_GATEWAY_HTTP_HTTP_INTERNAL_H
 #define POSTDATE_GATEWAY_HTTP_HTTP_INTERNAL_H
 
-#include "gateway/api/api_operation.h"
-#include "gateway/api/tokens.h"
 #include "gateway/http/framing.h"
 #include "gateway/http/http.h"
+#include "gateway/ops/api_operation.h"
+#include "gateway/ops/tokens.h"
 #include <pthread.h>
 #include <sys/socket.h>
 

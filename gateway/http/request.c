@@ -1,6 +1,6 @@
 /* One request from its first line to the executor. */
-#include "gateway/api/api_guard.h"
 #include "gateway/http/http_internal.h"
+#include "gateway/ops/api_guard.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>

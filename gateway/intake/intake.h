@@ -13,9 +13,9 @@
 #include "core/base/random.h"
 #include "core/message/accept.h"
 #include "core/message/delay.h"
-#include "gateway/pipeline/handover.h"
-#include "gateway/pipeline/lease.h"
-#include "gateway/pipeline/pipeline.h"
+#include "gateway/deliver/handover.h"
+#include "gateway/deliver/lease.h"
+#include "gateway/deliver/pipeline.h"
 #include "gateway/runtime/inbox.h"
 #include "sql/pipeline/store.h"
 #include <sys/queue.h>

@@ -140,7 +140,7 @@ static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
     return (int)pg_run(c, sql_query_instance_reap, &p, e);
 }
 
-/* Whose session was ended stops sooner; whose was not, stops by its own clock (gateway/pipeline/lease.h). So
+/* Whose session was ended stops sooner; whose was not, stops by its own clock (gateway/deliver/lease.h). So
  * a failure, as of a login that may not end others' sessions, must not keep the claims. */
 static int terminate_silent(struct pg *c, int32_t own_id, struct err *e)
 {

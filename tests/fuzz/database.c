@@ -1,9 +1,9 @@
 #include "tests/fuzz/database.h"
-#include "gateway/api/api_guard.h"
-#include "gateway/api/api_operation.h"
+#include "gateway/ops/api_guard.h"
+#include "gateway/ops/api_operation.h"
 
 #include "core/base/timestamp.h"
-#include "gateway/api/api_internal.h"
+#include "gateway/ops/api_internal.h"
 #include "sql/operate/idempotency.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -233,7 +233,7 @@ int idempotency_forget(struct pg *c, const struct idempotency_request *r, struct
     return 0;
 }
 
-/* --- as gateway/api/executor.c and group_commit.c do */
+/* --- as gateway/ops/executor.c and group_commit.c do */
 
 static const char *const allow[] = {"orders*", ""};
 static const struct accept_rules rules = {.hold = HOLD_POLICY_PLAIN,

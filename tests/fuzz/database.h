@@ -4,7 +4,7 @@
 #ifndef POSTDATE_TESTS_FUZZ_DATABASE_H
 #define POSTDATE_TESTS_FUZZ_DATABASE_H
 
-#include "gateway/api/api.h"
+#include "gateway/ops/api.h"
 
 /* The answers to come, one byte each; when they are used up, 0. */
 void database_script(struct bytes answers);

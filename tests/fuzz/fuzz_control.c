@@ -2,9 +2,9 @@
  * line: what the database will answer; second to fourth: these properties; then the body. With a first byte
  * of 'R' the second line is raw properties. */
 #include "core/message/wire.h"
-#include "gateway/api/api_operation.h"
 #include "gateway/control/control_request.h"
 #include "gateway/json/json_message.h"
+#include "gateway/ops/api_operation.h"
 #include "tests/fuzz/database.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,7 +1,7 @@
 /* A request of the HTTP interface, once it is framed: method, target with its query, body. First byte: the
  * caller's scope; first line: what the database will answer; second: "METHOD target"; then the body. */
-#include "gateway/api/api_operation.h"
 #include "gateway/http/http_internal.h"
+#include "gateway/ops/api_operation.h"
 #include "tests/fuzz/database.h"
 #include "tests/fuzz/fuzz.h"
 

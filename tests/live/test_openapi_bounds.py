@@ -11,7 +11,7 @@ BOUNDS = ('minimum', 'maximum', 'minLength', 'maxLength', 'minItems', 'maxItems'
 # What lies in the nature of the thing: a count, a list that is not empty. Each has its cases in test_openapi.
 NATURAL = {('minimum', 0), ('minimum', 1), ('minLength', 1), ('minItems', 1), ('minProperties', 1), ('maxProperties', 0), ('maxProperties', 1)}
 HTTP = [('minimum', 400), ('maximum', 599)]  # of a problem: the classes of status that are errors
-NAME, BATCH, PAGE = '#MESSAGE_NAME_MAX', '#API_BATCH_MAX', ('gateway/api/api_param.c', r'PAGE_MAX (\d+)')
+NAME, BATCH, PAGE = '#MESSAGE_NAME_MAX', '#API_BATCH_MAX', ('gateway/ops/api_param.c', r'PAGE_MAX (\d+)')
 # Where it stands: of C a constant; else a file and the number in it.
 CODE = {
     'parameters/Idempotency-Key': {'maxLength': '#HTTP_KEY_MAX'},
@@ -126,7 +126,7 @@ class OpenApiBounds(LiveTest):
 
     def test_those_that_are_computed(self):
         root = json.loads(read('gateway/http/openapi.json'))
-        page = read('gateway/api/api_param.c')
+        page = read('gateway/ops/api_param.c')
         least, name, signature = (int(re.search(x, page)[1]) for x in (r'POSITION_LEAST[\s\\]+(\d+)', r'POSITION_LEAST \+ (\d+)', r'SIGNATURE_BYTES (\d+)'))
         encoded = [-(-(1 + n + signature) * 4 // 3) for n in (least, least + name)]
         self.assertEqual([root['parameters']['page_token'][2][x] for x in ('minLength', 'maxLength')], encoded)

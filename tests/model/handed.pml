@@ -86,7 +86,7 @@ proctype canceller() {
     fi
 }
 
-/* Nobody can have it in hand, or deliver it yet. in gateway/relay/relay_rescue.c: relay_rescue_look */
+/* Nobody can have it in hand, or deliver it yet. in gateway/handover/relay_rescue.c: relay_rescue_look */
 #define MAY_RESCUE (late && (BUG == 5 || ping == CAME && (BUG == 6 || !ping_old)) && (BUG == 3 || !(table & ~noted) && (BUG == 4 || COUNT(consumers) <= COUNT(noted & table))))
 #define LIVES IN(lives, me)
 #define COMES_OUT (!LAST && (front || before || after && ping != SENT))
@@ -113,7 +113,7 @@ end_idle:
     :: atomic { (st == CLAIMED && owner == 0 || st == SCHEDULED && near || st == HANDED && MAY_RESCUE) && !locked && LIVES && IN(table, me) -> st = CLAIMED; owner = me };
         goto publishes
 
-    /* It comes out. in gateway/relay/relay.c: on_delivery */
+    /* It comes out. in gateway/handover/relay.c: on_delivery */
     :: atomic { COMES_OUT && IN(consumers, g) && !IN(book, g) -> book = book | BIT(g);
             if
             :: front -> front--; redelivered = 1
@@ -121,7 +121,7 @@ end_idle:
             :: !front && !before -> after--
             fi };
         goto relays
-    /* A proof, or a receipt. in gateway/relay/relay.c: relay_take_proof */
+    /* A proof, or a receipt. in gateway/handover/relay.c: relay_take_proof */
     :: atomic { PROOF_COMES && IN(consumers, g) && !IN(book, g) -> book = book | BIT(g);
             if
             :: proofs_before -> proofs_before--
@@ -137,7 +137,7 @@ end_idle:
         fi
     /* The ping comes out, and it is noted. in sql/query/relay_note.sql: relay_pings */
     :: atomic { ping == SENT && front + before + proofs_before == 0 && IN(consumers, g) && LIVES -> ping = CAME }
-    /* It sends a ping. in gateway/relay/relay_rescue.c: relay_ping_exit */
+    /* It sends a ping. in gateway/handover/relay_rescue.c: relay_ping_exit */
     :: atomic { late && st == HANDED && (ping == NO_PING || ping_old) && LIVES ->
             before = before + after; after = 0; proofs_before = proofs_before + proofs; proofs = 0; ping = SENT; ping_old = 0; noted = 0; noting = 0 }
     /* RabbitMQ has nothing of ours: what it held is given back, and only then anything is declared; others wait for the lock, and look again.
@@ -147,11 +147,11 @@ end_idle:
         atomic { declared = 1; gate = 0 }
     /* PostgreSQL is away for this gateway alone: it goes on with what RabbitMQ gives it, and others may take it for dead. */
     :: atomic { aways < AWAYS && g == 0 && LIVES -> aways++; lives = lives & ~BIT(me); is_away = 1 }
-    /* After 15 s without, it takes nothing more: what it has not delivered goes back. in gateway/relay/relay.c: steps_aside */
+    /* After 15 s without, it takes nothing more: what it has not delivered goes back. in gateway/handover/relay.c: steps_aside */
     :: is_away -> goto dies
     od;
 
-/* in gateway/publish/publish_roles.c: compose_envelope */
+/* in gateway/deliver/publish_roles.c: compose_envelope */
 brings:
     if
     DIES
@@ -161,7 +161,7 @@ brings:
         :: waiting++
         :: skip
         fi
-    /* It refused: almost certainly it has nothing. In doubt, for its due time. in gateway/publish/publish_roles.c: settle_refused */
+    /* It refused: almost certainly it has nothing. In doubt, for its due time. in gateway/deliver/publish_roles.c: settle_refused */
     :: atomic { broken < BROKEN -> broken++; excuse = 1;
             if
             :: waiting++
@@ -195,7 +195,7 @@ publishes:
     fi;
     goto end_idle;
 
-/* It has one from RabbitMQ. Is it to be looked up first? in gateway/relay/relay.c: needs_look_up */
+/* It has one from RabbitMQ. Is it to be looked up first? in gateway/handover/relay.c: needs_look_up */
 relays:
     if
     :: atomic { crashes < CRASHES && g == 0 -> crashes++; front = front + !IN(must_look, g); ping_old = 1; book = book & ~BIT(g); gone(g); goto dies }
@@ -204,7 +204,7 @@ relays:
         :: atomic { crashes < CRASHES && g == 0 -> crashes++; excuse = 1; front = front + !IN(must_look, g); ping_old = 1; book = book & ~BIT(g); gone(g); goto dies }
         /* in sql/query/settle_delivered.sql: settled_at is null and ((owner is null or $5::bool) and state = 'claimed' or $5::bool and state = 'handed') */
         :: atomic { LIVES && !locked -> st = (st == HANDED || st == CLAIMED -> DELIVERED : st); owner = 0; book = book & ~BIT(g); gone(g) }
-        /* No database: a proof, and then it is acknowledged. in gateway/relay/relay.c: prove */
+        /* No database: a proof, and then it is acknowledged. in gateway/handover/relay.c: prove */
         :: atomic { !LIVES && BUG != 8 -> proofs++ };
             atomic { book = book & ~BIT(g); gone(g) }
         :: atomic { !LIVES && BUG == 8 -> book = book & ~BIT(g); gone(g) }       /* it is acknowledged without a proof */
@@ -232,7 +232,7 @@ proctype noter(byte g) {
     byte me;
 end_idle:
     do
-    /* in gateway/pipeline/relay_book.c: relay_book_begin_note */
+    /* in gateway/deliver/relay_book.c: relay_book_begin_note */
     :: atomic { late && (ping == CAME || BUG == 5) && cur[g] && !IN(noted, cur[g]) && !IN(book, g) && IN(lives, cur[g]) -> me = cur[g];
             noting = noting | BIT(g); passed = (BUG == 1 -> passed : passed | BIT(g)) };          /* 1: only when it is noted */
         /* in sql/query/relay_note.sql: relay_low */
@@ -262,7 +262,7 @@ proctype rabbitmq() {
 end_idle:
     do
     :: atomic { waiting -> waiting--; after++ }
-    /* Its last hop: the delivery and the receipt are routed at once, in the order of the queue. in gateway/relay/relay_receipts.c: receipt */
+    /* Its last hop: the delivery and the receipt are routed at once, in the order of the queue. in gateway/handover/relay_receipts.c: receipt */
     :: atomic { LAST && near && (before || after && ping != SENT) -> deliver();
             if
             :: before -> before--; proofs_before = proofs_before + (ping == SENT); proofs = proofs + (ping != SENT)
@@ -279,7 +279,7 @@ end_idle:
     :: atomic { empties < EMPTIES && declared -> empties++; waiting = 0; front = 0; before = 0; after = 0; proofs = 0; proofs_before = 0; excuse = (delivered || book -> 1 : excuse);      /* what some gateway had in hand then may be handed over again */
            
             ping_old = (ping != NO_PING -> 1 : ping_old); must_look = must_look | book; declared = 0 }
-    /* A connection is lost: what it had taken goes to others, flagged. in gateway/relay/relay.c: relay_hold */
+    /* A connection is lost: what it had taken goes to others, flagged. in gateway/handover/relay.c: relay_hold */
     :: atomic { cuts < CUTS && (book & 1) && !is_proof -> cuts++; must_look = must_look | 1; front++; ping_old = (ping != NO_PING -> 1 : ping_old) }
     od
 }

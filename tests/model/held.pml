@@ -322,7 +322,7 @@ end_idle:
                 fi;
                 STEP_OF("claim_commit", b) };
             if
-            :: unclear < UNCLEAR && g == 0 -> unclear++; goto dies        /* in gateway/claim/claimer.c: look_plain */
+            :: unclear < UNCLEAR && g == 0 -> unclear++; goto dies        /* in gateway/deliver/claimer.c: look_plain */
             :: skip
             fi
         :: !LEASE -> goto dies          /* its session was ended, or it stood still for a second in the middle */
@@ -394,7 +394,7 @@ end_idle:
         :: mine -> goto works
         :: else
         fi
-    /* The lease is over: another instance. in gateway/instance/instance.c: drop_session */
+    /* The lease is over: another instance. in gateway/program/instance.c: drop_session */
     :: !LEASE -> goto dies
     od;
 
@@ -402,7 +402,7 @@ works:
     do
     :: mine == 0 -> break
     :: mine != 0 ->
-        atomic {                /* the lease is asked before; confirms come in any order. in gateway/pipeline/lease.c: lease_instance */
+        atomic {                /* the lease is asked before; confirms come in any order. in gateway/deliver/lease.c: lease_instance */
             if
             :: !LEASE -> goto dies
             :: else
@@ -414,7 +414,7 @@ works:
             fi };
         if
         DIES
-        :: !IN(passed, i) ->    /* RabbitMQ confirms. in gateway/publish/publisher.c: SETTLE_DELIVERED */
+        :: !IN(passed, i) ->    /* RabbitMQ confirms. in gateway/deliver/publisher.c: SETTLE_DELIVERED */
             atomic { deliver(i); s = 1;
                 if
                 :: one && IN(RATED, i) && st[i] == OWNED && owner[i] == me -> assert(!IN(slots_used, slot[i])); slots_used = slots_used | BIT(slot[i])
@@ -447,7 +447,7 @@ works:
                 :: else
                 fi;
                 STEP_OF("refused", i) }
-        /* Too late. in gateway/publish/publisher.c: SETTLE_EXPIRED */
+        /* Too late. in gateway/deliver/publisher.c: SETTLE_EXPIRED */
         :: atomic { IN(passed, i) && !IN(locked, i) ->
                 if
                 :: (!one && MY_CLAIM && st[i] == PLAIN) || (one && st[i] == OWNED && owner[i] == me) || BUG == 13 ->     /* 13: without a look at the owner */
@@ -459,7 +459,7 @@ works:
                 :: else
                 fi;
                 STEP_OF("expired", i) }
-        /* The rest goes back with its range: nothing of it is in flight. in gateway/settle/settler.h: back */
+        /* The rest goes back with its range: nothing of it is in flight. in gateway/deliver/claim_range.c: BATCH_BACK */
         :: atomic { backs < BACKS && !one && MY_CLAIM && !IN(b_lock, b) -> backs++; b_back = b_back | BIT(b); b_owner[b] = 0; STEP_OF("back", b) mine = 0; i = 0 };
             goto rests
         fi;

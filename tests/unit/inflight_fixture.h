@@ -2,7 +2,7 @@
 #ifndef POSTDATE_TESTS_INFLIGHT_FIXTURE_H
 #define POSTDATE_TESTS_INFLIGHT_FIXTURE_H
 
-#include "gateway/pipeline/inflight.h"
+#include "gateway/deliver/inflight.h"
 #include "tests/unit/unit.h"
 
 /* Number and budget are the caller's to look at: each message has an id of its own, and memory that counts.

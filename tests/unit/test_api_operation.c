@@ -1,4 +1,4 @@
-#include "gateway/api/api_operation.h"
+#include "gateway/ops/api_operation.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What a claimed range says of itself: up to where it is settled, and what is pending before that. */
-#include "gateway/pipeline/claim_range.h"
+#include "gateway/deliver/claim_range.h"
 #include "tests/unit/unit.h"
 
 #define COUNT 40

@@ -1,4 +1,4 @@
-#include "gateway/publish/confirms.h"
+#include "gateway/deliver/confirms.h"
 #include "tests/unit/inflight_fixture.h"
 
 #define FAR UINT64_C(2048)

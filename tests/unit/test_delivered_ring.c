@@ -1,4 +1,4 @@
-#include "gateway/pipeline/pipeline.h"
+#include "gateway/deliver/pipeline.h"
 #include "tests/unit/unit.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "gateway/pipeline/queues.h"
+#include "gateway/deliver/queues.h"
 #include "tests/unit/inflight_fixture.h"
 
 #define DAY INT64_C(86400000)

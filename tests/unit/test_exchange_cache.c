@@ -1,5 +1,5 @@
 #include "core/base/clock.h"
-#include "gateway/publish/exchange_cache.h"
+#include "gateway/deliver/exchange_cache.h"
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>

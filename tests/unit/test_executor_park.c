@@ -1,7 +1,7 @@
 /* Who gives way where requests wait for locks. */
 #include "core/base/clock.h"
-#include "gateway/api/api_operation.h"
-#include "gateway/api/executor_park.h"
+#include "gateway/ops/api_operation.h"
+#include "gateway/ops/executor_park.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Who comes next, and who may not have all workers. */
-#include "gateway/api/executor_internal.h"
+#include "gateway/ops/executor_internal.h"
 #include "tests/unit/unit.h"
 
 #define CALLERS 3

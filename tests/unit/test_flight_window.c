@@ -1,4 +1,4 @@
-#include "gateway/pipeline/flight_window.h"
+#include "gateway/deliver/flight_window.h"
 #include "tests/unit/unit.h"
 
 #define LEAST 4

@@ -1,5 +1,5 @@
 #include "core/base/clock.h"
-#include "gateway/pipeline/lease.h"
+#include "gateway/deliver/lease.h"
 #include "tests/unit/unit.h"
 
 #define LEASE_MS 8000

@@ -1,4 +1,4 @@
-#include "gateway/runtime/once.h"
+#include "gateway/program/once.h"
 #include "tests/unit/unit.h"
 
 #define NOW INT64_C(1700000000000)

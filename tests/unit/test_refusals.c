@@ -1,6 +1,6 @@
 /* Addresses that refuse: each is said once, and once when it is over. */
-#include "gateway/pipeline/inflight.h"
-#include "gateway/publish/refusals.h"
+#include "gateway/deliver/inflight.h"
+#include "gateway/deliver/refusals.h"
 #include "tests/unit/unit.h"
 #include <stdio.h>
 #include <string.h>

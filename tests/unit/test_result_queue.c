@@ -1,5 +1,5 @@
 #include "core/base/clock.h"
-#include "gateway/pipeline/queues.h"
+#include "gateway/deliver/queues.h"
 #include "tests/unit/inflight_fixture.h"
 #include <time.h>
 

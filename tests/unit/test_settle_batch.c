@@ -1,4 +1,4 @@
-#include "gateway/settle/settle_batch.h"
+#include "gateway/deliver/settle_batch.h"
 #include "tests/unit/inflight_fixture.h"
 
 static struct settle_batch batch;

@@ -1,4 +1,4 @@
-#include "gateway/settle/settle_handings.h"
+#include "gateway/deliver/settle_handings.h"
 #include "tests/unit/inflight_fixture.h"
 
 static struct inflight_budget budget;

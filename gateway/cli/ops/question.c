@@ -1,9 +1,9 @@
 #include "gateway/cli/ops/question.h"
 
-#include "gateway/api/api_json_request.h"
-#include "gateway/api/api_operation.h"
-#include "gateway/api/ask/api_ask.h"
 #include "gateway/cli/text.h"
+#include "gateway/ops/api_ask.h"
+#include "gateway/ops/api_json_request.h"
+#include "gateway/ops/api_operation.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Commands that run an operation of the table (gateway/api/api_operation.h), as the control queue does, on
+/* Commands that run an operation of the table (gateway/ops/api_operation.h), as the control queue does, on
  * the command's connection, for all exchanges. Options and arguments become the request's fields; tables
  * format the answer for users. */
 #ifndef POSTDATE_GATEWAY_CLI_OPS_QUESTION_H

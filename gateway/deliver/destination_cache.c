@@ -1,0 +1,430 @@
+#include "gateway/deliver/destination_cache.h"
+
+#include "core/base/hash.h"
+#include "core/base/random.h"
+#include "core/message/dead_letter.h"
+#include "gateway/deliver/inflight.h"
+#include "gateway/runtime/guard.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SETS 1024
+#define WAYS 8
+#define LATELY_MS 1000 /* a confirm as old as that proves nothing any more */
+#define LAG_MS 100     /* nor an older one, once something has been unconfirmed for so long */
+#define WARY_MS 5000
+#define PROVING_MS 2000 /* so long for one on the way to be tried alone: it may get lost there */
+#define TRY_MS 60000    /* a try that nobody hears of again was lost */
+#define WAIT_MS 1000    /* the least that messages to one that stands still wait */
+#define WAIT_MOST_MS 600000
+#define SPREAD_MS 2        /* so far apart they are looked at: 500 a second */
+#define SAY_EVERY_MS 10000 /* one that stands still each second is said seldom */
+
+struct destination {
+    uint64_t hash;            /* 0: a free place */
+    int64_t confirmed_ms;     /* heard of last; 0: never */
+    int64_t since_ms;         /* in_flight > 0: nothing was confirmed since then */
+    int64_t stalled_ms;       /* stands still since; 0: it does not */
+    int64_t try_ms;           /* stalled: when to find out */
+    int64_t proving_until_ms; /* suspect: one that is tried alone is under way */
+    int in_flight;            /* of the fast publisher */
+    int tries;                /* in flight elsewhere */
+    bool isolate;
+    struct inflight *parked, **parked_end;
+    struct destination *ready; /* the next in the list of the parking … */
+    bool is_ready;             /* … in which it is */
+};
+
+int destination_cache_open(struct destination_cache *cache)
+{
+    *cache = (struct destination_cache){0};
+    pthread_mutex_init(&cache->lock, NULL);
+    refusals_open(&cache->refusals);
+    cache->parking.ready_end = &cache->parking.ready;
+    for (size_t i = 0; i < sizeof cache->key; i++)
+        cache->key[i] = (uint8_t)random_u32();
+    cache->table = calloc(SETS * WAYS, sizeof *cache->table);
+    return cache->table ? 0 : -1;
+}
+
+void destination_cache_close(struct destination_cache *cache)
+{
+    if (cache->table)
+        inflight_free_list(destination_cache_unpark_all(cache));
+    free(cache->table);
+    refusals_close(&cache->refusals);
+    pthread_mutex_destroy(&cache->lock);
+}
+
+static uint64_t hash_of(const struct destination_cache *cache, const struct inflight *h)
+{
+    uint8_t text[2 * 255 + 1];
+    size_t n = 0;
+    struct bytes queue = dead_letter_return_queue(&h->message);
+    const struct bytes parts[] = {h->message.exchange, queue.len ? queue : h->message.routing_key};
+    for (int i = 0; i < 2; i++) {
+        size_t len = parts[i].len < 255 ? parts[i].len : 255;
+        if (len)
+            memcpy(text + n, parts[i].data, len);
+        n += len;
+        if (i == 0)
+            text[n++] = 0; /* no name has it */
+    }
+    uint64_t hash = siphash(cache->key, bytes_of(text, n));
+    return hash ? hash : 1;
+}
+
+static struct destination *find_destination(const struct destination_cache *cache, uint64_t hash)
+{
+    struct destination *set = &cache->table[hash % SETS * WAYS];
+    for (int i = 0; i < WAYS && hash; i++)
+        if (set[i].hash == hash)
+            return &set[i];
+    return NULL;
+}
+
+static bool is_idle(const struct destination *d)
+{
+    return !d->in_flight && !d->tries && !d->parked && !d->stalled_ms && !d->is_ready;
+}
+
+static struct destination *find_or_add_destination(struct destination_cache *cache, uint64_t hash)
+{
+    struct destination *d = find_destination(cache, hash), *set = &cache->table[hash % SETS * WAYS];
+    for (int i = 0; i < WAYS && (!d || d->hash != hash); i++)
+        if (is_idle(&set[i]) && (!d || set[i].confirmed_ms < d->confirmed_ms))
+            d = &set[i];
+    if (d && d->hash != hash)
+        *d = (struct destination){.hash = hash};
+    return d;
+}
+
+static enum destination_verdict judge_destination(struct destination_cache *cache, struct destination *d,
+                                                  int64_t now_ms)
+{
+    /* What is in flight to it tells already. */
+    if (d->stalled_ms && (now_ms < d->try_ms || d->in_flight > 0 || d->tries > 0))
+        return DESTINATION_STALLED;
+    if (d->stalled_ms) {
+        d->try_ms = now_ms + TRY_MS;
+        return DESTINATION_TRY;
+    }
+    bool wary = now_ms < cache->wary_until_ms && d->confirmed_ms < cache->wary_since_ms;
+    return d->isolate || wary ? DESTINATION_ISOLATE : DESTINATION_GOOD;
+}
+
+enum destination_verdict destination_cache_ask(struct destination_cache *cache, struct inflight *h,
+                                               int64_t now_ms)
+{
+    GUARD(&cache->lock);
+    struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
+    h->destination = d ? d->hash : 0;
+    return d ? judge_destination(cache, d, now_ms) : DESTINATION_GOOD;
+}
+
+bool destination_cache_stands_still(struct destination_cache *cache, uint64_t destination)
+{
+    GUARD(&cache->lock);
+    const struct destination *d = find_destination(cache, destination);
+    return d && d->stalled_ms;
+}
+
+int destination_cache_count_stalled(struct destination_cache *cache)
+{
+    GUARD(&cache->lock);
+    return cache->stalled;
+}
+
+static bool is_proven(const struct destination *d, int64_t now_ms)
+{
+    return d->confirmed_ms && now_ms - d->confirmed_ms < LATELY_MS &&
+           (!d->in_flight || now_ms - d->since_ms < LAG_MS);
+}
+
+static void park_message(struct destination_cache *cache, struct destination *d, struct inflight *h)
+{
+    if (!d->parked)
+        d->parked_end = &d->parked;
+    h->next = NULL;
+    *d->parked_end = h;
+    d->parked_end = &h->next;
+    cache->parking.count++;
+    cache->parking.bytes += h->size;
+}
+
+/* It stands still. What was relayed has the relay's memory and waits there. */
+static bool may_keep(const struct destination_cache *cache, const struct destination *d,
+                     const struct inflight *h, int64_t now_ms)
+{
+    return !h->relayed && h->message.deadline_ms == 0 && now_ms - d->stalled_ms < DESTINATION_KEEPS_MS &&
+           cache->parking.count < DESTINATION_KEEPS_MOST &&
+           cache->parking.bytes + h->size <= DESTINATION_KEEPS_BYTES_MAX;
+}
+
+/* May it go, or does it wait for an answer to another? */
+static enum destination_verdict admit_message(struct destination_cache *cache, struct destination *d,
+                                              struct inflight *h, bool lags, int64_t now_ms)
+{
+    enum destination_verdict v = judge_destination(cache, d, now_ms);
+    if (v == DESTINATION_STALLED && may_keep(cache, d, h, now_ms))
+        return DESTINATION_PARKED;
+    bool is_new = !d->in_flight && !is_proven(d, now_ms);
+    if (v == DESTINATION_GOOD && is_new && lags && cache->unproven >= DESTINATION_ALL_UNPROVEN_MOST)
+        v = DESTINATION_ISOLATE;
+    if (v == DESTINATION_ISOLATE && now_ms < d->proving_until_ms)
+        return DESTINATION_PARKED;
+    if (v == DESTINATION_ISOLATE)
+        d->proving_until_ms = now_ms + PROVING_MS;
+    if (v == DESTINATION_GOOD && !(d->in_flight < DESTINATION_UNPROVEN_MOST || is_proven(d, now_ms)))
+        return DESTINATION_PARKED;
+    if (v == DESTINATION_GOOD) {
+        h->unproven = !is_proven(d, now_ms);
+        cache->unproven += h->unproven;
+        if (d->in_flight++ == 0)
+            d->since_ms = now_ms;
+    }
+    return v;
+}
+
+enum destination_verdict destination_cache_admit(struct destination_cache *cache, struct inflight *h,
+                                                 bool lags, int64_t now_ms)
+{
+    GUARD(&cache->lock);
+    struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
+    h->destination = d ? d->hash : 0;
+    if (!d)
+        return DESTINATION_GOOD;
+    enum destination_verdict v =
+        d->parked && !d->stalled_ms ? DESTINATION_PARKED : admit_message(cache, d, h, lags, now_ms);
+    if (v == DESTINATION_PARKED)
+        park_message(cache, d, h);
+    return v;
+}
+
+/* Those that are parked may go, as far as there is room. */
+static void set_ready(struct destination_cache *cache, struct destination *d)
+{
+    if (d->is_ready || !d->parked)
+        return;
+    d->is_ready = true;
+    d->ready = NULL;
+    *cache->parking.ready_end = d;
+    cache->parking.ready_end = &d->ready;
+}
+
+struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
+                                          enum destination_verdict *v)
+{
+    GUARD(&cache->lock);
+    while (cache->parking.ready) {
+        struct destination *d = cache->parking.ready;
+        if (d->parked && (*v = admit_message(cache, d, d->parked, lags, now_ms)) != DESTINATION_PARKED) {
+            cache->parking.count--;
+            cache->parking.bytes -= d->parked->size;
+            return inflight_pop(&d->parked);
+        }
+        cache->parking.ready = d->ready;
+        if (!cache->parking.ready)
+            cache->parking.ready_end = &cache->parking.ready;
+        d->is_ready = false;
+    }
+    return NULL;
+}
+
+bool destination_cache_is_ready(struct destination_cache *cache)
+{
+    GUARD(&cache->lock);
+    return cache->parking.ready != NULL;
+}
+
+void destination_cache_look_again(struct destination_cache *cache)
+{
+    GUARD(&cache->lock);
+    for (struct destination *d = cache->table; cache->parking.count && d < cache->table + SETS * WAYS; d++)
+        set_ready(cache, d);
+}
+
+static void note_confirm(struct destination_cache *cache, struct destination *d, int64_t now_ms)
+{
+    d->confirmed_ms = d->since_ms = now_ms;
+    d->proving_until_ms = 0;
+    d->isolate = false;
+    if (d->stalled_ms)
+        cache->stalled--;
+    d->stalled_ms = 0;
+    set_ready(cache, d);
+}
+
+void destination_cache_tried(struct destination_cache *cache, uint64_t destination)
+{
+    GUARD(&cache->lock);
+    struct destination *d = find_destination(cache, destination);
+    if (d)
+        d->tries++;
+}
+
+void destination_cache_try_ended(struct destination_cache *cache, uint64_t destination, bool confirmed,
+                                 int64_t now_ms)
+{
+    GUARD(&cache->lock);
+    struct destination *d = find_destination(cache, destination);
+    if (d && d->tries > 0)
+        d->tries--;
+    if (d && confirmed) {
+        note_confirm(cache, d, now_ms);
+    } else if (d) {
+        d->proving_until_ms = 0;
+        set_ready(cache, d);
+    }
+}
+
+void destination_cache_left(struct destination_cache *cache, struct inflight *h, bool confirmed,
+                            int64_t now_ms)
+{
+    GUARD(&cache->lock);
+    struct destination *d = find_destination(cache, h->destination);
+    cache->unproven -= h->unproven;
+    h->unproven = false;
+    if (d && d->in_flight > 0)
+        d->in_flight--;
+    if (d && confirmed)
+        note_confirm(cache, d, now_ms);
+    else if (d)
+        set_ready(cache, d);
+}
+
+static void mark_stalled(struct destination_cache *cache, struct destination *d, const struct inflight *h,
+                         int64_t now_ms)
+{
+    d->isolate = false;
+    if (d->stalled_ms)
+        return;
+    d->stalled_ms = now_ms;
+    if (cache->stalled++ == 0 && !cache->said) {
+        cache->said = false;
+        refusals_print_name(h, REFUSAL_OF_KEY, cache->name);
+    }
+}
+
+void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
+                               int64_t again_ms)
+{
+    GUARD(&cache->lock);
+    struct destination *d = find_destination(cache, h->destination);
+    if (d) {
+        mark_stalled(cache, d, h, now_ms);
+        d->try_ms = now_ms + again_ms;
+        d->proving_until_ms = 0;
+        set_ready(cache, d);
+    }
+}
+
+/* Of what is parked for one that stands still. */
+static struct inflight *take_what_must_leave(struct destination_cache *cache, struct destination *d,
+                                             int64_t now_ms)
+{
+    struct inflight *leaving = NULL, **end = &leaving, *all = d->parked;
+    for (const struct inflight *i = all; i; i = i->next) {
+        cache->parking.count--;
+        cache->parking.bytes -= i->size;
+    }
+    d->parked = NULL;
+    for (struct inflight *h; (h = inflight_pop(&all)) != NULL;) {
+        if (may_keep(cache, d, h, now_ms)) {
+            park_message(cache, d, h);
+            continue;
+        }
+        *end = h;
+        end = &h->next;
+    }
+    return leaving;
+}
+
+bool destination_cache_check(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
+                             struct inflight **parked)
+{
+    GUARD(&cache->lock);
+    struct destination *d = find_destination(cache, h->destination);
+    if (!d || d->stalled_ms || !d->in_flight || now_ms - d->since_ms <= DESTINATION_STALLED_MS)
+        return false;
+    mark_stalled(cache, d, h, now_ms);
+    d->try_ms = now_ms;
+    *parked = take_what_must_leave(cache, d, now_ms);
+    return true;
+}
+
+bool destination_cache_isolate(struct destination_cache *cache, uint64_t destination)
+{
+    GUARD(&cache->lock);
+    struct destination *d = find_destination(cache, destination);
+    bool is_new = d && !d->stalled_ms && !d->isolate;
+    if (is_new)
+        d->isolate = true;
+    return is_new;
+}
+
+void destination_cache_wary(struct destination_cache *cache, bool begins, int64_t now_ms)
+{
+    GUARD(&cache->lock);
+    bool is_wary = now_ms < cache->wary_until_ms;
+    if (begins && !is_wary)
+        cache->wary_since_ms = now_ms;
+    if (begins || is_wary)
+        cache->wary_until_ms = now_ms + WARY_MS;
+}
+
+int64_t destination_cache_wait_ms(struct destination_cache *cache, int64_t now_ms)
+{
+    GUARD(&cache->lock);
+    int64_t at = cache->slot_ms + SPREAD_MS;
+    if (at < now_ms + WAIT_MS)
+        at = now_ms + WAIT_MS;
+    if (at > now_ms + WAIT_MOST_MS)
+        at = now_ms + WAIT_MOST_MS;
+    cache->slot_ms = at;
+    return at - now_ms;
+}
+
+struct inflight *destination_cache_unpark_all(struct destination_cache *cache)
+{
+    struct inflight *all = NULL, **end = &all;
+    GUARD(&cache->lock);
+    for (struct destination *d = cache->table; cache->parking.count && d < cache->table + SETS * WAYS; d++) {
+        if (!d->parked)
+            continue;
+        *end = d->parked;
+        end = d->parked_end;
+        d->parked = NULL;
+    }
+    cache->parking.count = 0;
+    cache->parking.bytes = 0;
+    return all;
+}
+
+void destination_cache_landed(struct destination_cache *cache)
+{
+    GUARD(&cache->lock);
+    for (struct destination *d = cache->table; d < cache->table + SETS * WAYS; d++) {
+        d->in_flight = 0;
+        set_ready(cache, d);
+    }
+    cache->unproven = 0;
+}
+
+enum destination_news destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name,
+                                             size_t name_size)
+{
+    GUARD(&cache->lock);
+    if (cache->stalled && !cache->said && (!cache->said_ms || now_ms - cache->said_ms > SAY_EVERY_MS)) {
+        snprintf(name, name_size, "%s", cache->name);
+        cache->said = true;
+        cache->said_ms = now_ms;
+        return DESTINATION_STANDS_STILL;
+    }
+    if (cache->stalled || !cache->said)
+        return DESTINATION_NO_NEWS;
+    cache->said = false;
+    return DESTINATION_ALL_GO_ON;
+}

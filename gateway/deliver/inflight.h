@@ -1,0 +1,131 @@
+/* A message in memory, claimed, relayed or to be handed over, until its outcome is settled. One owner at a
+ * time: a claimer, the hand-over feeder, the intake or the relay makes it, a queue and its publisher hold it,
+ * the result queue takes it, the settler frees it. */
+#ifndef POSTDATE_GATEWAY_DELIVER_INFLIGHT_H
+#define POSTDATE_GATEWAY_DELIVER_INFLIGHT_H
+
+#include "gateway/deliver/claim_range.h"
+#include "sql/pipeline/claim.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What all messages in flight together take; shared by every thread. */
+struct inflight_budget {
+    atomic_size_t count, bytes;
+};
+
+/* A hand-over under way (sql/pipeline/handing.h), and how many of its messages are still to be brought to
+ * RabbitMQ.
+ *
+ * Who stores or claims them makes it. Each message in flight keeps it alive, and the settler, who alone
+ * counts. One that nobody settles, for its message is in memory no more, is never over: the end of the
+ * instance lets its messages wait for a gateway. */
+struct handing {
+    struct message_id id;
+    atomic_int holders;
+    /* The settler's. */
+    struct handing *next;
+    size_t open;
+    int64_t written_ms; /* monotonic: when the database was told that it is over; 0: not yet */
+};
+
+/* With one holder. NULL: out of memory. */
+struct handing *handing_new(struct message_id id, size_t count);
+void handing_hold(struct handing *h);
+/* The last one frees it. NULL is fine. */
+void handing_release(struct handing *h);
+
+/* What an error is about. Its text is for people; what follows from it is decided by this. */
+enum inflight_cause {
+    INFLIGHT_REFUSED,     /* the broker closed a channel or a connection while it was in flight, perhaps over
+                             it: it is published alone next time */
+    INFLIGHT_NACKED,      /* the broker did not take it, or the connection was lost: it harms no others */
+    INFLIGHT_UNROUTABLE,  /* it was sent back, which does no harm to others */
+    INFLIGHT_UNCONFIRMED, /* its publish, or that of another to the same exchange and routing key, waits for
+                             its confirm: the queue stands still */
+};
+
+struct inflight {
+    struct inflight *next; /* in the result queue, among the confirms, or parked */
+    struct inflight *prev; /* confirms.c */
+    uint64_t tag;          /* confirms.c */
+    struct inflight_budget *budget;
+    int32_t instance;          /* under which it was claimed; settling is guarded by it */
+    struct claim_range *range; /* of a plain one; held. NULL: its row is claimed by itself */
+    struct handing *handing;   /* of one that is to be handed over; held */
+    int attempts;              /* made before this claim */
+    bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
+    bool proof;       /* a gateway delivered and counted it, nobody knows when: relay.c */
+    bool in_doubt;    /* an earlier publish of it may have reached the broker */
+    bool isolate;     /* the broker may close the channel over it: publish it alone */
+    bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
+                         this claim */
+    bool expired;     /* its deadline has passed, and this time nothing of it was published */
+    bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
+    bool rated;    /* at_ms is its slot: it waited for a rate (rates.h) */
+    bool queue_gone;      /* it is to go back to a queue that is not there */
+    bool returned;        /* the broker sent it back as unroutable; its confirm is still to come */
+    int64_t slot_ms;      /* rated: from its slot to the next one */
+    int64_t let_go_ms;    /* by a rate that was removed, which had kept it back; 0: by none */
+    int64_t at_ms;        /* when to publish: due, or the next attempt */
+    int64_t published_ms; /* monotonic; while it is unconfirmed */
+    uint64_t destination; /* destination_cache.h; 0: not watched */
+    bool is_try;          /* it is to find out whether its destination still stands still */
+    bool left_behind;     /* unconfirmed on a connection that was held up: publisher.c */
+    bool unproven;        /* destination_cache.h: in flight to a destination that has not confirmed lately */
+    struct message message; /* views into data */
+    enum settle_kind outcome;
+    bool unsettled; /* counted so, see queues.h */
+    uint64_t unsettled_number;
+    int64_t unsettled_ms; /* monotonic: since when */
+    int64_t next_at_ms;
+    int64_t late_us, later_us; /* delivered: so long after its due time; after the time of this attempt */
+    char *error;               /* owned; why, for the outcome or from the return */
+    enum inflight_cause cause; /* of the error */
+    size_t size;               /* with its content */
+    uint8_t *data;             /* owned; NULL: it has none any more */
+};
+
+/* Copies the row. NULL: out of memory. */
+struct inflight *inflight_new(const struct claimed_row *row, int32_t instance,
+                              struct inflight_budget *budget);
+/* Its row is to be given back. Returns what is to be settled; h is a ghost from now on, without content,
+ * which tells of its confirm. NULL: out of memory, and h is as it was. */
+struct inflight *inflight_leave_ghost(struct inflight *h);
+/* Frees names, properties and body. h counts for no bytes any more: what waits for a database that is away is
+ * bounded by the prefetch, and must not stop deliveries. */
+void inflight_drop_content(struct inflight *h);
+void inflight_free(struct inflight *h);
+void inflight_free_list(struct inflight *list);
+/* The first of a list, which it leaves; NULL: there is none. */
+static inline struct inflight *inflight_pop(struct inflight **list)
+{
+    struct inflight *h = *list;
+    if (h) {
+        *list = h->next;
+        h->next = NULL;
+    }
+    return h;
+}
+/* An attempt before this one did not succeed, or nobody knows. */
+static inline bool inflight_is_again(const struct inflight *h)
+{
+    return h->attempts > 0 || h->in_doubt;
+}
+/* Nothing of it was begun, so that nothing is written into its row: its range is put back. Where a deadline
+ * may pass meanwhile, its row says when to look. */
+static inline bool inflight_goes_back(const struct inflight *h)
+{
+    return h->range && !h->in_doubt &&
+           (h->outcome == SETTLE_RELEASE || (h->outcome == SETTLE_WAIT && h->message.deadline_ms == 0));
+}
+/* For the log: its id. What goes back to a queue has a row of its own, and the id that its consumers know
+ * follows. */
+#define INFLIGHT_NAME_SIZE 100
+const char *inflight_name(const struct inflight *h, char out[INFLIGHT_NAME_SIZE]);
+/* Keeps a copy of the text; NULL: no error. */
+void inflight_set_error(struct inflight *h, enum inflight_cause cause, const char *text);
+
+#endif
