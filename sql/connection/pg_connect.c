@@ -5,8 +5,6 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,102 +12,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
-/* --- Why libpq refused the server's certificate. It says "certificate verify failed" and no more, so the
- * certificate is asked for once again, on a connection of its own over which nothing is said, and judged in
- * the same way. */
+/* --- Why libpq refused the server's certificate. It says "certificate verify failed" and no more, and its
+ * session is gone by then. So OpenSSL tells when it frees one: why it was refused is still written in it. */
 
-#define ANSWER_MS 2000
+static _Thread_local long verify_result; /* X509_V_OK: this thread's latest attempt met no such certificate */
 
-static int connect_within(const struct addrinfo *a)
+static void on_session_free(void *ssl, void *ptr, CRYPTO_EX_DATA *ad, int index, long argl, void *argp)
 {
-    const struct timeval patience = {.tv_sec = ANSWER_MS / 1000};
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), failed = 1;
-    socklen_t size = sizeof failed;
-    if (fd < 0)
-        return -1;
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    connect(fd, a->ai_addr, a->ai_addrlen);
-    if (poll(&p, 1, ANSWER_MS) == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &size) == 0 &&
-        failed == 0 && fcntl(fd, F_SETFL, 0) == 0 &&
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 &&
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0)
-        return fd;
-    close(fd);
-    return -1;
+    (void)ptr, (void)ad, (void)index, (void)argl, (void)argp;
+    long result = ssl ? SSL_get_verify_result(ssl) : X509_V_OK;
+    verify_result = result != X509_V_OK ? result : verify_result;
 }
 
-/* A socket on which the server has agreed to TLS, or -1. */
-static int ask_for_tls(PGconn *conn)
+static void watch_sessions(void)
 {
-    static const uint8_t request[8] = {0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f}; /* SSLRequest, protocol 3 */
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    char answer = 0;
-    if (!PQhostaddr(conn) || getaddrinfo(PQhostaddr(conn), PQport(conn), &hints, &found) != 0)
-        return -1;
-    int fd = connect_within(found);
-    freeaddrinfo(found);
-    if (fd >= 0 && send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request &&
-        recv(fd, &answer, 1, 0) == 1 && answer == 'S')
-        return fd;
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
-/* --- Connecting: to the first host that will do, each within a time of its own. */
-
-/* "": it is not set. options: may be NULL. */
-static const char *pg_option(const PQconninfoOption *options, const char *keyword)
-{
-    for (const PQconninfoOption *o = options; o && o->keyword; o++)
-        if (strcmp(o->keyword, keyword) == 0)
-            return o->val ? o->val : "";
-    return "";
-}
-
-/* The file that libpq trusts; "" none. */
-static void find_root(PGconn *conn, char *out, size_t out_size)
-{
-    const char *home = getenv("HOME");
-    PQconninfoOption *options = PQconninfo(conn);
-    snprintf(out, out_size, "%s", pg_option(options, "sslrootcert"));
-    if (out[0] == '\0' && home)
-        snprintf(out, out_size, "%s/.postgresql/root.crt", home);
-    PQconninfoFree(options);
-}
-
-static long verify_server(int fd, const char *root)
-{
-    long result = X509_V_OK;
-    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
-    SSL *ssl = NULL;
-    if (ctx && SSL_CTX_load_verify_locations(ctx, root, NULL) == 1 && (ssl = SSL_new(ctx)) != NULL &&
-        SSL_set_fd(ssl, fd) == 1) {
-        SSL_connect(ssl);
-        result = SSL_get_verify_result(ssl);
-    }
-    SSL_free(ssl);
-    SSL_CTX_free(ctx);
-    return result;
-}
-
-/* After a refused certificate: OpenSSL's words for what is wrong with it, or NULL. Connects once more: takes
- * at most about three times two seconds. */
-static const char *pg_tls_reason(PGconn *conn)
-{
-    char root[1024];
-    find_root(conn, root, sizeof root);
-    int fd = ask_for_tls(conn);
-    if (fd < 0)
-        return NULL;
-    long result = verify_server(fd, root);
-    close(fd);
-    return result != X509_V_OK ? X509_verify_cert_error_string(result) : NULL;
+    SSL_get_ex_new_index(0, NULL, NULL, NULL, on_session_free);
 }
 
 /* --- Addresses of databases. libpq takes them apart, but its texts quote them, and they hold passwords: what
@@ -219,8 +138,6 @@ int pg_url_check(const char *url, struct err *e)
     return options ? 0 : -1;
 }
 
-/* --- Connecting: to the first host that will do, each within a time of its own. */
-
 /* --- the host that was found behind silent ones: all connections of a program have one URL, and not each of
  * them has to wait for them */
 struct place {
@@ -228,6 +145,15 @@ struct place {
 };
 
 static struct place found_place;
+
+/* "": it is not set. options: may be NULL. */
+static const char *pg_option(const PQconninfoOption *options, const char *keyword)
+{
+    for (const PQconninfoOption *o = options; o && o->keyword; o++)
+        if (strcmp(o->keyword, keyword) == 0)
+            return o->val ? o->val : "";
+    return "";
+}
 
 /* Itself, or by naming a service. */
 static bool names_user(const char *url)
@@ -314,10 +240,11 @@ static int connect_fail(PGconn *conn, bool *answered, struct err *e)
         kind = k == ERR_BUG || k == ERR_BUSY ? ERR_AWAY : k;
     }
     if (strstr(text, "certificate verify failed")) {
-        const char *reason = pg_tls_reason(conn);
+        const char *reason = verify_result != X509_V_OK ? X509_verify_cert_error_string(verify_result)
+                                                        : "expired, or its authority is not trusted";
         return err_set(
             e, kind, "cannot connect to PostgreSQL: %s: %s (renew it, or name its authority in sslrootcert)",
-            text, reason ? reason : "expired, or its authority is not trusted");
+            text, reason);
     }
     if (strstr(text, strerror(EMFILE)) || strstr(text, strerror(ENFILE)))
         return err_set(e, ERR_LIMIT,
@@ -378,6 +305,9 @@ out:
 
 PGconn *pg_connect(struct pg_attempt *a, struct err *e)
 {
+    static pthread_once_t watched = PTHREAD_ONCE_INIT;
+    pthread_once(&watched, watch_sessions);
+    verify_result = X509_V_OK;
     PGconn *conn = start_connect(a->options, a->last);
     a->answered = false;
     if (!conn) {
