@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """metrics_page.py write|check: the table of docs/metrics.md has a row for each metric of /metrics, in its order.
 
-Name, type, labels and the text of # HELP are read from the sources that print them: calls of print_head, print_gauge, print_figure
-and print_histogram, rows of the table of counters, and texts that begin with # HELP. `write` puts the table between the page's two
-markers; `check` fails when the page differs. tests/live/test_monitoring.py compares the page with what a gateway answers.
+Name, type, labels and the text of # HELP are read from the sources that print them: calls of metrics_print_head,
+metrics_print_gauge and print_histogram, and rows of the table of counters. `write` puts the table between the page's two markers;
+`check` fails when the page differs. tests/live/test_monitoring.py compares the page with what a gateway answers.
 """
 import os
 import re
@@ -11,15 +11,14 @@ import sys
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
 
-SOURCES = ('gateway/runtime/metrics.c', 'gateway/http/health.c', 'gateway/http/process.c')
+SOURCES = ('gateway/runtime/metrics.h', 'gateway/runtime/metrics.c', 'gateway/http/health.c')
 PAGE = 'docs/metrics.md'
 BEGIN, END = '<!-- metrics: written by make docs/metrics.md -->', '<!-- end of metrics -->'
 
 TEXT = r'"(?:[^"\\]|\\.)*"'
-CALL = re.compile(rf'print_(head|gauge|figure)\(\s*out, ("\w+"), (?:("\w+"), )?({TEXT})')
+CALL = re.compile(rf'print_(head|gauge)\(\s*out, ("\w+"), (?:("\w+"), )?({TEXT})')
 HISTOGRAM = re.compile(rf'print_histogram\(\s*&[\w>.-]+, ("\w+"),\s*({TEXT})')
-COUNTER = re.compile(rf'\[METRIC_\w+\] = \{{\s*("\w+"), {TEXT}, ({TEXT})\}}')
-WRITTEN = re.compile(r'# HELP (\w+) ([^\\"]*)\\n# TYPE \w+ (\w+)')
+COUNTER = re.compile(rf'X\(METRIC_\w+, ("\w+"), {TEXT}, ({TEXT})\)')
 
 
 def read(path):
@@ -29,7 +28,7 @@ def read(path):
 
 def sources():
     """The C text on one line, each run of adjacent literals as one."""
-    text = re.sub(r'\s+', ' ', '\n'.join(read(path) for path in SOURCES))
+    text = re.sub(r'(?:\s|\\\n)+', ' ', '\n'.join(read(path) for path in SOURCES))
     text = re.sub(r'" (?:PRI\w+ )?"', '', text)
     return re.sub(r'(?<=[({]) ', '', text)
 
@@ -39,7 +38,6 @@ def metrics(text):
     found = [(m.start(), m[2], m[3] or '"gauge"', m[4]) for m in CALL.finditer(text)]
     found += [(m.start(), m[1], '"histogram"', m[2]) for m in HISTOGRAM.finditer(text)]
     found += [(m.start(), m[1], '"counter"', m[2]) for m in COUNTER.finditer(text)]
-    found += [(m.start(), *(f'"{x}"' for x in (m[1], m[3], m[2]))) for m in WRITTEN.finditer(text)]
     return [tuple(x.strip('"') for x in row[1:]) for row in sorted(found)]
 
 

@@ -143,7 +143,4 @@ void http_console_answer(struct http_request *r);
 struct bytes http_console_content(const struct http_request *r);
 void http_console_headers(const struct http_request *r, struct buf *out);
 
-/* process.c: CPU, memory, descriptors and start of this process, for Prometheus. */
-void http_print_process(struct buf *out);
-
 #endif

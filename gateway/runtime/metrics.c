@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <time.h>
 
 static const double bounds_s[METRICS_LATENESS_BUCKETS] = {
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600};
@@ -11,7 +12,9 @@ static const int statuses[METRICS_STATUSES] = {200, 201, 304, 400, 401, 403, 404
 
 void metrics_open(struct metrics *m)
 {
-    *m = (struct metrics){.handed = -1};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *m = (struct metrics){.started_s = (double)now.tv_sec + (double)now.tv_nsec / 1e9, .handed = -1};
 }
 
 void metrics_add(struct metrics *m, enum metric which, uint64_t n)
@@ -62,90 +65,37 @@ double metrics_lateness_quantile(struct metrics *m, double p)
     return bounds_s[METRICS_LATENESS_BUCKETS - 1];
 }
 
-static void print_head(struct buf *out, const char *name, const char *type, const char *help)
+void metrics_print_head(struct buf *out, const char *name, const char *type, const char *help)
 {
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+void metrics_print_gauge(struct buf *out, const char *name, const char *help, double value)
+{
+    metrics_print_head(out, name, "gauge", help);
+    buf_printf(out, "%s %.17g\n", name, value);
+}
+
 static const struct {
-    const char *name, *labels, *help; /* help NULL: same metric as before */
+    const char *name, *labels, *help;
 } counters[METRIC_COUNT] = {
-    [METRIC_INTAKE_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"amqp\"}",
-                                "Messages stored by this gateway, by the interface that accepted them; http "
-                                "includes the control queue."},
-    [METRIC_API_ACCEPTED] = {"postdate_messages_accepted_total", "{way=\"http\"}", NULL},
-    [METRIC_INTAKE_KEPT] =
-        {"postdate_messages_kept_total", "{way=\"amqp\"}",
-         "Messages not stored because their key was taken and the older message was kept."},
-    [METRIC_API_KEPT] = {"postdate_messages_kept_total", "{way=\"http\"}", NULL},
-    [METRIC_INTAKE_DUPLICATE] = {"postdate_intake_redelivered_total", "",
-                                 "Redeliveries that were recognised as stored already."},
-    [METRIC_INTAKE_MISSPELT] = {"postdate_intake_misspelt_total", "",
-                                "Messages due at once with a header that is nearly x-delay."},
-    [METRIC_COMMITS] = {"postdate_http_commits_total", "",
-                        "Transactions that stored messages accepted over HTTP."},
-    [METRIC_DELIVERED] = {"postdate_messages_delivered_total", "",
-                          "Messages published, routed and confirmed by RabbitMQ."},
-    [METRIC_HANDED] = {"postdate_messages_handed_total", "", "Messages handed over to RabbitMQ."},
-    [METRIC_RELAYED] = {"postdate_messages_relayed_total", "",
-                        "Messages that RabbitMQ held, consumed from the exit queue."},
-    [METRIC_RETRIES] = {"postdate_publish_retries_total", "{reason=\"refused\"}",
-                        "Publishes that are tried again, by reason."},
-    [METRIC_IN_DOUBT] = {"postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL},
-    [METRIC_FAILED] = {"postdate_messages_failed_total", "", "Messages given up after the last attempt."},
-    [METRIC_EXPIRED] = {"postdate_messages_expired_total", "",
-                        "Messages that were not delivered by their deadline."},
-    [METRIC_SENT_BACK] = {"postdate_dead_letters_total", "{to=\"queue\"}",
-                          "Messages that consumers rejected: returned to their queues after a delay, kept as "
-                          "dead letters, or redelivered by RabbitMQ after they had been counted."},
-    [METRIC_DEAD] = {"postdate_dead_letters_total", "{to=\"dead\"}", NULL},
-    [METRIC_REFUSAL_KNOWN] = {"postdate_dead_letters_total", "{to=\"nowhere\"}", NULL},
-    [METRIC_REJECTED_INVALID] = {"postdate_messages_rejected_total", "{reason=\"invalid\"}",
-                                 "AMQP messages moved to postdate.rejected, by reason."},
-    [METRIC_REJECTED_CONFLICT] = {"postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL},
-    [METRIC_REJECTED_DATABASE] = {"postdate_messages_rejected_total", "{reason=\"database\"}", NULL},
-    [METRIC_RECOVERED] = {"postdate_messages_recovered_total", "",
-                          "Messages claimed again because their gateway died, the database lost their "
-                          "outcome, or RabbitMQ did not release them."},
-    [METRIC_SAID_AGAIN] =
-        {"postdate_deliveries_said_again_total", "",
-         "Deliveries recorded again because the database had lost them: it crashed or went back."},
-    [METRIC_STORED_AGAIN] =
-        {"postdate_messages_stored_again_total", "",
-         "Messages that RabbitMQ held, stored again because the database had lost them: it went back."},
-    [METRIC_ABSENT] =
-        {"postdate_messages_without_row_total", "",
-         "Messages that RabbitMQ released and that have no row in the database: they are not delivered."},
-    [METRIC_REOPENED] = {"postdate_broker_connections_lost_total", "",
-                         "Connections to RabbitMQ that were lost and are opened again."},
-    [METRIC_SLO_FIRST] = {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"first\"}",
-                          "Deliveries, by whether they met the objective for lateness, and whether they "
-                          "followed a retry or a recovery."},
-    [METRIC_SLO_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"again\"}", NULL},
-    [METRIC_SLO_LATE_FIRST] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"first\"}", NULL},
-    [METRIC_SLO_LATE_AGAIN] = {"postdate_slo_deliveries_total", "{within=\"no\",attempt=\"again\"}", NULL},
-};
+#define ROW(id, name, labels, help) {name, labels, help},
+    METRICS_COUNTERS(ROW)};
 
 static void print_histogram(struct metrics_histogram *h, const char *name, const char *help, struct buf *out)
 {
     uint64_t counts[METRICS_LATENESS_BUCKETS + 1], total = read_histogram(h, counts), sum = 0;
-    print_head(out, name, "histogram", help);
+    metrics_print_head(out, name, "histogram", help);
     for (int i = 0; i < METRICS_LATENESS_BUCKETS; i++)
         buf_printf(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bounds_s[i], sum += counts[i]);
     buf_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n", name, total,
                name, (double)atomic_load_explicit(&h->sum_us, memory_order_relaxed) / 1e6, name, total);
 }
 
-static void print_gauge(struct buf *out, const char *name, const char *help, const atomic_int *value)
-{
-    print_head(out, name, "gauge", help);
-    buf_printf(out, "%s %d\n", name, atomic_load(value));
-}
-
 static void print_http(struct metrics *m, const char *(*route_name)(int route), struct buf *out)
 {
-    print_head(out, "postdate_http_requests_total", "counter",
-               "HTTP requests answered, by route and status.");
+    metrics_print_head(out, "postdate_http_requests_total", "counter",
+                       "HTTP requests answered, by route and status.");
     for (int r = 0; r < METRICS_ROUTES; r++) {
         for (int s = 0; s < METRICS_STATUSES && route_name(r) != NULL; s++) {
             uint64_t n = atomic_load_explicit(&m->http[r][s], memory_order_relaxed);
@@ -154,19 +104,21 @@ static void print_http(struct metrics *m, const char *(*route_name)(int route), 
                            route_name(r), statuses[s], n);
         }
     }
-    print_head(out, "postdate_http_request_seconds", "summary", "How long HTTP requests took to answer.");
+    metrics_print_head(out, "postdate_http_request_seconds", "summary",
+                       "How long HTTP requests took to answer.");
     buf_printf(out,
                "postdate_http_request_seconds_sum %.6f\npostdate_http_request_seconds_count %" PRIu64 "\n",
                (double)atomic_load_explicit(&m->http_sum_us, memory_order_relaxed) / 1e6,
                (uint64_t)atomic_load_explicit(&m->http_count, memory_order_relaxed));
-    print_gauge(out, "postdate_http_connections", "HTTP connections that are open.", &m->http_connections);
+    metrics_print_gauge(out, "postdate_http_connections", "HTTP connections that are open.",
+                        atomic_load(&m->http_connections));
 }
 
 void metrics_print(struct metrics *m, const char *(*route_name)(int route), struct buf *out)
 {
     for (int i = 0; i < METRIC_COUNT; i++) {
         if (counters[i].help)
-            print_head(out, counters[i].name, "counter", counters[i].help);
+            metrics_print_head(out, counters[i].name, "counter", counters[i].help);
         buf_printf(out, "%s%s %" PRIu64 "\n", counters[i].name, counters[i].labels,
                    (uint64_t)atomic_load_explicit(&m->count[i], memory_order_relaxed));
     }
@@ -180,12 +132,14 @@ void metrics_print(struct metrics *m, const char *(*route_name)(int route), stru
         "a recovery.",
         out);
     print_http(m, route_name, out);
-    print_gauge(out, "postdate_broker_blocked", "1 while RabbitMQ blocks publishers.", &m->broker_blocked);
-    print_gauge(out, "postdate_addresses_stalled",
-                "Pairs of exchange and routing key for which RabbitMQ confirms nothing.", &m->stalled);
-    print_gauge(
+    metrics_print_gauge(out, "postdate_broker_blocked", "1 while RabbitMQ blocks publishers.",
+                        atomic_load(&m->broker_blocked));
+    metrics_print_gauge(out, "postdate_addresses_stalled",
+                        "Pairs of exchange and routing key for which RabbitMQ confirms nothing.",
+                        atomic_load(&m->stalled));
+    metrics_print_gauge(
         out, "postdate_addresses_refusing",
         "Exchanges, or pairs of exchange and routing key, to which RabbitMQ cannot deliver: no queue, a "
         "full queue, no exchange, no write permission.",
-        &m->refusing);
+        atomic_load(&m->refusing));
 }

@@ -8,39 +8,62 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In the order in which they are printed: counters with one name together. */
-enum metric {
-    METRIC_INTAKE_ACCEPTED, /* over AMQP, a row each */
-    METRIC_API_ACCEPTED,    /* over HTTP or the control queue */
-    METRIC_INTAKE_KEPT,     /* over AMQP: the key was taken and kept */
-    METRIC_API_KEPT,
-    METRIC_INTAKE_DUPLICATE, /* over AMQP: redelivered */
-    METRIC_INTAKE_MISSPELT,  /* over AMQP: due at once, with a header that is nearly x-delay */
-    METRIC_COMMITS,          /* transactions that stored messages which came over HTTP */
-    METRIC_DELIVERED,
-    METRIC_HANDED,
-    METRIC_RELAYED,  /* taken from the exit queue */
-    METRIC_RETRIES,  /* certainly not delivered: tried again later */
-    METRIC_IN_DOUBT, /* nack, or no answer: published again */
-    METRIC_FAILED,
-    METRIC_EXPIRED,           /* not delivered by its deadline */
-    METRIC_SENT_BACK,         /* rejected by a consumer: returns to its queue */
-    METRIC_DEAD,              /* rejected by a consumer, and no attempt is left or wanted */
-    METRIC_REFUSAL_KNOWN,     /* rejected by a consumer, counted before, and redelivered by RabbitMQ */
-    METRIC_REJECTED_INVALID,  /* over AMQP: invalid, too large, not allowed */
-    METRIC_REJECTED_CONFLICT, /* over AMQP: a conflict of keys */
-    METRIC_REJECTED_DATABASE, /* over AMQP: PostgreSQL rejected the content */
-    METRIC_RECOVERED,         /* claimed again: its gateway died, or RabbitMQ lost it */
-    METRIC_SAID_AGAIN,        /* deliveries that the database had lost */
-    METRIC_STORED_AGAIN,      /* messages that RabbitMQ held and that the database had lost */
-    METRIC_ABSENT,            /* messages that RabbitMQ held and that have no row */
-    METRIC_REOPENED,          /* connections to RabbitMQ that were lost */
-    METRIC_SLO_FIRST,         /* confirmed within the objective, at the first attempt … */
-    METRIC_SLO_AGAIN,         /* … or after a retry or a recovery */
-    METRIC_SLO_LATE_FIRST,
-    METRIC_SLO_LATE_AGAIN,
-    METRIC_COUNT,
-};
+/* The counters: name here, and for Prometheus with its labels and help (NULL: the same metric as the one
+ * before). In the order in which they are printed. */
+#define METRICS_COUNTERS(X)                                                                                  \
+    X(METRIC_INTAKE_ACCEPTED, "postdate_messages_accepted_total", "{way=\"amqp\"}",                          \
+      "Messages stored by this gateway, by the interface that accepted them; http includes the control "     \
+      "queue.")                                                                                              \
+    X(METRIC_API_ACCEPTED, "postdate_messages_accepted_total", "{way=\"http\"}", NULL)                       \
+    X(METRIC_INTAKE_KEPT, "postdate_messages_kept_total", "{way=\"amqp\"}",                                  \
+      "Messages not stored because their key was taken and the older message was kept.")                     \
+    X(METRIC_API_KEPT, "postdate_messages_kept_total", "{way=\"http\"}", NULL)                               \
+    X(METRIC_INTAKE_DUPLICATE, "postdate_intake_redelivered_total", "",                                      \
+      "Redeliveries that were recognised as stored already.")                                                \
+    X(METRIC_INTAKE_MISSPELT, "postdate_intake_misspelt_total", "",                                          \
+      "Messages due at once with a header that is nearly x-delay.")                                          \
+    X(METRIC_COMMITS, "postdate_http_commits_total", "",                                                     \
+      "Transactions that stored messages accepted over HTTP.")                                               \
+    X(METRIC_DELIVERED, "postdate_messages_delivered_total", "",                                             \
+      "Messages published, routed and confirmed by RabbitMQ.")                                               \
+    X(METRIC_HANDED, "postdate_messages_handed_total", "", "Messages handed over to RabbitMQ.")              \
+    X(METRIC_RELAYED, "postdate_messages_relayed_total", "",                                                 \
+      "Messages that RabbitMQ held, consumed from the exit queue.")                                          \
+    X(METRIC_RETRIES, "postdate_publish_retries_total", "{reason=\"refused\"}",                              \
+      "Publishes that are tried again, by reason.")                                                          \
+    X(METRIC_IN_DOUBT, "postdate_publish_retries_total", "{reason=\"in_doubt\"}", NULL)                      \
+    X(METRIC_FAILED, "postdate_messages_failed_total", "", "Messages given up after the last attempt.")      \
+    X(METRIC_EXPIRED, "postdate_messages_expired_total", "",                                                 \
+      "Messages that were not delivered by their deadline.")                                                 \
+    X(METRIC_SENT_BACK, "postdate_dead_letters_total", "{to=\"queue\"}",                                     \
+      "Messages that consumers rejected: returned to their queues after a delay, kept as dead letters, or "  \
+      "redelivered by RabbitMQ after they had been counted.")                                                \
+    X(METRIC_DEAD, "postdate_dead_letters_total", "{to=\"dead\"}", NULL)                                     \
+    X(METRIC_REFUSAL_KNOWN, "postdate_dead_letters_total", "{to=\"nowhere\"}", NULL)                         \
+    X(METRIC_REJECTED_INVALID, "postdate_messages_rejected_total", "{reason=\"invalid\"}",                   \
+      "AMQP messages moved to postdate.rejected, by reason.")                                                \
+    X(METRIC_REJECTED_CONFLICT, "postdate_messages_rejected_total", "{reason=\"conflict\"}", NULL)           \
+    X(METRIC_REJECTED_DATABASE, "postdate_messages_rejected_total", "{reason=\"database\"}", NULL)           \
+    X(METRIC_RECOVERED, "postdate_messages_recovered_total", "",                                             \
+      "Messages claimed again because their gateway died, the database lost their outcome, or RabbitMQ did " \
+      "not release them.")                                                                                   \
+    X(METRIC_SAID_AGAIN, "postdate_deliveries_said_again_total", "",                                         \
+      "Deliveries recorded again because the database had lost them: it crashed or went back.")              \
+    X(METRIC_STORED_AGAIN, "postdate_messages_stored_again_total", "",                                       \
+      "Messages that RabbitMQ held, stored again because the database had lost them: it went back.")         \
+    X(METRIC_ABSENT, "postdate_messages_without_row_total", "",                                              \
+      "Messages that RabbitMQ released and that have no row in the database: they are not delivered.")       \
+    X(METRIC_REOPENED, "postdate_broker_connections_lost_total", "",                                         \
+      "Connections to RabbitMQ that were lost and are opened again.")                                        \
+    X(METRIC_SLO_FIRST, "postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"first\"}",               \
+      "Deliveries, by whether they met the objective for lateness, and whether they followed a retry or a "  \
+      "recovery.")                                                                                           \
+    X(METRIC_SLO_AGAIN, "postdate_slo_deliveries_total", "{within=\"yes\",attempt=\"again\"}", NULL)         \
+    X(METRIC_SLO_LATE_FIRST, "postdate_slo_deliveries_total", "{within=\"no\",attempt=\"first\"}", NULL)     \
+    X(METRIC_SLO_LATE_AGAIN, "postdate_slo_deliveries_total", "{within=\"no\",attempt=\"again\"}", NULL)
+
+#define METRICS_ID(id, name, labels, help) id,
+enum metric { METRICS_COUNTERS(METRICS_ID) METRIC_COUNT };
 
 #define METRICS_LATENESS_BUCKETS 16
 #define METRICS_ROUTES 64
@@ -52,6 +75,7 @@ struct metrics_histogram {
 };
 
 struct metrics {
+    double started_s; /* the program, since 1970 */
     atomic_uint_fast64_t count[METRIC_COUNT];
     struct metrics_histogram lateness;    /* from the due time to the confirm, of all deliveries */
     struct metrics_histogram rate_waited; /* from the due time to the slot, of messages with a rate */
@@ -78,7 +102,10 @@ void metrics_http(struct metrics *m, int route, int status, int64_t took_us);
 /* The p-quantile (p in 0..1) of the lateness of all deliveries, interpolated within a bucket, in seconds; -1:
  * no deliveries yet. */
 double metrics_lateness_quantile(struct metrics *m, double p);
-/* Appends the Prometheus text format. route_name returns NULL for an unused number. */
+/* These append the Prometheus text format: the head of a metric, whose samples follow; a metric with one
+ * sample; all that are counted here. route_name returns NULL for an unused number. */
+void metrics_print_head(struct buf *out, const char *name, const char *type, const char *help);
+void metrics_print_gauge(struct buf *out, const char *name, const char *help, double value);
 void metrics_print(struct metrics *m, const char *(*route_name)(int route), struct buf *out);
 
 #endif
