@@ -65,6 +65,7 @@ static void take_url(struct ini_file *f, struct cell *cell, const char *value)
         ini_file_mistake(f, "cell %s: postgres.url %s", cell->name, e.text);
     else if ((cell->postgres_url = strdup(value)) == NULL)
         ini_file_mistake(f, "out of memory");
+    f->secret = f->secret || ini_file_has_password(value);
 }
 
 static void take_number(struct ini_file *f, struct reader *r, const char *value)
@@ -100,38 +101,23 @@ static void take_key(struct ini_file *f, const char *name, const char *value)
                          name);
 }
 
-static void read_cells(struct config_loader *l, struct cells *c, const char *path, char *text)
-{
-    struct reader r = {.cells = c};
-    struct ini_file f = {.loader = l, .path = path, .begin = begin_cell, .take = take_key, .ctx = &r};
-    bool secret = false;
-    ini_file_read(&f, text);
-    for (size_t i = 0; i < c->count; i++) {
-        secret |= ini_file_has_password(c->list[i].postgres_url);
-        if (c->list[i].postgres_url == NULL && l->mistakes == 0)
-            config_mistake(l, path, r.begun[i], "cell %s has no postgres.url", c->list[i].name);
-    }
-    if (c->count == 0 && l->mistakes == 0)
-        config_mistake(l, path, 0, "it names no cell: allowed are 1 to %d sections [cell NAME]", CELLS_MAX);
-    if (secret)
-        config_warn_exposed(l, path, "chmod o-r");
-}
-
 int cells_load(struct cells *c, const char *path, const struct config_report *report, struct err *e)
 {
     struct err ignored = {0};
     struct config_loader l = {.report = report, .e = e != NULL ? e : &ignored};
+    struct reader r = {.cells = c};
+    struct ini_file f = {.loader = &l, .path = path, .begin = begin_cell, .take = take_key, .ctx = &r};
     memset(c, 0, sizeof *c);
     err_clear(l.e);
-    char *text = ini_file_text(path, INI_FILE_MAX);
-    if (text == NULL) {
+    if (ini_file_read(&f, "chmod o-r") != 0) {
         config_unread(&l, path, "the list of cells", errno, "it is larger than 1 MiB");
         return -1;
     }
-    size_t size = strlen(text);
-    read_cells(&l, c, path, text);
-    explicit_bzero(text, size); /* the passwords in it */
-    free(text);
+    for (size_t i = 0; i < c->count && l.mistakes == 0; i++)
+        if (c->list[i].postgres_url == NULL)
+            config_mistake(&l, path, r.begun[i], "cell %s has no postgres.url", c->list[i].name);
+    if (c->count == 0 && l.mistakes == 0)
+        config_mistake(&l, path, 0, "it names no cell: allowed are 1 to %d sections [cell NAME]", CELLS_MAX);
     if (l.mistakes == 0)
         return 0;
     cells_free(c);

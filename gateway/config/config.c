@@ -59,24 +59,17 @@ static void take_option(struct ini_file *s, const char *name, const char *value)
     else if (option_set(o, s->loader->config, value, &e) != 0)
         ini_file_mistake(s, "%s.%s: %s", section, name, e.text);
     *seen = s->line;
-}
-
-static bool has_password(const struct config *c, const int *lines)
-{
-    for (size_t i = 0; i < option_count; i++) {
-        const void *field = (const char *)c + option_table[i].offset;
-        if (lines[i] != 0 && option_table[i].secret && ini_file_has_password(*(char *const *)field))
-            return true;
-    }
-    return false;
+    s->secret = s->secret || (o->secret && ini_file_has_password(value));
 }
 
 /* The two sources of options (config.c). */
 static void config_load_file(struct config_loader *l, const char *path, bool must_exist)
 {
     int lines[OPTION_COUNT_MAX] = {0};
-    char *text = ini_file_text(path, INI_FILE_MAX);
-    if (text == NULL) {
+    struct ini_file f = {
+        .loader = l, .path = path, .begin = begin_section, .take = take_option, .ctx = lines};
+    if (ini_file_read(&f, "chmod o-r, or keep the address in a file of its own (POSTDATE_AMQP_URL_FILE)") !=
+        0) {
         if (errno != ENOENT || must_exist)
             config_unread(l, path, "the configuration", errno, "it is larger than 1 MiB");
         return;
@@ -84,15 +77,6 @@ static void config_load_file(struct config_loader *l, const char *path, bool mus
     l->config->source = strdup(path);
     if (l->config->source == NULL)
         config_mistake(l, path, 0, "out of memory");
-    struct ini_file f = {
-        .loader = l, .path = path, .begin = begin_section, .take = take_option, .ctx = lines};
-    size_t size = strlen(text);
-    ini_file_read(&f, text);
-    if (has_password(l->config, lines))
-        config_warn_exposed(l, path,
-                            "chmod o-r, or keep the address in a file of its own (POSTDATE_AMQP_URL_FILE)");
-    explicit_bzero(text, size); /* the passwords in it */
-    free(text);
 }
 
 /* --- the environment */

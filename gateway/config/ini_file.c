@@ -86,15 +86,24 @@ static void read_line(struct ini_file *f, char *line)
         f->take(f, ini_file_trim(line), ini_file_trim(end));
 }
 
-void ini_file_read(struct ini_file *f, char *text)
+int ini_file_read(struct ini_file *f, const char *remedy)
 {
+    char *text = ini_file_text(f->path, INI_FILE_MAX), *rest = text;
+    if (text == NULL)
+        return -1;
+    size_t size = strlen(text);
     if (strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
-        text += strlen(BYTE_ORDER_MARK);
-    while (text != NULL) {
-        char *line = strsep(&text, "\n");
+        rest += strlen(BYTE_ORDER_MARK);
+    while (rest != NULL) {
+        char *line = strsep(&rest, "\n");
         f->line++;
         read_line(f, line);
     }
+    if (f->secret)
+        config_warn_exposed(f->loader, f->path, remedy);
+    explicit_bzero(text, size); /* the passwords in it */
+    free(text);
+    return 0;
 }
 
 /* "user:password@" or "password=". */

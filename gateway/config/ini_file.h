@@ -11,7 +11,7 @@
 #define INI_FILE_MAX ((size_t)1024 * 1024)
 
 struct ini_file {
-    /* Set by the caller, except section and line, the position of the reader. */
+    /* Set by the caller, except section and line, the position of the reader, and secret. */
     struct config_loader *loader;
     const char *path;
     void (*begin)(struct ini_file *f); /* at a [section], whose name is in section */
@@ -19,12 +19,14 @@ struct ini_file {
     void *ctx;
     char section[64]; /* cut to its size */
     int line;
+    bool secret; /* take sets it for a password */
 };
 /* config_mistake of this line. */
 #define ini_file_mistake(f, ...) config_mistake((f)->loader, (f)->path, (f)->line, __VA_ARGS__)
 
-/* Reads text, which it modifies, to its end. Malformed lines are errors of f->loader. */
-void ini_file_read(struct ini_file *f, char *text);
+/* Reads the file. Malformed lines are errors of f->loader; a password in a file that every user may read is a
+ * warning with that remedy. -1: it cannot be read, errno as of ini_file_text. */
+int ini_file_read(struct ini_file *f, const char *remedy);
 
 /* The whole file as a string, or NULL with errno set (EFBIG: longer than max; EINVAL: has a NUL byte). */
 char *ini_file_text(const char *path, size_t max);
