@@ -238,14 +238,6 @@ static int take_delivery(struct control *c, struct err *e)
     return rc == 0 ? 1 : -1;
 }
 
-/* Says once what waiting can't cure. */
-static void log_failure(struct control *c, const struct err *e)
-{
-    if (!c->said)
-        log_error("the control queue can't be used: %s; trying again until it can", e->text);
-    c->said = true;
-}
-
 static void set_broker(struct control *c, struct broker *b)
 {
     pthread_mutex_lock(&c->lock);
@@ -268,15 +260,14 @@ static int connect_control(struct control *c, struct err *e)
         if (err_is_transient(e)) {
             server_status_failed(&rt->rabbitmq, e);
             reopened_end(&c->reopened, rt, e);
-        } else
-            log_failure(c, e);
+        } else if (log_turns(&c->said, true)) /* waiting does not cure it */
+            log_error("the control queue can't be used: %s; trying again until it can", e->text);
         runtime_set_up(rt, UP_CONTROL); /* everything else works */
         return -1;
     }
     server_status_succeeded(&rt->rabbitmq);
-    if (c->said)
+    if (log_turns(&c->said, false))
         log_info("the control queue can be used again");
-    c->said = false;
     runtime_set_up(rt, UP_CONTROL);
     return 0;
 }

@@ -314,17 +314,16 @@ static void say_notify_queue(struct notify_watch *w, const struct health_notify 
 {
     char text[32];
     if (n->used <= HEALTH_NOTIFY_MUCH) {
-        if (w->said)
+        if (log_turns(&w->said, false))
             log_info("PostgreSQL's queue of NOTIFY is less than half full again, after %s",
                      duration_format_human(now_ms - w->since_ms, text, sizeof text));
         w->since_ms = 0;
-        w->said = false;
         return;
     }
     w->since_ms = w->since_ms ? w->since_ms : now_ms;
-    if (w->said || (!n->named && now_ms - w->since_ms < HEALTH_NOTIFY_TRIES * NOTIFY_EVERY_MS))
+    if ((!n->named && now_ms - w->since_ms < HEALTH_NOTIFY_TRIES * NOTIFY_EVERY_MS) ||
+        !log_turns(&w->said, true))
         return;
-    w->said = true;
     log_warning("PostgreSQL's queue of NOTIFY is %.0f%% full, as %s keeps it: once it is full, transactions "
                 "that notify fail to commit. Gateways are not affected: they are no longer notified, and "
                 "check for messages due at once every %d ms",

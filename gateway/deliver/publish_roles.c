@@ -421,9 +421,8 @@ static int declare_with(struct publisher *p, struct broker *b, bool fresh, struc
                            : transport_declare(p->runtime->transport, b, &o, e)) == 0;
     atomic_store(&p->handover->binds_directly, false);
     if (declared) {
-        if (p->warned)
+        if (log_turns(&p->warned, false))
             log_info("RabbitMQ can hold messages again");
-        p->warned = false;
         p->last_hop_queue = o.last_hop_queue;
         p->exit_left = o.exit_bound == TRANSPORT_EXIT_UNKNOWN;
         if (!p->exit_left)
@@ -431,10 +430,8 @@ static int declare_with(struct publisher *p, struct broker *b, bool fresh, struc
         handover_set_handing(p->handover, is_ready(p));
         return 0;
     }
-    if (!err_is_transient(e) && !p->warned) {
+    if (!err_is_transient(e) && log_turns(&p->warned, true))
         log_warning("RabbitMQ cannot hold messages, so the gateway holds them: %s", e->text);
-        p->warned = true;
-    }
     runtime_set_up(p->runtime, UP_HANDOVER); /* as far as it goes: the others deliver meanwhile */
     return -1;
 }

@@ -43,9 +43,8 @@ static void announce_finding(struct prober *prober)
         notifier_notify(&prober->runtime->handover_feeder_notifier);
     if (prober->looked)
         runtime_set_up(prober->runtime, UP_PROBER);
-    if (found == prober->said)
+    if (!log_turns(&prober->said, found))
         return;
-    prober->said = found;
     if (found)
         log_warning("a RabbitMQ policy changes how it holds messages: %s; so the gateway holds them. This "
                     "exempts the "
@@ -141,10 +140,9 @@ void *prober_thread(void *arg)
             announce_finding(prober);
         int64_t pause_ms = server_status_pause_ms(&attempt);
         if (!err_is_transient(&e)) {
-            if (!prober->refused)
+            if (log_turns(&prober->refused, true))
                 log_warning("cannot check whether a RabbitMQ policy changes how it holds messages: %s",
                             e.text);
-            prober->refused = true;
             pause_ms = REFUSED_RETRY_MS;
             if (!is_in_the_way(prober))
                 allow_handover(prober);

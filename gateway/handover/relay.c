@@ -816,10 +816,9 @@ static void take_foreign(struct reader *r, const struct broker_event *ev)
         relay_note_tag(r, ev->tag, TAG_DONE);
     else {
         char name[REJECTED_NAME_SIZE];
-        if (!r->said_foreign)
+        if (log_turns(&r->said_foreign, true))
             log_warning("another client publishes to %s: its messages are moved to %s; the first: %s",
                         broker_names.exit, broker_names.rejected, rejected_name(ev->properties, name));
-        r->said_foreign = true;
         relay_note_tag(r, ev->tag, TAG_FOREIGN);
         r->foreign_count++;
         keep_copy(r, ev);
@@ -935,9 +934,8 @@ static int open_connection(struct reader *r, struct err *e)
     if (atomic_load(&r->handover->noted_ms) == 0)
         atomic_store(&r->handover->noted_ms, clock_monotonic_ms());
     server_status_succeeded(&r->runtime->rabbitmq);
-    if (r->said_refused)
+    if (log_turns(&r->said_refused, false))
         log_info("the exit queue is consumed again");
-    r->said_refused = false;
     runtime_set_up(r->runtime, UP_RELAY);
     atomic_fetch_add(&r->handover->topology_epoch,
                      1); /* the exit queue may be a new one, to which nothing is bound */
@@ -998,9 +996,8 @@ static int64_t pause_ms(struct reader *r, const struct err *e, unsigned *attempt
 {
     if (!is_refusal(e))
         return server_status_pause_ms(attempt);
-    if (!r->said_refused)
+    if (log_turns(&r->said_refused, true))
         log_warning("the exit queue is not consumed: %s", e->text);
-    r->said_refused = true;
     runtime_set_up(r->runtime, UP_RELAY);
     return REFUSED_RETRY_MS;
 }

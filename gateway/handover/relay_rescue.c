@@ -356,16 +356,13 @@ static void say_dead(struct exit_watch *w, int number, bool heard)
 {
     char queue[TOPOLOGY_EXIT_NAME_SIZE];
     topology_exit_queue(number, queue);
-    if (w->dead && !w->said_dead) {
-        w->said_dead = true;
+    if (w->dead && log_turns(&w->said_dead, true))
         log_warning("queue %s has delivered nothing for %d s: no more messages are handed over, and overdue "
                     "messages in it are delivered from the database. If RabbitMQ does not bring that queue "
                     "back, delete it: gateways declare it again",
                     queue, DEAD_MS / 1000);
-    } else if (heard && w->said_dead) {
-        w->said_dead = false;
+    else if (heard && log_turns(&w->said_dead, false))
         log_info("queue %s delivers messages again", queue);
-    }
 }
 
 /* RabbitMQ may have lost it, or its majority: after a while what is overdue is rescued without waiting for a
@@ -488,9 +485,8 @@ static void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
         return;
     }
     relay_line_check(rescue->common, &e);
-    if (!err_is_transient(&e) && !rescue->said_undeclared)
+    if (!err_is_transient(&e) && log_turns(&rescue->said_undeclared, true))
         log_warning("cannot redeclare deleted queues, exchanges or bindings: %s", e.text);
-    rescue->said_undeclared |= !err_is_transient(&e);
 }
 
 static int move_last_hop(struct relay_rescue *rescue, int from, struct err *e)
@@ -499,11 +495,10 @@ static int move_last_hop(struct relay_rescue *rescue, int from, struct err *e)
         return 0;
     int to = from % LAST_HOP_QUEUES + 1;
     if (is_stuck(rescue, to)) {
-        if (!rescue->said_stuck)
+        if (log_turns(&rescue->said_stuck, true))
             log_error("RabbitMQ's last hop is blocked: both %s and %s hold messages that their targets "
                       "reject; all other messages are blocked until these are accepted",
                       last_hop_queue(from), last_hop_queue(to));
-        rescue->said_stuck = true;
         return 0;
     }
     if (relay_change_last_hop(rescue->pg, from, to, e) != 0)

@@ -375,17 +375,14 @@ static void look_for_misspelt(struct intake *in, const struct message *m, int64_
     struct wire_properties p;
     struct bytes name;
     char shown[40];
-    int64_t mono_ms = clock_monotonic_ms();
     if (m->due_ms > now_ms || wire_properties_read(m->properties, &p, NULL) != 0 ||
         !headers_near_delay(p.headers, &name))
         return;
     metrics_add(&in->runtime->metrics, METRIC_INTAKE_MISSPELT, 1);
-    if (in->misspelt_said_ms > 0 && mono_ms - in->misspelt_said_ms < MISSPELT_SAY_MS)
-        return;
-    in->misspelt_said_ms = mono_ms;
-    log_warning("a message is due at once: it has the header \"%s\" and no " HEADER_X_DELAY
-                "; postdate_intake_misspelt_total counts such messages",
-                bytes_printable(name, shown, sizeof shown));
+    if (log_is_due(&in->misspelt_said_ms, MISSPELT_SAY_MS))
+        log_warning("a message is due at once: it has the header \"%s\" and no " HEADER_X_DELAY
+                    "; postdate_intake_misspelt_total counts such messages",
+                    bytes_printable(name, shown, sizeof shown));
 }
 
 /* Decides one delivery. -1: out of memory. */
@@ -604,13 +601,12 @@ static int consume(struct intake *in, struct err *e)
 /* Said once: RabbitMQ may be upgraded while the gateway runs. */
 static void warn_of_delays(struct intake *in)
 {
-    if (in->found.timed_queue[0] == '\0' || in->delays_said)
-        return;
-    in->delays_said = true;
-    log_warning("RabbitMQ %s itself delays messages with the header x-opt-delivery-time in quorum queues, so "
-                "they are routed through the classic queue '%s', which has one copy on one node, until they "
-                "are stored (x-postdate-at has the same meaning, and is replicated)",
-                broker_version(in->inbox.broker), in->found.timed_queue);
+    if (in->found.timed_queue[0] != '\0' && log_turns(&in->delays_said, true))
+        log_warning(
+            "RabbitMQ %s itself delays messages with the header x-opt-delivery-time in quorum queues, so "
+            "they are routed through the classic queue '%s', which has one copy on one node, until they "
+            "are stored (x-postdate-at has the same meaning, and is replicated)",
+            broker_version(in->inbox.broker), in->found.timed_queue);
 }
 
 static int connect_intake(struct inbox *box, struct err *e)

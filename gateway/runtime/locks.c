@@ -16,18 +16,16 @@ static void say(struct locks *l, int64_t now_ms)
     char name[PARTITION_NAME_SIZE], more[32] = " is", took[32];
     const struct locked_days *d = &l->days;
     if (d->count == 0 && !d->all) {
-        if (l->said)
+        if (log_turns(&l->said, false))
             log_info("no partition is locked any more, after %s",
                      duration_format_human(now_ms - l->since_ms, took, sizeof took));
         l->since_ms = 0;
-        l->said = false;
         return;
     }
     if (l->since_ms == 0)
         l->since_ms = now_ms;
-    if (l->said || !l->speaks || now_ms - l->since_ms < LOOK_MS)
+    if (!l->speaks || now_ms - l->since_ms < LOOK_MS || !log_turns(&l->said, true))
         return;
-    l->said = true;
     if (d->all) {
         log_warning("postdate.message is locked by %s: all messages wait for the lock", d->who);
         return;

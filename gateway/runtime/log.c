@@ -118,6 +118,21 @@ bool log_audits(enum config_log_audit what)
     return (int)what <= atomic_load(&audited);
 }
 
+bool log_turns(bool *said, bool lasts)
+{
+    bool news = *said != lasts;
+    *said = lasts;
+    return news;
+}
+
+bool log_is_due(int64_t *said_ms, int64_t every_ms)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    bool due = *said_ms == 0 || now_ms - *said_ms >= every_ms;
+    *said_ms = due ? now_ms : *said_ms;
+    return due;
+}
+
 bool log_quota_take(struct log_quota *q, size_t n, const char *first, const char *what)
 {
     int64_t now_ms = clock_monotonic_ms();

@@ -23,6 +23,13 @@ void log_line(int level, const char *fmt, ...) __attribute__((format(printf, 2, 
 unsigned long log_lost(void);
 bool log_audits(enum config_log_audit what); /* is this kind enabled? */
 
+/* For a state that is logged once when it begins and once when it ends. *said, false at first: it has been
+ * logged and lasts. True if the state has changed since. One thread's. */
+bool log_turns(bool *said, bool lasts);
+/* For a line that is logged at most once in every_ms. *said_ms: the caller's, 0 at first; monotonic. True if
+ * it may be logged now. */
+bool log_is_due(int64_t *said_ms, int64_t every_ms);
+
 /* Limits lines about messages, each of which names the first one: ten lines a minute, then a count. One
  * thread's. */
 struct log_quota {

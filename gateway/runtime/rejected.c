@@ -155,20 +155,11 @@ void rejected_say_moved(struct log_quota *quota, const struct rejected *list, si
                     list[0].reason.data ? (const char *)list[0].reason.data : "");
 }
 
-static bool may_say(int64_t *said_ms)
-{
-    int64_t now_ms = clock_monotonic_ms();
-    if (*said_ms != 0 && now_ms - *said_ms <= SAY_EVERY_MS)
-        return false;
-    *said_ms = now_ms;
-    return true;
-}
-
 void rejected_say_waits(struct rejected_pace *pace, const struct rejected *list, size_t count,
                         const char *what, const struct err *e)
 {
     char name[REJECTED_NAME_SIZE];
-    if (!may_say(&pace->said_ms))
+    if (!log_is_due(&pace->said_ms, SAY_EVERY_MS))
         return;
     log_warning("cannot move %zu rejected %s%s to %s, trying again; the first (%s): %s", count, what,
                 count == 1 ? "" : "s", broker_names.rejected, rejected_name(list[0].input.properties, name),
@@ -179,7 +170,7 @@ void rejected_say_cure(const struct runtime *rt, const char *queue, int64_t *sai
 {
     struct err ignored;
     char vhost[256] = "/", how[900];
-    if (!may_say(said_ms))
+    if (!log_is_due(said_ms, SAY_EVERY_MS))
         return;
     broker_url_vhost(rt->config->amqp.url, vhost, sizeof vhost, &ignored);
     log_warning("if RabbitMQ cannot convert a message in '%s', this moves it to %s within a minute "

@@ -94,11 +94,10 @@ void reopened_end(struct reopened *r, struct runtime *rt, const struct err *e)
     if (r->times < TIMES_MANY)
         return;
     atomic_store(&rt->metrics.reopening_ms, now_ms);
-    if (r->warned_ms && now_ms - r->warned_ms < SAID_EVERY_MS)
-        return;
-    r->warned_ms = now_ms;
-    log_warning("%s: its connection to RabbitMQ was lost %d times in a row soon after it was opened; now: %s",
-                r->name, r->times, e->text);
+    if (log_is_due(&r->warned_ms, SAID_EVERY_MS))
+        log_warning(
+            "%s: its connection to RabbitMQ was lost %d times in a row soon after it was opened; now: %s",
+            r->name, r->times, e->text);
 }
 
 bool reopened_any(const struct runtime *rt)

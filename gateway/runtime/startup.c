@@ -316,12 +316,10 @@ int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e)
         return -1;
     if (o.verdict == OWNER_OTHER)
         return refuse(rt, &o, e);
-    if (o.verdict == OWNER_UNKNOWN && !rt->owner_refused) {
-        rt->owner_refused = true;
+    if (o.verdict == OWNER_UNKNOWN && log_turns(&rt->owner_refused, true))
         log_warning(
             "cannot record the database in the vhost, so a second database on this vhost is not detected: %s",
             o.why);
-    }
     return 0;
 }
 
