@@ -447,10 +447,7 @@ static void keep_routes(struct publisher *p)
     struct err e = {0};
     bool away =
         last_hop_routes_refresh(&p->routes, ROUTES_MS, &e) != 0 || last_hop_routes_are_away(&p->routes);
-    if (e.kind != ERR_NONE)
-        failing_note("handover: routes of RabbitMQ's last hop", &e);
-    else
-        failing_over("handover: routes of RabbitMQ's last hop");
+    failing_tell("handover: routes of RabbitMQ's last hop", &e);
     if (away == p->routes_away)
         return;
     p->routes_away = away;

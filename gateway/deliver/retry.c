@@ -10,6 +10,7 @@
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"
 #include "core/message/delay.h"
+#include "gateway/runtime/sessions.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -211,7 +212,7 @@ static int retry_decide(struct retry *r, struct err *e)
     int64_t now_ms; /* about: waits are counted again when the batch is stored (store_accept) */
     r->item_count = r->failure_count = r->dead_count = r->copy_count = 0;
     if (lineage_policies(r->inbox.pg, &r->inbox.arena, &policies, &policy_count, e) != 0 ||
-        inbox_now_ms(&r->inbox, &now_ms, e) != 0 || read_all(r, e) != 0)
+        sessions_now_ms(r->runtime, r->inbox.pg, &now_ms, e) != 0 || read_all(r, e) != 0)
         return -1;
     for (size_t i = 0; i < r->inbox.count; i++) {
         const struct retry_delivery *d = &r->deliveries[i];

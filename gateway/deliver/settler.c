@@ -7,6 +7,7 @@
 #include "gateway/deliver/settler.h"
 #include "core/base/clock.h"
 #include "gateway/runtime/failing.h"
+#include "gateway/runtime/sessions.h"
 #include "sql/pipeline/batch.h"
 #include "sql/pipeline/history.h"
 #include "sql/pipeline/relay.h"
@@ -421,19 +422,6 @@ static void on_unclear(struct settler *s)
     }
 }
 
-static int open_session(struct settler *s, struct err *e)
-{
-    s->pg = pg_open(s->runtime->config->postgres.url, "postdate settler", e);
-    if (s->pg && settle_setup(s->pg, e) == 0) {
-        server_status_succeeded(&s->runtime->postgres);
-        return 0;
-    }
-    pg_close(s->pg);
-    s->pg = NULL;
-    server_status_failed(&s->runtime->postgres, e);
-    return -1;
-}
-
 static void gather_results(struct settler *s)
 {
     if (s->later && clock_monotonic_ms() >= s->later_ms) {
@@ -537,7 +525,7 @@ void *settler_thread(void *arg)
             if (all || clock_monotonic_ns() > give_up_ns)
                 break;
         }
-        if (!s->pg && open_session(s, &e) != 0) {
+        if (!s->pg && sessions_open_database(s->runtime, &s->pg, "postdate settler", settle_setup, &e) != 0) {
             take_nap(&attempt);
             continue;
         }

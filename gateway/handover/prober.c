@@ -73,10 +73,7 @@ static void look_at_overflow(struct prober *prober)
     prober->overflow_known = b && policy_probe_overflow(b, &drops, &e) == 0;
     if (prober->overflow_known)
         prober->probe.finding.overflow = drops;
-    if (e.kind != ERR_NONE)
-        failing_note("prober: overflow", &e);
-    else
-        failing_over("prober: overflow");
+    failing_tell("prober: overflow", &e);
     if (drops && !said)
         log_warning(
             "a RabbitMQ policy sets overflow on quorum queues: with a max-length they would drop accepted "

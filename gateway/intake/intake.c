@@ -529,7 +529,7 @@ static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
 {
     int64_t us = 0;
     if (in->stamps == STAMP_NONE)
-        return inbox_now_ms(&in->inbox, out_ms, e);
+        return sessions_now_ms(in->runtime, in->inbox.pg, out_ms, e);
     int rc = store_clock(in->inbox.pg, &us, e);
     *out_ms = us / 1000;
     return rc;

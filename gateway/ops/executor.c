@@ -7,6 +7,7 @@
 #include "gateway/ops/executor_internal.h"
 #include "gateway/ops/executor_park.h"
 #include "gateway/runtime/failing.h"
+#include "gateway/runtime/sessions.h"
 #include "sql/operate/idempotency.h"
 
 #include <stdlib.h>
@@ -37,7 +38,7 @@ static int prepare_session(struct worker *w, const struct api_request *r, struct
     if (!w->has_secret && idempotency_secret(w->session.pg, w->context.secret, e) != 0)
         return -1;
     w->has_secret = true;
-    return executor_session_now(&w->session, &w->context.now_ms, e);
+    return sessions_now_ms(w->session.runtime, w->session.pg, &w->context.now_ms, e);
 }
 
 /* The names that a change needs for itself. A token may use names outside its scope: the answer does not show

@@ -82,8 +82,6 @@ void executor_session_close(struct executor_session *session);
 /* Work on this session failed: logged if it persists (failing.h), unless the caller's request was the reason.
  */
 void executor_session_failed(const struct executor_session *session, const char *what, const struct err *e);
-/* The approximate database clock in ms. store_accept computes delays again. */
-int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e);
 
 /* For operations on all cells (in_cells), after the gateway's own database has answered "not found", or with
  * its messages of a key: queries the other cells, and makes the combined answer. */

@@ -4,6 +4,7 @@
 #include "gateway/runtime/failing.h"
 #include "gateway/runtime/guard.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -17,23 +18,17 @@ int executor_session_connect(struct executor_session *session, struct err *e)
     struct runtime *rt = session->runtime;
     if (session->pg)
         pg_drain_notifies(session->pg); /* whether PostgreSQL has ended it meanwhile */
-    if (session->pg && !pg_is_broken(session->pg))
-        return 0;
-    pg_close(session->pg);
-    session->pg = NULL;
-    if (!atomic_load(&rt->stored_ready))
+    if (session->pg && pg_is_broken(session->pg))
+        executor_session_close(session);
+    if (!session->pg && !atomic_load(&rt->stored_ready))
         return err_set(e, ERR_AWAY, "the gateway is starting");
-    if (clock_monotonic_ms() < session->retry_at_ms)
+    if (!session->pg && clock_monotonic_ms() < session->retry_at_ms)
         return err_set(e, ERR_AWAY, "the database was unavailable a moment ago");
-    session->pg = pg_open(rt->config->postgres.url, session->name, e);
-    if (session->pg && (!session->hurried || operate_hurry(session->pg, e) == 0)) {
-        server_status_succeeded(&rt->postgres);
+    if (sessions_open_database(rt, &session->pg, session->name, session->hurried ? operate_hurry : NULL, e) ==
+        0) {
         session->attempt = 0;
         return 0;
     }
-    server_status_failed(&rt->postgres, e);
-    pg_close(session->pg);
-    session->pg = NULL;
     int64_t pause_ms = server_status_pause_ms(&session->attempt);
     session->retry_at_ms = clock_monotonic_ms() + (pause_ms < 1000 ? pause_ms : 1000);
     return -1;
@@ -53,17 +48,6 @@ void executor_session_close(struct executor_session *session)
 {
     pg_close(session->pg);
     session->pg = NULL;
-}
-
-int executor_session_now(struct executor_session *session, int64_t *out_ms, struct err *e)
-{
-    int64_t us;
-    if (runtime_now_ms(session->runtime, out_ms))
-        return 0;
-    if (store_clock(session->pg, &us, e) != 0)
-        return -1;
-    *out_ms = us / 1000;
-    return 0;
 }
 
 bool executor_figures(struct executor *d, struct executor_figures *out)

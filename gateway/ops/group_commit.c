@@ -8,6 +8,7 @@
 #include "core/base/hash.h"
 #include "gateway/runtime/failing.h"
 #include "gateway/runtime/log.h"
+#include "gateway/runtime/sessions.h"
 #include "gateway/runtime/startup.h"
 
 #include <stdlib.h>
@@ -266,7 +267,7 @@ static bool prepare(struct group_commit *s, struct api_request *r)
 {
     struct err e = {0};
     if (executor_session_connect(&s->session, &e) == 0 &&
-        executor_session_now(&s->session, &s->now_ms, &e) == 0)
+        sessions_now_ms(s->session.runtime, s->session.pg, &s->now_ms, &e) == 0)
         return true;
     api_fail(&r->answer, atomic_load(&s->executor->runtime->stored_ready) ? API_DATABASE_AWAY : API_NOT_READY,
              "nothing was stored: %s", e.kind == ERR_AWAY ? "the database does not answer" : e.text);

@@ -211,10 +211,8 @@ void *take_over_thread(void *arg)
             again = true;
             look(t, &e);
         }
-        if (t->pg && e.kind == ERR_NONE)
-            failing_over("take-over");
-        else if (t->pg)
-            failing_note("take-over", &e);
+        if (t->pg)
+            failing_tell("take-over", &e);
         /* Blocked, such as by a lock: tried again at the next tick. */
         if (t->pg && e.kind != ERR_NONE && (e.kind != ERR_BUSY || pg_is_broken(t->pg))) {
             pg_close(t->pg);

@@ -97,3 +97,11 @@ void failing_over(const char *what)
     *f = (struct failing){0};
     count--;
 }
+
+void failing_tell(const char *what, const struct err *e)
+{
+    if (e->kind == ERR_NONE)
+        failing_over(what);
+    else
+        failing_note(what, e);
+}

@@ -19,5 +19,7 @@ void failing_note_seldom(const char *what, const struct err *e);
  * another one. Free while nothing fails: call it each time. */
 #define FAILING_QUIET_MS 3000
 void failing_over(const char *what);
+/* The one or the other, as e has it. */
+void failing_tell(const char *what, const struct err *e);
 
 #endif

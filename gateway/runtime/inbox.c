@@ -16,17 +16,6 @@ int inbox_open_database(struct inbox *in, struct err *e)
     return sessions_open_database(in->runtime, &in->pg, in->kind->session, store_prepare_session, e);
 }
 
-int inbox_now_ms(struct inbox *in, int64_t *out_ms, struct err *e)
-{
-    int64_t us;
-    if (runtime_now_ms(in->runtime, out_ms))
-        return 0;
-    if (store_clock(in->pg, &us, e) != 0)
-        return -1;
-    *out_ms = us / 1000;
-    return 0;
-}
-
 /* A message that RabbitMQ cannot convert ends its channel as soon as it is sent. One at a time it is counted
  * as delivered without those behind it, so that a delivery-limit takes it away and no other. */
 static uint16_t prefetch(const struct inbox *in)

@@ -97,7 +97,5 @@ void inbox_reject(struct inbox *in);
 /* Acknowledges the INBOX_DONE deliveries: in one frame if all are done and nothing older is unacknowledged.
  */
 int inbox_acknowledge(struct inbox *in, bool nothing_older, struct err *e);
-/* The approximate database time; queries the database only if its clock is unknown. */
-int inbox_now_ms(struct inbox *in, int64_t *out_ms, struct err *e);
 
 #endif

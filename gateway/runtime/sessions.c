@@ -1,6 +1,7 @@
 #include "gateway/runtime/sessions.h"
 
 #include "gateway/runtime/log.h"
+#include "sql/pipeline/store.h"
 
 #include <string.h>
 
@@ -78,4 +79,15 @@ int sessions_open_database(struct runtime *rt, struct pg **pg, const char *name,
     *pg = NULL;
     server_status_failed(&rt->postgres, e);
     return -1;
+}
+
+int sessions_now_ms(struct runtime *rt, struct pg *pg, int64_t *out_ms, struct err *e)
+{
+    int64_t us;
+    if (runtime_now_ms(rt, out_ms))
+        return 0;
+    if (store_clock(pg, &us, e) != 0)
+        return -1;
+    *out_ms = us / 1000;
+    return 0;
 }

@@ -18,5 +18,8 @@ struct broker *sessions_open_broker_with(const struct runtime *rt, const char *n
  * NULL). Updates the server's status. -1: none is possible now; *pg is NULL. */
 int sessions_open_database(struct runtime *rt, struct pg **pg, const char *name,
                            int (*prepare)(struct pg *, struct err *), struct err *e);
+/* The approximate database time; queries the database only if its clock is unknown. store_accept computes
+ * delays again. */
+int sessions_now_ms(struct runtime *rt, struct pg *pg, int64_t *out_ms, struct err *e);
 
 #endif
