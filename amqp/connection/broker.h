@@ -50,6 +50,7 @@ void broker_drop(struct broker *b);
 /* The same, and discards unsent data (RST instead of FIN). For a publisher that republishes its unconfirmed
  * messages on another connection: else, once the network is back, both copies would arrive. */
 void broker_abort(struct broker *b);
+void broker_end(struct broker *b, bool politely); /* broker_close, or broker_drop */
 
 /* shutdown(2)s the socket, so that a thread blocked in a call on b returns with an error. From any thread
  * while b is open. */

@@ -522,6 +522,11 @@ void broker_close(struct broker *b)
     broker_drop(b);
 }
 
+void broker_end(struct broker *b, bool politely)
+{
+    (politely ? broker_close : broker_drop)(b);
+}
+
 void broker_shutdown(struct broker *b)
 {
     shutdown(b->fd, SHUT_RDWR);

@@ -44,6 +44,15 @@ bool bytes_equal_str(struct bytes a, const char *s)
     return bytes_equal(a, bytes_of_str(s));
 }
 
+struct bytes bytes_trim(struct bytes b)
+{
+    while (b.len > 0 && (b.data[0] == ' ' || b.data[0] == '\t'))
+        b = bytes_of(b.data + 1, b.len - 1);
+    while (b.len > 0 && (b.data[b.len - 1] == ' ' || b.data[b.len - 1] == '\t'))
+        b.len--;
+    return b;
+}
+
 bool bytes_start_with_str(struct bytes a, const char *prefix)
 {
     size_t len = strlen(prefix);

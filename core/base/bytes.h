@@ -22,6 +22,7 @@ bool bytes_equal(struct bytes a, struct bytes b);
 int bytes_compare(struct bytes a, struct bytes b);
 bool bytes_equal_str(struct bytes a, const char *s);
 bool bytes_start_with_str(struct bytes a, const char *prefix);
+struct bytes bytes_trim(struct bytes b); /* without blanks and tabs at both ends */
 
 /* Does the name match? '*' in the pattern matches any run of bytes. Takes at most pattern times name steps.
  */

@@ -99,10 +99,7 @@ static int watch_queues(struct prober *prober, struct err *e)
         if (rc == 0 && !broker_has_pending(b))
             notifier_wait(&prober->notifier, broker_fd(b), LOOK_MS * INT64_C(1000000));
     }
-    if (rc < 0)
-        broker_drop(b);
-    else
-        broker_close(b);
+    broker_end(b, rc >= 0);
     return rc < 0 ? -1 : 0;
 }
 

@@ -661,10 +661,7 @@ static int prove_some(struct prover *p, int64_t wait_ms, struct err *e)
 
 static void drop_connection(struct prover *p, bool politely)
 {
-    if (politely)
-        broker_close(p->broker);
-    else
-        broker_drop(p->broker);
+    broker_end(p->broker, politely);
     p->broker = NULL;
     p->blocked = false;
 }
@@ -970,10 +967,7 @@ static int run_connected(struct reader *r, struct err *e)
 
 static void close_connection(struct reader *r, bool politely)
 {
-    if (politely)
-        broker_close(r->broker);
-    else
-        broker_drop(r->broker);
+    broker_end(r->broker, politely);
     r->broker = NULL;
     relay_book_disconnected(&r->pipeline->book);
     /* The connection is lost: all messages will be redelivered. */

@@ -109,15 +109,6 @@ static bool cut_bytes(struct bytes *rest, char separator, struct bytes *out)
     return true;
 }
 
-static struct bytes trim_blanks(struct bytes b)
-{
-    while (b.len > 0 && (b.data[0] == ' ' || b.data[0] == '\t'))
-        b = bytes_of(b.data + 1, b.len - 1);
-    while (b.len > 0 && (b.data[b.len - 1] == ' ' || b.data[b.len - 1] == '\t'))
-        b.len--;
-    return b;
-}
-
 static enum framing_refusal read_request_line(struct bytes line, struct framing_head *h)
 {
     struct bytes version = line;
@@ -138,7 +129,7 @@ static void read_connection(struct bytes value, struct framing_head *h)
     struct bytes one;
     for (bool more = true; more;) {
         more = cut_bytes(&value, ',', &one);
-        struct bytes token = trim_blanks(more ? one : value);
+        struct bytes token = bytes_trim(more ? one : value);
         h->close = h->close || framing_is_word(token, "close");
         h->keep = h->keep || framing_is_word(token, "keep-alive");
     }
@@ -151,7 +142,7 @@ static enum framing_refusal read_header(struct bytes line, struct framing_head *
         return FRAMING_FOLDED;
     if (!cut_bytes(&value, ':', &name) || !is_token(name))
         return FRAMING_HEADER_LINE;
-    value = trim_blanks(value);
+    value = bytes_trim(value);
     if (framing_is_word(name, "Connection"))
         read_connection(value, h);
     for (int i = 0; i < FRAMING_HEADERS; i++) {
@@ -273,7 +264,7 @@ static bool read_chunk_size(struct bytes line, uint64_t *size)
     size_t n = 0, end = line.len - 2;
     for (*size = 0; n < end && hex_digit(line.data[n]) >= 0; n++)
         *size = *size << 4 | (uint64_t)hex_digit(line.data[n]);
-    struct bytes extension = trim_blanks(bytes_of(line.data + n, end - n));
+    struct bytes extension = bytes_trim(bytes_of(line.data + n, end - n));
     return n >= 1 && n <= CHUNK_DIGITS_MAX && (n == end || (extension.len > 0 && extension.data[0] == ';'));
 }
 

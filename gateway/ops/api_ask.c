@@ -115,15 +115,6 @@ int api_ask_check(const struct api_request *r, struct err *e)
 }
 
 /* --- conditions */
-static struct bytes trim(struct bytes b)
-{
-    while (b.len > 0 && (b.data[0] == ' ' || b.data[0] == '\t'))
-        b = bytes_of(b.data + 1, b.len - 1);
-    while (b.len > 0 && (b.data[b.len - 1] == ' ' || b.data[b.len - 1] == '\t'))
-        b.len--;
-    return b;
-}
-
 /* The tags of an If-Match, between commas: '"1-a", "2-b"', also without quotes; '*' alone. Weak ones match
  * nothing, so they are left out. NULL: out of memory. */
 static const char *read_versions(struct api_context *c, struct bytes rest, size_t *len)
@@ -133,7 +124,7 @@ static const char *read_versions(struct api_context *c, struct bytes rest, size_
     while (list != NULL && rest.len > 0) {
         const uint8_t *comma = memchr(rest.data, ',', rest.len);
         size_t n = comma != NULL ? (size_t)(comma - rest.data) : rest.len;
-        struct bytes one = trim(bytes_of(rest.data, n));
+        struct bytes one = bytes_trim(bytes_of(rest.data, n));
         rest = bytes_of(rest.data + n, rest.len - n);
         if (rest.len > 0)
             rest = bytes_of(rest.data + 1, rest.len - 1);

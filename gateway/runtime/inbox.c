@@ -58,10 +58,7 @@ static int connect_both(struct inbox *in, struct err *e)
  * acknowledgements: closing a socket with unread deliveries may discard them. */
 static void disconnect(struct inbox *in, bool politely)
 {
-    if (politely)
-        broker_close(in->broker);
-    else
-        broker_drop(in->broker);
+    broker_end(in->broker, politely);
     in->broker = NULL;
     in->kind->disconnect(in);
 }

@@ -97,10 +97,7 @@ static int publish_all(const struct runtime *rt, struct rejected *list, size_t c
     }
     if (rc == 0)
         rc = wait_confirms(b, list, count, e);
-    if (rc == 0)
-        broker_close(b);
-    else
-        broker_drop(b);
+    broker_end(b, rc == 0);
     return rc;
 }
 

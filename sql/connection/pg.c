@@ -75,21 +75,12 @@ static bool answers_probe(struct pg *c, PGconn *conn)
 /* Does it take another login, run a statement, write to its disk, and work for c? */
 static bool server_lives(struct pg *c)
 {
-    const char *address = PQhostaddr(c->conn);
-    const char *const same[][2] = {{"host", PQhost(c->conn)},
-                                   {"hostaddr", address ? address : ""},
-                                   {"port", PQport(c->conn)},
-                                   {"target_session_attrs", "any"},
-                                   {"fallback_application_name", "postdate probe"},
-                                   {NULL, NULL}};
     struct err e;
-    PQconninfoOption *options = PQconninfo(c->conn);
-    struct pg_attempt a = {.options = options, .last = same, .on_notice = pg_ignore_notice};
-    PGconn *conn = options ? pg_connect(&a, &e) : NULL;
+    struct pg_attempt a = {.on_notice = pg_ignore_notice};
+    PGconn *conn = pg_connect_beside(c, "postdate probe", &a, &e);
     /* One that has too many connections lives. */
     bool lives = conn ? answers_probe(c, conn) : a.answered;
     PQfinish(conn);
-    PQconninfoFree(options);
     return lives;
 }
 

@@ -332,6 +332,22 @@ PGconn *pg_connect(struct pg_attempt *a, struct err *e)
     return conn;
 }
 
+PGconn *pg_connect_beside(const struct pg *c, const char *name, struct pg_attempt *a, struct err *e)
+{
+    const char *address = PQhostaddr(c->conn);
+    const char *const same[][2] = {{"host", PQhost(c->conn)},           {"hostaddr", address ? address : ""},
+                                   {"port", PQport(c->conn)},           {"target_session_attrs", "any"},
+                                   {"fallback_application_name", name}, {NULL, NULL}};
+    PQconninfoOption *options = PQconninfo(c->conn);
+    a->options = options;
+    a->last = same;
+    PGconn *conn = options ? pg_connect(a, e) : NULL;
+    if (!options)
+        err_set(e, ERR_BUG, "out of memory");
+    PQconninfoFree(options);
+    return conn;
+}
+
 static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct place place_found(void)

@@ -124,6 +124,8 @@ struct pg_attempt {
 };
 /* Connects to the first host that will do, in at most about connect_timeout for each address. */
 PGconn *pg_connect(struct pg_attempt *a, struct err *e);
+/* The same to the server that c has, as the session `name`; sets what a connects to. */
+PGconn *pg_connect_beside(const struct pg *c, const char *name, struct pg_attempt *a, struct err *e);
 /* The same for the session `name`, beginning with the host that was found behind silent ones the last time.
  * Any thread. */
 PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoticeReceiver on_notice,

@@ -61,24 +61,6 @@ static int look_once(struct pg *a, struct pg *b, struct err *e)
     return rc != 0 ? -1 : other == first || second != first;
 }
 
-static PGconn *connect_second(struct pg *c, struct err *e)
-{
-    const char *address = PQhostaddr(c->conn);
-    const char *const same[][2] = {{"host", PQhost(c->conn)},
-                                   {"hostaddr", address ? address : ""},
-                                   {"port", PQport(c->conn)},
-                                   {"target_session_attrs", "any"},
-                                   {"fallback_application_name", "postdate pooler check"},
-                                   {NULL, NULL}};
-    PQconninfoOption *options = PQconninfo(c->conn);
-    struct pg_attempt a = {.options = options, .last = same, .on_notice = pg_ignore_notice, .brief = true};
-    PGconn *conn = options ? pg_connect(&a, e) : NULL;
-    if (!options)
-        err_set(e, ERR_BUG, "out of memory");
-    PQconninfoFree(options);
-    return conn;
-}
-
 /* Is it a session of its own? ERR_CONFIG: a pooler shares it with others. Nothing is set before that. */
 static int pg_check_pooler(struct pg *c, struct err *e)
 {
@@ -88,7 +70,9 @@ static int pg_check_pooler(struct pg *c, struct err *e)
     c->pooled = pid != PQbackendPID(c->conn); /* a pooler makes up the number that it tells at login */
     if (!c->pooled)
         return 0;
-    struct pg second = {.conn = connect_second(c, e), .answer_ms = SECOND_ANSWER_MS};
+    struct pg_attempt a = {.on_notice = pg_ignore_notice, .brief = true};
+    struct pg second = {.conn = pg_connect_beside(c, "postdate pooler check", &a, e),
+                        .answer_ms = SECOND_ANSWER_MS};
     int shares = second.conn ? 0 : -1;
     for (int i = 0; i < ROUNDS && shares == 0; i++)
         shares = look_once(c, &second, e);
