@@ -53,9 +53,8 @@ void executor_session_close(struct executor_session *session)
 bool executor_figures(struct executor *d, struct executor_figures *out)
 {
     atomic_store(&d->counts_wanted, true);
-    pthread_mutex_lock(&d->figures_lock);
+    GUARD(&d->figures_lock);
     *out = d->figures;
-    pthread_mutex_unlock(&d->figures_lock);
     return out->counted_ms != 0;
 }
 
@@ -164,10 +163,8 @@ void executor_queue_put(struct executor_queue *q, struct api_request *r)
 
 bool executor_queue_remove(struct executor_queue *q, const struct api_request *r)
 {
-    pthread_mutex_lock(&q->lock);
-    bool was_in = take_out(q, r);
-    pthread_mutex_unlock(&q->lock);
-    return was_in;
+    GUARD(&q->lock);
+    return take_out(q, r);
 }
 
 /* The caller has as many of the workers as it may. */
@@ -217,7 +214,7 @@ struct api_request *executor_queue_take(struct executor_queue *q, int worker, si
 {
     int64_t until = clock_monotonic_ns() + wait_ms * 1000000;
     struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
-    pthread_mutex_lock(&q->lock);
+    GUARD(&q->lock);
     if (q->served[worker] != 0 && q->each > 0)
         pthread_cond_broadcast(&q->came);
     q->served[worker] = 0;
@@ -226,6 +223,5 @@ struct api_request *executor_queue_take(struct executor_queue *q, int worker, si
         continue;
     struct api_request *r = take_next(q, worker, most);
     *ended = q->closed && is_empty(q, most) && r == NULL;
-    pthread_mutex_unlock(&q->lock);
     return r;
 }

@@ -63,14 +63,6 @@ static void print_lateness(struct runtime *rt, struct buf *out, bool shown)
     buf_put_str(out, "},");
 }
 
-static bool is_away(struct server_status *w)
-{
-    pthread_mutex_lock(&w->lock);
-    bool away = w->away;
-    pthread_mutex_unlock(&w->lock);
-    return away;
-}
-
 void stats_answer(struct executor *d, struct api_request *r)
 {
     struct runtime *rt = d->runtime;
@@ -92,7 +84,7 @@ void stats_answer(struct executor *d, struct api_request *r)
         buf_printf(out, "\"messages\":%" PRId64 "},", handed);
     else
         buf_put_str(out, "\"messages\":null},");
-    bool up = !is_away(&rt->rabbitmq) && atomic_load(&rt->publishing);
+    bool up = server_status_away_ms(&rt->rabbitmq) == 0 && atomic_load(&rt->publishing);
     const char *broker = atomic_load(&rt->metrics.broker_blocked) ? "blocked" : up ? "up" : "away";
     if (all) /* whose they are is not known: a tenant can do nothing about another one's */
         buf_printf(out, "\"stalled\":%d,\"refusing\":%d,", atomic_load(&rt->metrics.stalled),
