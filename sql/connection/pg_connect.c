@@ -373,9 +373,9 @@ static void note_place(PGconn *conn)
 }
 
 PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoticeReceiver on_notice,
-                       void *arg, struct err *e)
+                       struct pg *c, struct err *e)
 {
-    const struct place p = place_found();
+    const struct place p = c->other ? (struct place){.host = ""} : place_found();
     const char *const first[][2] = {{"fallback_application_name", name},
                                     {"host", p.host},
                                     {"hostaddr", p.address},
@@ -383,14 +383,14 @@ PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoti
                                     {NULL, NULL}};
     const char *const any[][2] = {{"fallback_application_name", name}, {NULL, NULL}};
     struct pg_attempt a = {
-        .options = options, .last = first, .on_notice = on_notice, .arg = arg, .brief = true};
+        .options = options, .last = first, .on_notice = on_notice, .arg = c, .brief = true};
     PGconn *conn = p.host[0] ? pg_connect(&a, e) : NULL;
     if (conn)
         return conn;
     a.last = any;
-    a.brief = false;
+    a.brief = c->other && c->answer_ms > 0;
     conn = pg_connect(&a, e);
-    if (conn || p.host[0])
+    if (!c->other && (conn || p.host[0]))
         note_place(a.slow ? conn : NULL);
     return conn;
 }

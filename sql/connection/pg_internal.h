@@ -126,10 +126,10 @@ struct pg_attempt {
 PGconn *pg_connect(struct pg_attempt *a, struct err *e);
 /* The same to the server that c has, as the session `name`; sets what a connects to. */
 PGconn *pg_connect_beside(const struct pg *c, const char *name, struct pg_attempt *a, struct err *e);
-/* The same for the session `name`, beginning with the host that was found behind silent ones the last time.
- * Any thread. */
+/* The same for c, the session `name`. That of pg_open begins with the host that was found behind silent ones
+ * the last time; any thread. */
 PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoticeReceiver on_notice,
-                       void *arg, struct err *e);
+                       struct pg *c, struct err *e);
 
 /* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY.
  * Without this one, only a server that does not live is given up, whatever it is that takes long. */

@@ -196,14 +196,6 @@ struct pg *pg_open(const char *url, const char *name, struct err *e)
     return pg_open_impatient(url, name, 0, e);
 }
 
-static PGconn *connect_other(const PQconninfoOption *options, const char *name, struct pg *c, struct err *e)
-{
-    const char *const last[][2] = {{"fallback_application_name", name}, {NULL, NULL}};
-    struct pg_attempt a = {
-        .options = options, .last = last, .on_notice = on_notice, .arg = c, .brief = c->answer_ms > 0};
-    return pg_connect(&a, e);
-}
-
 static struct pg *open_session(const char *url, const char *name, int answer_ms, bool other, struct err *e)
 {
     struct pg *c = calloc(1, sizeof *c);
@@ -215,7 +207,7 @@ static struct pg *open_session(const char *url, const char *name, int answer_ms,
     c->other = other;
     PQconninfoOption *options = pg_url_parse(url, e);
     if (options)
-        c->conn = other ? connect_other(options, name, c, e) : pg_connect_any(options, name, on_notice, c, e);
+        c->conn = pg_connect_any(options, name, on_notice, c, e);
     PQconninfoFree(options);
     if (!c->conn)
         goto fail;
