@@ -345,11 +345,6 @@ bool broker_hosts_moved(struct broker_hosts *h, const char *who, const struct br
 #define USER_TIMEOUT_MS 20000 /* data unacknowledged by the peer's kernel for this long: the peer is lost */
 #define CLOSE_NS (CLOSE_TIMEOUT_MS * INT64_C(1000000))
 
-static struct timeval timeval_of_ms(int ms)
-{
-    return (struct timeval){.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000L};
-}
-
 /* --- TCP */
 static int fail_without_files(const struct broker *b, struct err *e)
 {
@@ -361,7 +356,7 @@ static int fail_without_files(const struct broker *b, struct err *e)
 static int connect_socket(struct broker *b, const struct broker_options *o, const struct broker_host *host,
                           int timeout_ms, struct err *e)
 {
-    struct timeval timeout = timeval_of_ms(timeout_ms);
+    struct timeval timeout = {.tv_sec = timeout_ms / 1000, .tv_usec = (timeout_ms % 1000) * 1000L};
     amqp_socket_t *socket = b->tls ? broker_tls_socket(b, o, host->name, e) : amqp_tcp_socket_new(b->conn);
     int one = 1;
     unsigned user_timeout_ms = USER_TIMEOUT_MS;
