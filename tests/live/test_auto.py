@@ -52,11 +52,9 @@ class Refused(LiveTest):
         self.assertEqual(web.post('/v1/messages', dict(fields, body='http')).json['hold'], 'gateway')
         self.assertEqual(control.ask(dict(fields, op='schedule', body='control'))['hold'], 'gateway')
         p.psql("select postdate.schedule('k', 'sql', '1 h', hold => 'broker')")
-        rc, _, error = p.cli('schedule', '-k', 'k', '--delay', '1h', '--body', 'cli', '--hold', 'broker')
-        self.assertEqual(rc, 0, error)
+        p.run('schedule', '-k', 'k', '--delay', '1h', '--body', 'cli', '--hold', 'broker')
         line = json.dumps(dict(fields, body='batch')) + '\n'
-        rc, _, error = p.cli('schedule', '--batch', '-', stdin=line)
-        self.assertEqual(rc, 0, error)
+        p.run('schedule', '--batch', '-', stdin=line)
         wait_until(lambda: p.counts() == {'scheduled': 6}, 10, 'all to be stored')
         held = dict(p.psql("select convert_from(body, 'UTF8'), hold from postdate.message_now"))
         self.assertEqual(held, dict.fromkeys(('amqp', 'http', 'control', 'sql', 'cli', 'batch'), 'g'))

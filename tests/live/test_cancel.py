@@ -9,8 +9,7 @@ from harness import LiveTest, SharedTest, now_ms, wait_until
 class Cancel(SharedTest):
     def schedule(self, key, delay, body='x', **options):
         args = [f'--{k}={v}' for k, v in options.items()]
-        rc, out, err = self.p.cli('schedule', '-k', key, '--delay', delay, '--body', body, *args)
-        self.assertEqual(rc, 0, err)
+        out = self.p.run('schedule', '-k', key, '--delay', delay, '--body', body, *args)
         return out.strip()
 
     def state(self, message_id):

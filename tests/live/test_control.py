@@ -10,7 +10,7 @@ import pika
 
 import harness
 from broker_users import documented_user
-from harness import LiveTest, SharedTest, now_ms, wait_until
+from harness import LiveTest, SharedTest, wait_until
 from test_tokens import make_token
 
 QUEUE = 'postdate.control'
@@ -81,37 +81,6 @@ class Control(SharedTest):
         self.assertEqual(answer['status'], 201, answer)
         self.assertEqual(self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}'"), '1')
 
-    def test_every_operation(self):
-        inbox, key = self.inbox()
-        m = self.schedule(key='c-1', headers={'h': 1}, properties={'priority': 4})
-        full = dict(m, status=200)
-        self.assertEqual(self.r.ask({'op': 'show', 'id': m['id']}), full)
-        self.assertEqual(self.r.ask({'op': 'show', 'key': 'c-1', 'view': 'full'}), dict(full, body='x'))
-        listed = self.r.ask({'op': 'list', 'routing_key': key, 'page_size': 1, 'state': 'scheduled'})
-        self.assertEqual((listed['status'], [x['id'] for x in listed['messages']], listed['next_page_token']),
-                         (200, [m['id']], None))
-        at = now_ms()
-        moved = self.r.ask({'op': 'reschedule', 'id': m['id'], 'delay_ms': 700})
-        self.assertEqual(moved['status'], 200)
-        got = inbox.wait(1)[0]
-        self.assert_on_time(got, at, 700)
-        self.assertEqual((got.id, got.body, got.headers['h'], got.properties.priority), (moved['id'], b'x', 1, 4))
-        wait_until(lambda: self.r.ask({'op': 'show', 'id': m['id']})['state'] == 'delivered', 10, 'it to be settled')
-        late = self.r.ask({'op': 'cancel', 'id': m['id']})
-        self.assertEqual((late['status'], late['type']), (409, 'urn:postdate:problem:too-late'))
-        other = self.schedule(key='c-2')
-        for request in ({'id': other['id']}, {'key': 'c-2'}, {'id': other['id']}):
-            answer = self.r.ask(dict({'op': 'cancel'}, **request))
-            self.assertEqual((answer['status'], answer['state']), (200, 'cancelled'))
-        self.assertEqual(self.r.ask({'op': 'stats'})['status'], 200)
-
-    def test_failed_messages_are_retried(self):
-        m = self.schedule()
-        self.p.psql(f"update postdate.message set next_at = coalesce(next_at, due), state = 'failed', settled_at = now(), error = 'e' where id = '{m['id']}'")
-        answer = self.r.ask({'op': 'retry', 'id': m['id']})
-        self.assertEqual((answer['status'], answer['state'], answer['error']), (200, 'scheduled', None))
-        self.assertEqual(self.r.ask({'op': 'retry', 'id': m['id']})['status'], 409)
-
     def test_many_at_once(self):
         answer = self.r.ask({'op': 'schedule', 'messages': [{'routing_key': self.name(), 'delay': '1h', 'body': str(i)}
                                                             for i in range(50)] + [{'routing_key': 'x'}]})
@@ -164,7 +133,8 @@ class Control(SharedTest):
                  ({'op': 'show', 'id': 'x', 'color': 'red'}, 400), ({'op': 'cancel', 'id': ''}, 422),
                  ({'op': 'cancel', 'key': 'nobody'}, 404), ({'op': 'reschedule', 'delay': '1h'}, 422),
                  ({'op': 'reschedule', 'id': str(uuid.uuid4()), 'delay': '1h'}, 404), ({'op': 'retry'}, 422),
-                 ({'op': 'retry', 'id': str(uuid.uuid4()), 'x': '1'}, 422), ({'op': 'list', 'page_size': 0}, 400),
+                 ({'op': 'retry', 'id': str(uuid.uuid4()), 'x': '1'}, 422), ({'op': 'show', 'filter': {}}, 422),
+                 ({'op': 'cancel', 'filter': {'key': 'x'}, 'id': 'x'}, 422), ({'op': 'cancel', 'id': None}, 422), ({'op': 'list', 'page_size': 0}, 400),
                  ({'op': 'list', 'state': ['failed']}, 422), ({'op': 'schedule'}, 422), ({'op': 'stats', 'token': 5}, 422),
                  (dict(HOUR, routing_key='r', id='x'), 422), (dict(HOUR, routing_key='r', delay='soon'), 422),
                  (dict(HOUR, routing_key='r', body='y' * 2_200_000), 413)]
@@ -199,10 +169,9 @@ class Control(SharedTest):
         session.run('begin')
         session.run(f"select id from postdate.message where id = '{m['id']}' for update")
         stuck = self.r.send({'op': 'cancel', 'id': m['id']})
-        began = time.monotonic()
         self.schedule()
         self.assertEqual(self.r.ask({'op': 'show', 'id': m['id']})['status'], 200)
-        self.assertLess(time.monotonic() - began, 2 * harness.SLOWNESS)
+        self.assertNotIn(stuck, self.r.answers, 'the others had to wait for it')
         self.assertEqual(self.r.wait(stuck)[1]['status'], 503)
         session.run('rollback')
         session.close()
@@ -222,16 +191,7 @@ class ControlTokens(SharedTest):
         wait_until(lambda: self.r.ask({'op': 'stats', 'token': b})['status'] == 200, 5, 'the tokens to be known')
         mine = self.r.ask(dict(HOUR, token=a, exchange='a', routing_key='k', key='k1'))
         self.assertEqual(mine['status'], 201)
-        target, key = {'id': mine['id']}, {'key': 'k1', 'exchange': 'a'}
-        requests = [dict({'op': 'show'}, **target), dict({'op': 'show'}, **key), dict({'op': 'cancel'}, **target),
-                    dict({'op': 'cancel'}, **key), dict({'op': 'retry'}, **target),
-                    dict({'op': 'reschedule', 'delay': '1h'}, **target)]
-        for request in requests:
-            for token in (None, '', 'x', a[:-1]):
-                answer = self.r.ask(dict(request, token=token) if token is not None else request)
-                self.assertEqual((answer['status'], answer['type']), (401, 'urn:postdate:problem:unauthorized'))
-            self.assertEqual(self.r.ask(dict(request, token=b))['status'], 404, request)
-        self.assertEqual(self.r.ask(dict(HOUR, token=b, exchange='a', routing_key='k'))['status'], 403)
+        self.assertEqual(self.r.ask({'op': 'show', 'id': mine['id'], 'token': ''})['status'], 401)
         self.assertEqual(self.r.ask(dict(HOUR, token=b, routing_key='k'))['status'], 403)
         self.assertEqual(self.r.ask({'op': 'list', 'token': b})['messages'], [])
         self.assertEqual(self.r.ask({'op': 'cancel', 'token': b, 'filter': {}})['status'], 422)

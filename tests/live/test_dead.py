@@ -4,7 +4,6 @@ import os
 import uuid
 
 from harness import ROOT, LiveTest, wait_until
-from test_control import Requester
 from test_tokens import make_token
 from web import Web, described, ready_address
 
@@ -239,19 +238,6 @@ class DeadHttp(LiveTest):
         self.assertEqual(answer.json['changed'], 2)
         self.assertEqual([row[0] for row in self.p.psql('select distinct exchange from postdate.lineage')], ['theirs'])
 
-    def test_by_the_control_queue(self):
-        ids = bury(self.p, 3)
-        self.open()
-        r = Requester(self.p.amqp)
-        self.addCleanup(r.close)
-        self.assertEqual([d['id'] for d in r.ask({'op': 'dead_list', 'queue': 'work'})['dead_letters']], ids)
-        self.assertEqual(r.ask({'op': 'dead_groups'})['groups'][0]['count'], 3)
-        self.assertEqual(r.ask({'op': 'dead_show', 'id': ids[0], 'queue': 'work'})['body'], 'x')
-        self.assertEqual(r.ask({'op': 'dead_requeue', 'ids': ids[:1]})['changed'], 1)
-        self.assertEqual(r.ask({'op': 'dead_drop', 'filter': {'queue': 'work'}})['changed'], 2)
-        self.assertEqual(r.ask({'op': 'dead_show'})['status'], 422)
-        self.assertEqual(r.ask({'op': 'dead_drop', 'queue': 'work'})['status'], 422)
-
     def test_what_goes_back_reaches_its_queue(self):
         c = self.p.client()
         self.open()
@@ -261,7 +247,6 @@ class DeadHttp(LiveTest):
         method = wait_until(lambda: c.channel.basic_get('work')[0], 10, 'the first delivery')
         c.channel.basic_reject(method.delivery_tag, requeue=False)
         wait_until(lambda: self.p.value(DEAD) == '1', 10, 'the dead letter')
-        code, out, err = self.p.cli('dead', 'requeue', '--queue', 'work', '--rate', '10/s')
-        self.assertEqual((code, out), (0, '1 of 1 requeued\n'), err)
+        self.assertEqual(self.p.run('dead', 'requeue', '--queue', 'work', '--rate', '10/s'), '1 of 1 requeued\n')
         m = c.wait_get('work')
         self.assertEqual((m.body, m.headers['n'], m.headers['x-postdate-attempt']), (b'once', 1, 1))

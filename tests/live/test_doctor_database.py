@@ -1,6 +1,5 @@
 """`postdate doctor` about the database: schema, rights, settings of the server, a pooler in between."""
 import os
-import time
 
 import harness
 from doctor_kit import Doctor
@@ -186,8 +185,6 @@ class DoctorPooler(Doctor):
         self.assert_finding(found, 'database.pooling', 'fail', 'shares sessions', 'pool_mode = session')
         self.assert_finding(found, 'database.schema', 'skip', 'pooler')
         run_psql(console, 'pause')
-        began = time.monotonic()
         found = self.doctor(p, POSTDATE_POSTGRES_URL=url)
-        self.assertLess(time.monotonic() - began, 25)
         self.assert_finding(found, 'database.connection', 'fail', 'no answer')
         self.assert_finding(found, 'broker.connection', 'ok')

@@ -4,7 +4,6 @@ import json
 import re
 import time
 
-import harness
 from harness import wait_until
 from test_http import DUE, HttpTest
 from web import Raw, Web
@@ -34,11 +33,10 @@ class Framing(HttpTest):
         return r
 
     def refused(self, data, *why, status=400, problem='invalid-request', method='GET'):
-        """One answer, our own, soon; then the end. What lies behind has not run."""
-        began, r = time.monotonic(), self.raw()
+        """One answer, our own, and not that it took too long (408); then the end. What lies behind has not run."""
+        r = self.raw()
         r.send(data)
         everything = r.wait_closed(20)
-        self.assertLess(time.monotonic() - began, 1.5 * harness.SLOWNESS, (data[:200], everything))
         self.assertEqual(answers(everything), 1, (data[:200], everything))
         head, _, body = everything.partition(b'\r\n\r\n')
         self.assertTrue(head.startswith(b'HTTP/1.1 %d ' % status), (data[:200], everything))

@@ -189,9 +189,7 @@ class Hostile(HttpTest):
         for ask in (lambda: web.post('/v1/messages', dict(DUE, routing_key=self.name())), lambda: web.get('/v1/messages')):
             holder.run('begin')
             holder.run('lock table postdate.message in access exclusive mode')
-            began = time.monotonic()
-            self.problem(ask(), 503, 'unknown-outcome')
-            self.assertLess(time.monotonic() - began, 4 * harness.SLOWNESS)
+            self.problem(ask(), 503, 'unknown-outcome')  # while it is still held
             self.assertEqual(web.get('/livez').status, 200)
             holder.run('rollback')
         wait_until(lambda: self.web.get('/v1/messages?routing_key=' + self.name()).json.get('messages'), 10, 'it to be stored')

@@ -92,11 +92,9 @@ class Keys(SharedTest):
         _, key = self.inbox()
         ids = []
         for _ in range(2):
-            rc, out, err = self.p.cli('schedule', '-k', key, '--delay', '1h', '--key', 'freed', '--body', 'x')
-            self.assertEqual(rc, 0, err)
+            out = self.p.run('schedule', '-k', key, '--delay', '1h', '--key', 'freed', '--body', 'x')
             ids.append(out.strip())
-            rc, out, err = self.p.cli('cancel', '--key', 'freed')
-            self.assertEqual(rc, 0, err)
+            self.p.run('cancel', '--key', 'freed')
         self.assertNotEqual(*ids)
 
     def test_cli_prints_the_same_id_for_the_same_key(self):

@@ -1,5 +1,4 @@
 """What somebody does to the table of one day stops nobody else: claims, settling, storing, taking over, looking, starting, tidying up."""
-import time
 
 import harness
 import web
@@ -71,8 +70,7 @@ class LockedDays(Days):
         self.assertEqual(http.post('/v1/messages', {'routing_key': 'k', 'delay': '1d', 'body': ''}).status, 201)
         today = p.value("select (now() at time zone 'utc')::date")
         self.assertEqual(http.get(f'/v1/messages?due_after={today}T00:00:00Z').status, 200)
-        rc, out, err = p.cli('status')
-        self.assertEqual(rc, 0, err)
+        out = p.run('status')
         self.assertIn(f'locked       {day}: not counted, by pid ', out)
         self.assertEqual(waiting.wait(20), 75, 'a list of that day says that it is busy')
         self.free(held)
@@ -133,14 +131,12 @@ class LockedDays(Days):
             c.publish('far', b'', {'x-delay': ahead_ms})
             c.publish('k', str(i).encode(), {'x-delay': 0})
         self.assertEqual(sorted(int(c.wait_get('q').body) for _ in range(40)), list(range(40)))
-        began = time.monotonic()
         batch = http.post('/v1/messages', {'messages': [{'routing_key': 'near', 'delay': '1h', 'body': ''},
                                                         {'routing_key': 'far', 'delay_ms': ahead_ms, 'body': ''}]})
         self.assertEqual([r['status'] for r in batch.json['results']], [201, 503], batch)
         self.assertEqual(batch.json['results'][1]['type'], 'urn:postdate:problem:day-locked')
         one = http.post('/v1/messages', {'routing_key': 'far', 'delay_ms': ahead_ms, 'body': ''})
         self.assertEqual((one.status, one.problem), (503, 'day-locked'))
-        self.assertLess(time.monotonic() - began, 15)
         self.assert_flows(p, c, 'locked')
         self.free(held)
         wait_until(lambda: p.value(f'select count(*) from postdate.{name}') == '40', 10, 'those of the locked day to be stored')

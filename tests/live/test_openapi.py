@@ -9,8 +9,9 @@ import threading
 import time
 
 import harness
-from harness import LiveTest, SharedTest, wait_until
+from doors import ROWS, Asks, path_of
 from examples import installed
+from harness import LiveTest, SharedTest, wait_until
 from test_tokens import make_token
 from web import Raw, Web, check, mismatches, operation_of, resolve
 
@@ -18,59 +19,10 @@ NOBODY = '00000000-0000-8000-8000-000000000000'
 HOUR = {'routing_key': 'walk', 'delay': '1h', 'body': 'x'}
 FILTER = {'filter': {'routing_key': 'nobody'}}
 SCHEDULE = {'cron': '0 9 * * *', 'routing_key': 'walk', 'body': 'x'}
-# One good request for each call that is described.
-CALLS = {
-    ('post', '/v1/messages'): HOUR,
-    ('get', '/v1/messages'): None,
-    ('delete', '/v1/messages'): None,
-    ('get', '/v1/messages/{id}'): None,
-    ('post', '/v1/messages/{id}:fail'): {},
-    ('post', '/v1/messages/{id}:retry'): {},
-    ('delete', '/v1/messages/{id}'): None,
-    ('patch', '/v1/messages/{id}'): {'delay': '2h'},
-    ('post', '/v1/messages:cancel'): FILTER,
-    ('post', '/v1/messages:reschedule'): dict(FILTER, shift_ms=1000),
-    ('post', '/v1/messages:retry'): FILTER,
-    ('post', '/v1/messages:fail'): FILTER,
-    ('get', '/v1/dead'): None,
-    ('get', '/v1/dead/{id}'): None,
-    ('get', '/v1/dead:groups'): None,
-    ('post', '/v1/dead:requeue'): {'filter': {'queue': 'nobody'}, 'rate': '5/s'},
-    ('post', '/v1/dead:drop'): {'filter': {'queue': 'nobody'}},
-    ('put', '/v1/retry-policies/{pattern}'): {'attempts': 3},
-    ('get', '/v1/retry-policies'): None,
-    ('get', '/v1/retry-policies:match'): None,
-    ('get', '/v1/retry-policies/{pattern}'): None,
-    ('delete', '/v1/retry-policies/{pattern}'): None,
-    ('put', '/v1/rates/{exchange}'): {'rate': '5/s'},
-    ('get', '/v1/rates'): None,
-    ('get', '/v1/rates:match'): None,
-    ('get', '/v1/rates/{exchange}'): None,
-    ('post', '/v1/rates/{exchange}/pause'): {},
-    ('post', '/v1/rates/{exchange}/resume'): {},
-    ('delete', '/v1/rates/{exchange}'): None,
-    ('put', '/v1/recurring/{name}'): SCHEDULE,
-    ('get', '/v1/recurring'): None,
-    ('get', '/v1/recurring:preview'): None,
-    ('get', '/v1/recurring/{name}'): None,
-    ('post', '/v1/recurring/{name}:pause'): {},
-    ('post', '/v1/recurring/{name}:resume'): {},
-    ('post', '/v1/recurring/{name}:run'): {},
-    ('get', '/v1/recurring/{name}:history'): None,
-    ('delete', '/v1/recurring/{name}'): None,
-    ('get', '/v1/stats'): None,
-    ('get', '/v1/whoami'): None,
-    ('get', '/v1/slo'): None,
-    ('get', '/v1/forecast'): None,
-    ('get', '/v1/overview'): None,
-    ('get', '/livez'): None,
-    ('get', '/readyz'): None,
-    ('get', '/metrics'): None,
-    ('get', '/openapi.json'): None,
-}
-QUERIES = {'/v1/retry-policies:match': '?queue=q', '/v1/rates:match': '?exchange=walk', '/v1/recurring:preview': '?name=walk'}  # that a good request has
-BULK = [path for _, path in CALLS if path.startswith('/v1/messages:')]
-DEAD_BULK = ['/v1/dead:requeue', '/v1/dead:drop']
+OWN = ['/livez', '/readyz', '/metrics', '/openapi.json']  # those that are no operations
+CALLS = [row for row in ROWS if row.call]
+BULK = {'/v1/messages:cancel': FILTER, '/v1/messages:reschedule': dict(FILTER, shift_ms=1000), '/v1/messages:retry': FILTER, '/v1/messages:fail': FILTER}
+DEAD_BULK = dict.fromkeys(['/v1/dead:requeue', '/v1/dead:drop'], {'filter': {'queue': 'nobody'}})
 SOON = time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + 86400))
 ODD = [None, True, 0, 1, -1, 2, 3, 255, 256, 1.5, 10 ** 8, '', 'x', '0', '1h', '1h1h', 'PT', 'PT1H', 'P1Y', '5', '-5', 'keep', 'broker', 'a' * 255,
        'a' * 256, 'a\0b', 'YQ==', 'YQ', 'Y===', SOON, SOON[:-1], '2026-13' + SOON[7:], SOON[:10],
@@ -174,7 +126,7 @@ class Agreement(SharedTest):
                 for value in ODD:
                     self.agree('POST', path, shift | {'filter': {'routing_key': 'nobody'}, 'dry_run': True} | {field: value})
         for value in (*ODD, 315576000000, 315576000001, -315576000001):
-            self.agree('POST', BULK[1], {'filter': {'routing_key': 'nobody'}, 'shift_ms': value})
+            self.agree('POST', '/v1/messages:reschedule', {'filter': {'routing_key': 'nobody'}, 'shift_ms': value})
 
     def test_dead_letters_and_policies(self):
         for path in DEAD_BULK:
@@ -215,17 +167,14 @@ class Agreement(SharedTest):
             self.agree('PUT', '/v1/recurring/agree', good | pair)
 
 
-class EveryStatus(LiveTest):
+class EveryStatus(Asks, LiveTest):
     weight = 10
 
     def test_every_documented_status_and_problem_is_seen(self):
-        p = self.place()
+        p = self.p = self.place()
         self.address = p.gateway().http()
         self.walker = Walker(Web(self.address).get('/openapi.json').json)
         wait_until(lambda: Web(self.address).get('/readyz').status == 200, 10, '/readyz')
-        self.calls = [(method.upper(), path, body) for (method, path), body in CALLS.items()]
-        described = {(m, path) for path, item in self.walker.root['paths'].items() for m in item if m != 'parameters'}
-        self.assertEqual(described, set(CALLS))
         self.good_requests(p)
         self.bad_requests()
         self.conflicts(p)
@@ -242,6 +191,13 @@ class EveryStatus(LiveTest):
         self.assertEqual((answer.status, answer.problem), (status, problem), answer)
         return answer
 
+    def each(self, rows, status=None, problem='', there=True, address=None, body=None, **headers):
+        """Asks each of them the same way; by default, what is good."""
+        for row in rows:
+            method, path, good = path_of(self.request(row, there))
+            answer = self.walker.ask(address or self.address, method, path, good if body is None else body(good), **headers)
+            self.expect(answer, status or row.status, problem)
+
     def schedule(self, **fields):
         return self.expect(self.ask('POST', '/v1/messages', dict(HOUR, **fields)), 201).json
 
@@ -249,18 +205,11 @@ class EveryStatus(LiveTest):
         inbox = p.consumer('q', bind='now')
         done = self.schedule(routing_key='now', delay='0s', key='done')
         self.schedule(key='kept')
-        p.psql("insert into postdate.lineage (id, expires_at, died_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons, body)"
-               f" values ('{NOBODY}', now() + interval '1 day', now(), 1, 'q', '', 'q', 'rejected', '', array[now()], '{{rejected}}', 'x')")
         self.expect(self.ask('POST', '/v1/messages', dict(HOUR, key='kept')), 200)
         self.expect(self.ask('POST', '/v1/messages', {'messages': [HOUR]}), 200)
-        message_id = self.schedule()['id']
-        for method, path, body in self.calls:
-            if path == '/v1/messages' and method != 'GET':
-                continue
-            where = path.replace('{id}', NOBODY if path.startswith('/v1/dead') else message_id).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk')
-            status = {'PATCH': 409, 'PUT': 201 if 'recurring' in path else 200}.get(method, 200)
-            self.expect(self.ask(method, where + QUERIES.get(path, ''), body), status, '' if method != 'PATCH' else 'too-late')  # after its DELETE
-        self.expect(self.ask('PATCH', '/v1/messages/' + self.schedule()['id'], {'delay': '2h'}), 200)
+        self.each(CALLS)
+        for path in OWN:
+            self.expect(self.ask('GET', path), 200)
         self.expect(self.ask('DELETE', '/v1/messages?key=kept'), 200)
         inbox.wait(1)
         path = '/v1/messages/' + done['id']
@@ -270,33 +219,19 @@ class EveryStatus(LiveTest):
         self.expect(self.ask('DELETE', '/v1/messages?key=done'), 409, 'too-late')
 
     def bad_requests(self):
-        for method, path, body in self.calls:
-            where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk')
-            self.expect(self.ask(method, where + '?nonsense=1', body), 400, 'invalid-request')
-            if body is None:
-                continue
-            self.expect(self.ask(method, where, '{'), 400, 'invalid-json')
-            self.expect(self.ask(method, where, dict(body, nonsense=1)), 422, 'invalid-message')
-            self.expect(self.ask(method, where, body, Content_Type='text/plain'), 415, 'unsupported-media-type')
-            self.expect(self.walker.announce(self.address, method, where, 10 ** 9), 413, 'too-large')
-        for method, body in (('GET', None), ('DELETE', None), ('PATCH', {'delay': '1h'})):
-            self.expect(self.ask(method, '/v1/messages/' + NOBODY, body), 404, 'not-found')
-        for verb in ('fail', 'retry'):
-            self.expect(self.ask('POST', f'/v1/messages/{NOBODY}:{verb}', {}), 404, 'not-found')
-        self.expect(self.ask('DELETE', '/v1/messages?key=nobody'), 404, 'not-found')
-        self.expect(self.ask('GET', '/v1/dead/' + NOBODY[:-1] + '1'), 404, 'not-found')
-        for method in ('GET', 'DELETE'):
-            self.expect(self.ask(method, '/v1/retry-policies/nobody'), 404, 'not-found')
-            self.expect(self.ask(method, '/v1/rates/nobody'), 404, 'not-found')
-        for verb in ('pause', 'resume'):
-            self.expect(self.ask('POST', '/v1/rates/nobody/' + verb, {}), 404, 'not-found')
-        self.expect(self.ask('GET', '/v1/rates:match?exchange=nobody'), 404, 'not-found')
-        for method, path, body in self.calls:
-            if '{name}' in path and method != 'PUT':
-                self.expect(self.ask(method, path.replace('{name}', 'nobody'), body), 404, 'not-found')
-            if '{name}' in path and method != 'GET':
-                self.expect(self.ask(method, path.replace('{name}', 'nobody'), body, If_Match='"1-0"'), 412, 'precondition-failed')
-        self.expect(self.ask('GET', '/v1/recurring:preview?name=nobody'), 404, 'not-found')
+        for row in CALLS:
+            method, path, body = path_of(self.request(row))
+            self.expect(self.ask(method, path + '&?'['?' not in path] + 'nonsense=1', body), 400, 'invalid-request')
+            if body is not None:
+                self.expect(self.walker.announce(self.address, method, path, 10 ** 9), 413, 'too-large')
+        for path in OWN:
+            self.expect(self.ask('GET', path + '?nonsense=1'), 400, 'invalid-request')
+        with_body = [row for row in CALLS if row.call.startswith('P')]
+        self.each(with_body, 400, 'invalid-json', body=lambda _: '{')
+        self.each(with_body, 422, 'invalid-message', body=lambda good: dict(good, nonsense=1))
+        self.each(with_body, 415, 'unsupported-media-type', Content_Type='text/plain')
+        self.each([row for row in CALLS if row.one], 404, 'not-found', there=False)
+        self.each([row for row in CALLS if '/recurring/{name}' in row.call and row.changes], 412, 'precondition-failed', there=False, If_Match='"1-0"')
         self.expect(self.ask('PUT', '/v1/recurring/same', SCHEDULE), 201)
         self.expect(self.ask('PUT', '/v1/recurring/same', SCHEDULE), 200)
         self.expect(self.ask('GET', '/v1'), 404, 'no-such-route')
@@ -320,25 +255,23 @@ class EveryStatus(LiveTest):
         s.run("lock table postdate.message_" + p.value("select to_char((now() at time zone 'utc') + interval '2 days', 'YYYYMMDD')"))
         self.expect(self.ask('POST', '/v1/messages', {'routing_key': 'k', 'body': 'x', 'delay': '2d'}), 503, 'day-locked')
         s.run('rollback')
-        for path in BULK + DEAD_BULK:
-            self.in_progress(p, s, path)
+        for path, body in (BULK | DEAD_BULK).items():
+            self.in_progress(p, s, path, body)
         self.expect(self.ask('PUT', '/v1/recurring/walk', SCHEDULE), 201)
-        self.at_work(s, '/v1/recurring/{name}:run')
+        self.at_work(s, '/v1/recurring/walk:run', {})
         s.close()
 
-    def at_work(self, session, path):
+    def at_work(self, session, path, body):
         """As if the session were at the work of the first request: a worker keeps no key while it waits for a lock."""
-        body, key = CALLS['post', path], path.split('/')[-1]
-        path = path.replace('{name}', 'walk')
+        key = path.split('/')[-1]
         self.expect(self.ask('POST', path, body, Idempotency_Key=key), 200)
         session.run("update postdate.idempotency set status = null, answer = null, holder = pg_backend_pid(), "
                     f"holder_since = clock_timestamp() where key = '{key}'")
         self.expect(self.ask('POST', path, body, Idempotency_Key=key), 409, 'in-progress')
 
-    def in_progress(self, p, session, path):
+    def in_progress(self, p, session, path, body):
         """The first request has taken its Idempotency-Key and waits for a lock; the second comes meanwhile."""
-        body, key = CALLS['post', path], path.split('/')[-1]
-        path = path.replace('{name}', 'walk')
+        key = path.split('/')[-1]
         session.run('begin')
         session.run('lock table postdate.message, postdate.lineage in access exclusive mode')
         first = threading.Thread(target=lambda: Web(self.address).post(path, body, Idempotency_Key=key))
@@ -351,24 +284,12 @@ class EveryStatus(LiveTest):
     def tokens(self, p):
         address = p.gateway(POSTDATE_HTTP_TOKENS='on').http()
         bearer = 'Bearer ' + make_token(p, 'mine')
-        for method, path, body in self.calls:
-            if path.startswith('/v1/'):
-                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk'), body), 401, 'unauthorized')
+        self.each(CALLS, 401, 'unauthorized', address=address)
         wait_until(lambda: Web(address).ask('GET', '/v1/stats', None, {'Authorization': bearer}).status == 200, 10, 'the token')
-        self.expect(self.walker.ask(address, 'POST', '/v1/messages', HOUR, Authorization=bearer), 403, 'exchange-not-allowed')
-        self.expect(self.walker.ask(address, 'PUT', '/v1/recurring/walk', SCHEDULE, Authorization=bearer), 403, 'exchange-not-allowed')
-        for method, path, body in self.calls:
-            if path.startswith('/v1/retry-policies') or (path.startswith('/v1/rates') and method != 'GET'):
-                where = path.replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk') + QUERIES.get(path, '')
-                self.expect(self.walker.ask(address, method, where, body, Authorization=bearer), 403, 'exchange-not-allowed')
-        for path in ('/v1/slo', '/v1/overview', '/v1/forecast?exchange=foreign'):
-            self.expect(self.walker.ask(address, 'GET', path, Authorization=bearer), 403, 'exchange-not-allowed')
+        self.each([row for row in CALLS if row.foreign == 403], 403, 'exchange-not-allowed', address=address, Authorization=bearer)
         reader = 'Bearer ' + make_token(p, '*', name='reader', role='read')
         wait_until(lambda: Web(address).ask('GET', '/v1/stats', None, {'Authorization': reader}).status == 200, 10, 'the token')
-        for method, path, body in self.calls:
-            if method != 'GET':
-                where = path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk') + QUERIES.get(path, '')
-                self.expect(self.walker.ask(address, method, where, body, Authorization=reader), 403, 'role-not-allowed')
+        self.each([row for row in CALLS if row.changes], 403, 'role-not-allowed', address=address, Authorization=reader)
 
     def not_in_time(self, p):
         address = p.gateway(POSTDATE_HTTP_TIMEOUT='1s').http()
@@ -422,12 +343,10 @@ class EveryStatus(LiveTest):
 
     def database_away(self, p):
         address = p.gateway(wait=False, POSTDATE_POSTGRES_URL='postgresql:///none?host=/nonexistent').http()
-        for method, path, body in self.calls:
-            if path in ('/v1/stats', '/v1/overview'):
-                database = self.expect(self.walker.ask(address, method, path), 200).json['database']
-                self.assertEqual(database if path == '/v1/stats' else database['state'], 'away')
-            elif path.startswith('/v1/') or path == '/readyz':
-                self.expect(self.walker.ask(address, method, path.replace('{id}', NOBODY).replace('{pattern}', 'walk').replace('{exchange}', 'walk').replace('{name}', 'walk'), body), 503, 'not-ready')
+        for path in ('/v1/stats', '/v1/overview'):
+            self.assertIn('away', str(self.expect(self.walker.ask(address, 'GET', path), 200).json['database']))
+        self.each([row for row in CALLS if row.op not in ('stats', 'overview')], 503, 'not-ready', address=address)
+        self.expect(self.walker.ask(address, 'GET', '/readyz'), 503, 'not-ready')
         p.stack.psql(f'alter database {p.database} allow_connections false')
         p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
         self.expect(self.ask('GET', '/v1/messages'), 503, 'database-away')

@@ -59,14 +59,12 @@ class Overload(OwnServers, LiveTest):
             self.g.wait_log('RabbitMQ blocks publishers', 40)
             past = "select now() > max(due) + interval '500 ms' from postdate.message_now"
             wait_until(lambda: self.p.value(past) == 't', 20, 'all to be due')
-            # HTTP and cancel have nothing to do with the broker.
-            began = time.monotonic()
+            # HTTP and cancel have nothing to do with the broker, which stays as it is until they are answered.
             answers = [self.web.post('/v1/messages', {'routing_key': 'k', 'body': 'x', 'delay': '1h'}) for _ in range(20)]
             self.assertEqual({a.status for a in answers}, {201}, answers)
             for a in answers:
                 self.assertEqual(self.web.ask('DELETE', '/v1/messages/' + a.json['id']).status, 200)
             self.assertEqual(self.web.get('/readyz').status, 200)
-            self.assertLess(time.monotonic() - began, 20)
             # What is not on its way to the broker is not held.
             wait_until(lambda: self.p.claimed() <= WINDOW, 15, 'all but the window to be put back')
             self.assertIn('postdate_broker_blocked 1', self.web.get('/metrics').body.decode())
@@ -97,11 +95,9 @@ class Overload(OwnServers, LiveTest):
         self.postgres(signal.SIGSTOP)
         try:
             publisher.result()  # the broker takes them all the same
-            began = time.monotonic()
             answer = self.web.post('/v1/messages', {'routing_key': 'k', 'body': 'x', 'delay': '1h'})
             self.assertEqual(answer.status, 503, answer)
             self.assertIn('retry-after', answer.headers)
-            self.assertLess(time.monotonic() - began, 30)
             self.assertEqual(self.web.get('/livez').status, 200)
             unacknowledged = self.servers.rabbitmqctl('-q', 'list_queues', '-p', self.p.vhost, 'name',
                                                       'messages_unacknowledged')

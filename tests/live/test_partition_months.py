@@ -227,8 +227,7 @@ class Locks(Doctor):
         p = Place(harness.stack(), migrate=False)
         self.addCleanup(p.close)
         env = {'POSTDATE_POSTGRES_URL': url, 'POSTDATE_DELIVERY_MAX_DELAY': None}
-        rc, _, err = p.cli('migrate', env=env)
-        self.assertEqual(rc, 0, err)
+        p.run('migrate', env=env)
         found = self.doctor(p, **env)
         self.assert_ok(found, 'database.locks')
         self.assert_ok(found, 'database.partitions')

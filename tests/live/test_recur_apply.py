@@ -73,8 +73,7 @@ class RecurApply(LiveTest):
         p = self.p
         p.psql("select postdate.recur_set('bytes', '@daily', 'k', '\\x00ff'::bytea, overlap => 'skip')")
         p.psql("select postdate.recur_set('team-x', '@daily', 'k', 'x'::text, headers => '{\"tenant\": 1970670598291982290, \"price\": 10.0}')")
-        code, text, err = p.cli('recur', 'export')
-        self.assertEqual(code, 0, err)
+        text = p.run('recur', 'export')
         self.assertEqual(sorted(json.loads(text)['schedules']), ['bytes', 'nightly', 'report', 'team-x', 'tick'])
         self.assertEqual(self.apply(text, '--dry-run', name='schedules.json'), [])
         one = p.cli('recur', 'export', '--prefix', 'team-')[1]
@@ -116,8 +115,7 @@ class RecurApply(LiveTest):
 
     def test_json_from_stdin_and_sql(self):
         text = b'{"schedules": {"a": {"cron": "@daily", "routing_key": "k", "json": {"b" : 1.10}}}}'
-        code, out, err = self.p.cli('recur', 'apply', '-', stdin=text)
-        self.assertEqual((code, out), (0, '+ a\n'), err)
+        self.assertEqual(self.p.run('recur', 'apply', '-', stdin=text), '+ a\n')
         self.assertEqual(self.show('a')['body'], '{"b" : 1.10}')
         self.assertEqual(self.p.psql("""select change, name, fields from postdate.recur_apply('{"a": {"cron": "@hourly", "routing_key": "k", "body": "x"}}')"""),
                          [['~', 'a', '{body,cron,properties}']])

@@ -173,11 +173,6 @@ class RecurHttp(LiveTest):
         self.assertEqual([x['name'] for x in a.get('/v1/recurring').json['recurring']], ['mine'])
         self.assertEqual(b.get('/v1/recurring').json['recurring'], [])
         self.assertEqual(len(a.get('/v1/recurring:preview?name=mine').json['times']), 10)
-        for method, path, body in (('GET', '/mine', None), ('DELETE', '/mine', None), ('POST', '/mine:pause', {}), ('POST', '/mine:resume', {}),
-                                   ('POST', '/mine:run', {}), ('GET', '/mine:history', None), ('GET', ':preview?name=mine', None)):
-            answer = b.ask(method, '/v1/recurring' + path, body, **({'Content_Type': 'application/json'} if body is not None else {}))
-            nobody = b.ask(method, '/v1/recurring' + path.replace('mine', 'nobody'), body, **({'Content_Type': 'application/json'} if body is not None else {}))
-            self.assertEqual((answer.status, answer.body.replace(b'mine', b'nobody')), (404, nobody.body), path)
         for caller, name, body in ((b, 'mine', dict(DAILY, exchange='b')), (b, 'other', put), (b, 'other', DAILY), (a, 'mine', dict(DAILY, exchange='b')),
                                    (default, 'cc', dict(DAILY, exchange='', headers={'CC': ['x']}))):
             answer = caller.ask('PUT', '/v1/recurring/' + name, body, Content_Type='application/json')
@@ -205,38 +200,24 @@ class RecurHttp(LiveTest):
         self.assertEqual(outcomes, [['exchange']])
         self.assertEqual(p.psql("select exchange, convert_from(body, 'UTF8') from postdate.recur"), [['b', 'theirs']])
 
-    def test_by_the_control_queue(self):
+    def test_conditions_of_the_control_queue(self):
         self.open()
-        inbox = self.p.consumer('q', declare=True, bind='daily')
         r = Requester(self.p.amqp)
         self.addCleanup(r.close)
         made = r.ask(dict(DAILY, op='recur_set', name='c', if_none_match='*'))
-        self.assertEqual((made['status'], made['name'], made['zone']), (201, 'c', 'Europe/Berlin'))
+        self.assertEqual(made['status'], 201)
         self.assertEqual(r.ask(dict(DAILY, op='recur_set', name='c', if_none_match='*'))['status'], 412)
-        changed = r.ask(dict(DAILY, op='recur_set', name='c', if_match=made['version'], body='y'))
-        self.assertEqual((changed['status'], changed['body']), (200, 'y'))
+        self.assertEqual(r.ask(dict(DAILY, op='recur_set', name='c', if_match=made['version'], body='y'))['status'], 200)
         self.assertEqual(r.ask({'op': 'recur_pause', 'name': 'c', 'if_match': made['version']})['status'], 412)
-        self.assertTrue(r.ask({'op': 'recur_pause', 'name': 'c'})['paused'])
-        self.assertFalse(r.ask({'op': 'recur_resume', 'name': 'c'})['paused'])
-        self.assertEqual(r.ask({'op': 'recur_show', 'name': 'c'})['body'], 'y')
-        ran = r.ask({'op': 'recur_run', 'name': 'c'})
-        self.assertEqual((inbox.wait(1)[0].id, inbox.wait(1)[0].body), (ran['id'], b'y'))
-        self.assertEqual([x['name'] for x in r.ask({'op': 'recur_list', 'page_size': 5})['recurring']], ['c'])
-        self.assertEqual(len(r.ask({'op': 'recur_preview', 'name': 'c', 'n': 3})['times']), 3)
-        self.assertEqual(len(r.ask({'op': 'recur_preview', 'cron': '@daily', 'n': '2'})['times']), 2)
-        self.assertEqual(len(r.ask({'op': 'recur_preview', 'cron': '0 0 9 ? * 2', 'dialect': 'quartz', 'n': 2})['times']), 2)
-        self.assertEqual([x['what'] for x in r.ask({'op': 'recur_history', 'name': 'c'})['changes']], ['run', 'resume', 'pause', 'set', 'set'])
-        self.assertEqual([r.ask({'op': 'recur_remove', 'name': 'c'})['status'] for _ in range(2)], [200, 404])
-        for wrong in ({'op': 'recur_set', 'name': 'c'}, {'op': 'recur_show'}, {'op': 'recur_pause', 'name': 'c', 'why': 'x'}, dict(DAILY, op='recur_set', name='c', if_match=5)):
-            self.assertEqual(r.ask(wrong)['status'], 422, wrong)
+        self.assertEqual(r.ask(dict(DAILY, op='recur_set', name='c', if_match=5))['status'], 422)
+        self.assertEqual(len(r.ask({'op': 'recur_preview', 'cron': '0 0 9 ? * 2', 'dialect': 'quartz', 'n': '2'})['times']), 2)
 
     def test_history(self):
         p = self.p
         p.psql("select postdate.recur_set('a', '0 9 * * *', 'k', 'one'::text); select postdate.recur_set('a', '0 8 * * *', 'k', 'two'::text); select postdate.recur_set('a', '0 8 * * *', 'k', 'two'::text)")
         for word in ('pause', 'pause', 'resume', 'run', 'remove'):
             self.assertEqual(p.cli('recur', word, 'a')[0], 0)
-        code, out, err = p.cli('recur', 'show', 'a', '--history')
-        self.assertEqual(code, 0, err)
+        out = p.run('recur', 'show', 'a', '--history')
         lines = out.splitlines()
         self.assertEqual([re.search(r'(\w+) +by ', line)[1] for line in lines if not line.startswith(' ')], ['remove', 'run', 'resume', 'pause', 'set', 'made'])
         self.assertIn('    cron: "0 9 * * *" -> "0 8 * * *"', lines)

@@ -51,8 +51,7 @@ class Copies(RetryKit):
             self.assertEqual(sorted(attempts(r.wait(6))), [1, 1, 2, 2, 3, 3], queue)
             self.assertEqual({m.id for m in r.messages}, {id})
             wait_until(lambda queue=queue: p.value(f"{DEAD} and queue = '{queue}' and failed = 3") == '2', 10, 'both dead letters')
-        code, out, err = p.cli('dead', 'requeue', '--queue', 'one')
-        self.assertEqual((code, out), (0, '2 of 2 requeued\n'), err)
+        self.assertEqual(p.run('dead', 'requeue', '--queue', 'one'), '2 of 2 requeued\n')
         wait_until(lambda: p.value(f"{DEAD} and queue = 'one'") == '2', 10, 'both to be dead again')
 
     def test_there_and_back_with_its_headers(self):

@@ -106,8 +106,7 @@ class Sql(SharedTest):
                           p.content_encoding, p.content_type, p.delivery_mode),
                          (7, 't', 'c', 'r', 1700000000, '60000', 'a', 'e', 'application/json', 2))
         self.assertEqual((m.id, m.properties.message_id, m.body), (message_id, message_id, b'{"q": 1}'))
-        rc, out, err = self.p.cli('show', message_id, '--json')
-        self.assertEqual(rc, 0, err)
+        out = self.p.run('show', message_id, '--json')
         self.assertIn('9007199254740993', out)
 
     def test_what_the_checks_let_pass_can_be_encoded(self):
@@ -259,10 +258,8 @@ class Sql(SharedTest):
         p.psql(f"update postdate.message set next_at = coalesce(next_at, due), state = 'failed', settled_at = now(), error = 'no such luck', attempts = 3 where id = '{one}'")
         self.assertEqual(self.sql(f"select postdate.retry('{uuid.uuid4()}')"), 'not_found')
         inbox, _ = self.inbox(key)
-        rc, out, err = p.cli('retry', '-k', key, '--dry-run')
-        self.assertEqual((rc, out), (0, '1 would be retried\n'), err)
-        rc, out, err = p.cli('retry', '-k', key)
-        self.assertEqual((rc, out), (0, '1 of 1 retried\n'), err)
+        self.assertEqual(p.run('retry', '-k', key, '--dry-run'), '1 would be retried\n')
+        self.assertEqual(p.run('retry', '-k', key), '1 of 1 retried\n')
         self.assertEqual(inbox.wait(1)[0].id, one)
         wait_until(lambda: self.state(one) == 'delivered', 5, 'the settlement')
         self.assertEqual(self.sql(f"select postdate.retry('{one}')"), 'not_failed')

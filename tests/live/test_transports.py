@@ -63,8 +63,7 @@ class Promises(Checks):
         self.c.publish(key, b'plain', {'x-delay': 2500})
         self.c.publish(key, b'key', {'x-delay': 2500, 'x-postdate-key': 'k.' + key})
         self.c.publish(key, b'asked', {'x-delay': 2500, 'x-postdate-hold': 'gateway'})
-        rc, _, error = self.p.cli('schedule', '-k', key, '--delay', '2500ms', '--body', 'cli')
-        self.assertEqual(rc, 0, error)
+        self.p.run('schedule', '-k', key, '--delay', '2500ms', '--body', 'cli')
         if self.broker_waits:
             handed = f"select body from postdate.message_now where routing_key = '{key}' and state = 'handed'"
             wait_until(lambda: self.p.psql(handed), 5, 'the plain one to be handed over')

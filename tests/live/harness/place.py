@@ -59,9 +59,7 @@ class Place:
         return {k: v for k, v in env.items() if overrides.get(k, '') is not None}
 
     def migrate(self):
-        rc, out, err = self.cli('migrate')
-        if rc != 0:
-            raise AssertionError(f'postdate migrate: exit {rc}: {out}{err}')
+        self.run('migrate')
 
     def cli(self, *args, stdin=b'', env=None, timeout=60, release=''):
         """Runs `postdate`; returns (exit code, stdout, stderr)."""
@@ -74,6 +72,13 @@ class Place:
         out, err = out.decode(), err.decode()
         check_sanitizers(f'postdate {args}', err)
         return done.returncode, out, err
+
+    def run(self, *args, **options):
+        """Runs `postdate`, which does what it is told; what it printed."""
+        code, out, err = self.cli(*args, **options)
+        if code != 0:
+            raise AssertionError(f'postdate {args}: exit {code}: {out}{err}')
+        return out
 
     def start_cli(self, *args, env=None, release=''):
         done = subprocess.Popen([*DIE_WITH_PARENT, os.path.join(BIN_DIR, release, 'postdate'), *map(str, args)],
