@@ -281,7 +281,7 @@ static void watch_over(struct supervisor *s)
                 log_warning(
                     "handover.last_hop is broker: RabbitMQ delivers the messages that it held, without a "
                     "confirm "
-                    "of the target queue: unroutable messages are lost, and 32 refused messages block all "
+                    "of the target queue: unroutable messages are lost, and 32 rejected messages block all "
                     "others");
         }
         service_alive(clock_monotonic_ms());

@@ -305,7 +305,7 @@ static int refuse(const struct runtime *rt, const struct owner *o, struct err *e
                    "%s): give this "
                    "one a vhost of its own (rabbitmqctl add_vhost, amqp.url) or another amqp.prefix, or "
                    "`postdate migrate "
-                   "--rebind` if the other is gone",
+                   "--rebind` if the other database no longer exists",
                    broker_names.prefix, vhost, o->other[0] != '\0' ? o->other : "unknown", rt->identity);
 }
 

@@ -314,7 +314,7 @@ class Batch(CliTest):
             said.seek(0)
             words = said.read().decode()
         self.assertEqual(rc, 69, words)
-        self.assertIn('every line up to line 5000 is stored or was refused; lines 5001 to 10000 may or may not be stored; later lines are not', words)
+        self.assertIn('every line up to line 5000 is stored or was rejected; lines 5001 to 10000 may or may not be stored; later lines are not', words)
         self.assertEqual(p.value('select count(*) from postdate.message_now'), '5000')
 
     def test_no_lines_and_no_file(self):

@@ -51,8 +51,8 @@ class Export(SharedTest):
     def exported(self, before, prefix, name, *args, **env):
         """All of them, once, however often it is run; with the due times of there. Returns what is stored."""
         self.assertEqual(before, COUNT)
-        self.assertIn(f'accepted {COUNT}, kept 0, refused 0', self.program(name, *args, **env))
-        self.assertIn(f'accepted 0, kept {COUNT}, refused 0', self.program(name, *args, **env))
+        self.assertIn(f'accepted {COUNT}, kept 0, rejected 0', self.program(name, *args, **env))
+        self.assertIn(f'accepted 0, kept {COUNT}, rejected 0', self.program(name, *args, **env))
         rows = self.stored(prefix)
         self.assertEqual([r[2] for r in rows], [f'{due(i):%Y-%m-%d %H:%M:%S}.250' for i in range(COUNT)])
         return rows

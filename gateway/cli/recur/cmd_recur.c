@@ -274,7 +274,7 @@ static int check(struct cli *cli, void *order)
 static const char *name_user(char out[WHO_SIZE])
 {
     const struct passwd *user = getpwuid(getuid());
-    snprintf(out, WHO_SIZE, "postdate recur (%.50s)", user != NULL ? user->pw_name : "nobody known");
+    snprintf(out, WHO_SIZE, "postdate recur (%.50s)", user != NULL ? user->pw_name : "unknown user");
     return out;
 }
 

@@ -211,7 +211,7 @@ static const char *keep_text(struct chunk *c, const char *text)
 {
     size_t size = strlen(text) + 1;
     char *kept = arena_alloc(&c->arena, size);
-    return kept ? memcpy(kept, text, size) : "PostgreSQL refused it";
+    return kept ? memcpy(kept, text, size) : "PostgreSQL rejected it";
 }
 
 /* If PostgreSQL rejects something in a chunk, halving finds it: everything else is stored. */
@@ -416,7 +416,7 @@ static int print_summary(struct batch *b, int result, const struct err *e)
         fprintf(stderr, "postdate: … and %lld more errors\n", (long long)(b->refused - ERRORS_SHOWN));
     if (result != 0) {
         cli_say("%s", e->text);
-        fprintf(stderr, "postdate: every line up to line %lld is stored or was refused",
+        fprintf(stderr, "postdate: every line up to line %lld is stored or was rejected",
                 (long long)b->done_line);
         if (b->doubt_line)
             fprintf(stderr, "; lines %lld to %lld may or may not be stored", (long long)b->done_line + 1,
@@ -425,7 +425,7 @@ static int print_summary(struct batch *b, int result, const struct err *e)
     }
     double seconds = progress_seconds(&b->progress);
     int64_t lines = b->accepted + b->kept + b->refused;
-    fprintf(stderr, "accepted %lld, kept %lld, refused %lld in %.1f s (%.0f/s)\n", (long long)b->accepted,
+    fprintf(stderr, "accepted %lld, kept %lld, rejected %lld in %.1f s (%.0f/s)\n", (long long)b->accepted,
             (long long)b->kept, (long long)b->refused, seconds, seconds > 0 ? (double)lines / seconds : 0);
     if (result != 0)
         return err_exit_code(e);
