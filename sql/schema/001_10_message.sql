@@ -1,17 +1,15 @@
--- Messages: their states, their ids, and the ids that they had.
+-- Messages: their states, ids, and earlier ids.
 
 -- The order of the labels is the order of a message's life; sql/ relies on the names only.
 create type postdate.message_state as enum
     ('scheduled', 'claimed', 'handed', 'delivered', 'cancelled', 'superseded', 'failed', 'expired');
 
--- One row per message. The id's first 48 bits are `due` in milliseconds, so ids sort like due times, and a range of ids is a
--- range of due times: a day, or a month that is far ahead (core/base/partition_span.h). `due` never changes; a retry moves `next_at`, which is what claims go by and is
--- never before `due`.
+-- One row per message. The id's first 48 bits are `due` in milliseconds, so ids sort like due times, and a range of ids is a range of due times: a day, or a month
+-- that is far ahead (core/base/partition_span.h). `due` never changes; a retry moves `next_at`, which claims use and which is never before `due`.
 --
--- A row is WAITING while nobody owns it and it is not settled. With a `next_at` it is in the index below, so every
--- way of waiting (scheduled, handed to the broker and without a receipt, in doubt after a lost connection) is
--- found by the same claim. Batches are found by `id = any (…)`, one index scan of the primary key whatever the
--- statistics say. Columns are ordered by alignment, to lose no padding.
+-- A row is WAITING while it has no owner and is not settled. With a `next_at` it is in the index below, so that all waiting rows (scheduled, handed over and not
+-- released in time, in doubt after a lost connection) are found by the same claim. Batches are found by `id = any (…)`, one index scan of the primary key regardless
+-- of statistics. Columns are ordered by alignment, to lose no padding.
 --
 -- Messages from SQL keep headers and properties as JSON, {"headers":…,"properties":…}, and are encoded when they are
 -- published; `properties` is empty then. The JSON is not compressed, so that claims see how large it is without unpacking it.
@@ -20,18 +18,18 @@ create table postdate.message (
     next_at         timestamptz,                -- null: plain (001_14_batch.sql)
     created_at      timestamptz not null default now(),
     settled_at      timestamptz,
-    deadline        timestamptz,                -- it is not published after this, and ends as `expired`
-    late_at         timestamptz,                -- not claimed after this: it was missed (postdate.recur_look)
+    deadline        timestamptz,                -- not published after this: it becomes `expired`
+    late_at         timestamptz,                -- not claimed after this: the occurrence is missed (postdate.recur_look)
     born            xid8 not null default pg_current_xact_id(), -- the transaction that stored it
-    recur           bigint,                     -- the schedule that this row carries on; null from the claim on
+    recur           bigint,                     -- the schedule whose next occurrence this row creates when it is claimed; null from the claim on
     id              uuid not null,
     owner           integer,
     rate            integer,                    -- it waits for a slot of this rate (001_62_rate.sql); its next_at is postdate.rate_until(deadline) then
     attempts        integer not null default 0,
     state           postdate.message_state not null default 'scheduled',
-    hold            "char" not null,            -- 'g' the gateway waits, 'b' the broker may
-    isolate         boolean,                    -- publish it alone next time: the broker refused it, or closed what it was in flight on
-    doubted         boolean,                    -- of a failed one: it was in doubt, and may have been delivered; null: it was not
+    hold            "char" not null,            -- 'g': the gateway holds it; 'b': RabbitMQ may
+    isolate         boolean,                    -- publish it alone at the next attempt: RabbitMQ refused it, or closed the channel while it was in flight
+    doubted         boolean,                    -- of a failed message: it may have been delivered (in doubt); null: it was not
     exchange        text not null,
     routing_key     text not null,
     key             text,
@@ -45,21 +43,21 @@ create table postdate.message (
 alter table postdate.message alter column properties_json set storage external;
 
 create index message_waiting on postdate.message (next_at) where owner is null and settled_at is null and next_at is not null;
--- What may be handed to the broker, and what it holds now. A gateway that holds everything itself stores hold = 'g' only, and the first stays empty.
+-- Messages that may be handed over, and handed-over messages. A gateway without a transport stores hold = 'g' only, and the first index stays empty.
 create index message_handover on postdate.message (next_at)
     where owner is null and settled_at is null and state = 'scheduled' and hold = 'b';
 create index message_handed on postdate.message (due) where state = 'handed' and settled_at is null;
--- What waits for a slot, in the order of due times.
+-- Messages that wait for a slot, in order of due times.
 create index message_rate on postdate.message (rate, id) where rate is not null and settled_at is null;
 create index message_owned on postdate.message (owner) where owner is not null;
--- What waits for another attempt. All others that wait are due at `next_at`, whose index thus tells where a list of what is scheduled
--- begins; these few lie before that (sql/operate/lookup.c).
+-- Messages that wait for another attempt. All other waiting messages are due at `next_at`, whose index thus gives the start of a list of scheduled messages; these
+-- few are before that (sql/operate/lookup.c).
 create index message_postponed on postdate.message (id)
     where state = 'scheduled' and owner is null and settled_at is null and next_at <> due;
--- What was refused, or is in doubt, and is tried again. Such rows have a next_at.
+-- Rejected messages and messages in doubt, which are tried again. Such rows have a next_at.
 create index message_retrying on postdate.message (id) where error is not null and settled_at is null;
--- What keeps a settled day, beside what is delivered in time: by state, the last ones. What was delivered within an hour of its due time is in no
--- index: such rows are all older than their retention when the day's end is, and an hour.
+-- The rows that decide when a settled day can be dropped: by state, the last settled ones. Messages delivered within an hour of their due time are in no index: all
+-- of them are beyond their retention an hour after the day's end is.
 create index message_kept on postdate.message (state, settled_at)
     where settled_at is not null and (state <> 'delivered' or settled_at - due > interval '1 hour');
 
@@ -97,8 +95,8 @@ begin
     return case when r < t then r + interval '1 millisecond' else r end;
 end $$;
 
--- Old ids of messages that were rescheduled or replaced. All ids of one message lead to its first one, whose row names the
--- latest: a move writes two rows however many there were. Rows live as long as the latest message's row; the janitor removes them.
+-- Earlier ids of messages that were rescheduled or replaced. All ids of one message point to its first one, whose row has the latest: a move writes two rows,
+-- however many ids there were. Rows live as long as the latest message's row; the janitor removes them.
 create table postdate.moved (
     id        uuid primary key,
     first_id  uuid not null,

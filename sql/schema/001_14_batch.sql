@@ -1,85 +1,86 @@
 -- Claims that write nothing into the rows they take (docs/internals/store.md).
 --
--- A row is PLAIN while its next_at is null: it is due once, at `due`, and nothing about it was ever written again. A claim takes a range of plain rows in
--- the order of their ids and writes one row here; settling moves that row's `upto`. Whatever does not go through at once leaves the range: its own row is
--- written, with a next_at, and from then on it is claimed, settled and looked up by its own columns.
+-- A row is PLAIN while its next_at is null: it is due at `due`, and was not written since it was stored. A claim takes a range of plain rows in the order of their
+-- ids and writes one row here; settling moves that row's `upto`. A message that is not delivered at once leaves the range: its own row is written, with a next_at,
+-- and from then on it is claimed, settled and looked up by its own columns.
 
--- Milliseconds since 1970. A plain row due up to here may be claimed now: who wants to cancel or change it comes too late, and who stores one stores it with
--- a next_at. A sequence, for it is read and written outside snapshots: a claim moves it before it reads, a transaction that stores reads it after it has its
--- id, one that cancels after it has locked the row.
+-- The fence, in milliseconds since 1970. A plain row due up to here may be claimed now: it is too late to cancel or change it, and a new row due before is stored
+-- with a next_at. It is a sequence, because it must be read and written outside snapshots: a claim moves it before it reads; a transaction that stores reads it
+-- after it has its id, one that cancels after it has locked the row.
 create sequence postdate.fence minvalue 0 start 0;
 select setval('postdate.fence', floor(extract(epoch from now()) * 1000)::bigint);
 
--- The claims: plain rows after from_id and up to to_id that the snapshot shows, but those skipped. Of these, up to the claim's position are delivered, but those
--- pending; all, once it is done. Ranges do not overlap and leave no gap. One that was put back is nobody's (owner 0): of what is left of it nothing was begun,
--- and any gateway takes it again, under another claimed_at. The last one ends where the next claim begins (postdate.frontier). It is written when it
--- is made, when it is put back, and when it is done; what changes meanwhile is in batch_position, so that no snapshot with a long list of transactions is written each time.
+-- The claims: plain rows after from_id and up to to_id that the snapshot shows, except those skipped. Those up to the claim's position are delivered, except those
+-- pending; all, once it is done. Ranges do not overlap and leave no gap. A claim that was put back has no owner (0): none of its remaining rows was begun, and any
+-- gateway claims it again, with a new claimed_at. The last one ends where the next claim begins (postdate.frontier). The row is written when the claim is made, put
+-- back and done; changes in between are in batch_position, so that the snapshot, with its list of transactions, is not written each time.
 create table postdate.batch (
     id         bigint generated always as identity primary key,
-    claimed_at timestamptz not null default date_trunc('milliseconds', clock_timestamp()), -- ids come again where a standby that had not heard of one takes over
+    claimed_at timestamptz not null default date_trunc('milliseconds', clock_timestamp()), -- after a fail-over, a standby that does not have an id uses it again
     owner      integer not null,
     from_id    uuid not null,
     to_id      uuid not null,
-    settled_at timestamptz,                 -- of the last one; null: it is not done, or there was nothing to deliver
+    settled_at timestamptz,                 -- of the last message; null: not done, or nothing to deliver
     done       boolean not null default false,
-    snapshot   pg_snapshot,                 -- null: all rows that are plain are delivered (batch_merge)
-    skipped    uuid[] not null default '{}', -- somebody had them locked
-    again_at   timestamptz,                 -- it was put back, and is to be taken again from then on
-    back_since timestamptz                  -- its target has stood still since then: it was put back for that, once or several times
+    snapshot   pg_snapshot,                 -- null: all plain rows are delivered (batch_merge)
+    skipped    uuid[] not null default '{}', -- they were locked
+    again_at   timestamptz,                 -- it was put back, and may be claimed again from then on
+    back_since timestamptz                  -- its destination has hung since then: it was put back for that, once or several times
 );
 create unique index batch_range on postdate.batch (to_id);
 create index batch_open on postdate.batch (to_id) where not done;
 create index batch_again on postdate.batch (again_at) where again_at is not null;
 insert into postdate.batch (owner, from_id, to_id, done) values (0, postdate.id_ceiling(now()), postdate.id_ceiling(now()), true);
 
--- How far a claim is delivered that is not done.
+-- The positions of claims that are not done.
 create table postdate.batch_position (
     batch      bigint primary key,
-    settled_at timestamptz not null,        -- of the last one so far
+    settled_at timestamptz not null,        -- of the last message so far
     upto       uuid not null,
-    pending    uuid[] not null default '{}' -- up to `upto`, in order: in flight still, or refused while somebody has their row locked
+    pending    uuid[] not null default '{}' -- up to `upto`, in order: still in flight, or rejected while their row is locked
 ) with (fillfactor = 50);
 
--- All plain rows up to here belong to some claim, but those that its transaction could not see. Who moves it has the row `claims` of postdate.gate. It is read
--- from the newest claim on: a row that says so would have a version for each claim as long as an old snapshot is held, and each reader would pass all of them.
+-- The frontier: all plain rows up to here belong to a claim, except those that its transaction could not see. A session that moves it has locked the row `claims` of
+-- postdate.gate. It is read from the newest claim: a row of its own would have a version for each claim as long as an old snapshot is held, and each reader would
+-- pass all of them.
 create view postdate.frontier as select (select b.to_id from postdate.batch b order by b.to_id desc limit 1) as to_id;
 
--- Milliseconds since 1970. All plain rows due before this were delivered when it was set (late_look), and stay so. What looks for claims that are open begins
--- here, for what is done may be there still, dead, as long as an old snapshot is held. A sequence has no versions. Too little does no harm.
+-- Milliseconds since 1970. All plain rows due before this were delivered when it was set (late_look), and stay so. Searches for open claims begin here, because dead
+-- index entries of finished claims stay as long as an old snapshot is held. A sequence has no versions. A too low value is harmless.
 create sequence postdate.settled minvalue 0 start 0;
 create function postdate.settled_floor() returns uuid language sql stable set search_path = pg_catalog, pg_temp as $$
     select (lpad(to_hex(s.last_value), 12, '0') || '00000000000000000000')::uuid from postdate.settled s
 $$;
 
--- The claims that are not done, and how far they are.
+-- The claims that are not done, and their positions.
 create view postdate.batch_now as
 select b.id, b.claimed_at, b.owner, b.from_id, b.to_id, coalesce(b.settled_at, p.settled_at) as settled_at, b.snapshot, b.skipped, p.upto, coalesce(p.pending, '{}') as pending
   from postdate.batch b left join postdate.batch_position p on p.batch = b.id
  where not b.done and b.to_id > (select postdate.settled_floor());
 
--- Claims may not have seen all plain rows of their range: those of transactions that had their id before the fence was moved. First all
--- transactions are waited for that began before a later one of our own (`below`); what runs still is remembered by name, so that an unrelated one of an hour
--- delays nothing, and its rows are looked for when it ends. One row: each change writes a new one with a greater id, and the greatest is found without passing the others.
+-- Late rows: plain rows that a claim of their range could not see, because their transactions had their ids before the fence was moved. First, late_look waits for
+-- transactions that began before a later one of its own (`below`); those that still run are recorded by id, so that an unrelated transaction of an hour delays
+-- nothing, and their rows are searched when they end. One row: each change writes a new one with a greater id, and the greatest is found without passing the others.
 create table postdate.late_mark (
     id      bigint generated always as identity primary key,
-    looked  uuid not null,                 -- ranges up to here were looked at, but for what `running` stores
+    looked  uuid not null,                 -- ranges up to here were checked, except for rows of `running`
     upto    uuid not null,                 -- all transactions that could have read the fence of claims up to here …
     below   xid8 not null default '3',     -- … have an id below this
-    running xid8[] not null default '{}',  -- of these: still running when a range was looked at …
+    running xid8[] not null default '{}',  -- of these: still running when a range was checked …
     since   uuid[] not null default '{}'   -- … after this id, each
 );
 insert into postdate.late_mark (looked, upto) select f.to_id, f.to_id from postdate.frontier f;
 
--- What is left aside then: rows that somebody has locked; or ranges of days that somebody has locked.
+-- Late rows that were set aside: locked rows, or ranges of locked days.
 create table postdate.late (
     id      bigint generated always as identity primary key,
     from_id uuid not null,
     to_id   uuid not null,
-    ids     uuid[]                         -- to be given a next_at; null: the range was not looked at
+    ids     uuid[]                         -- rows that get a next_at; null: the range was not checked
 ) with (fillfactor = 50);
 create index late_range on postdate.late (from_id);
 
--- The fence, read as who stores must: after its transaction has an id.
+-- The fence for a transaction that stores: read after the transaction has an id.
 create function postdate.fence_for_store() returns bigint language plpgsql volatile as $$
 declare
     own xid8 := pg_current_xact_id();
@@ -87,13 +88,12 @@ begin
     return (select last_value from postdate.fence);
 end $$;
 
--- What the next_at of a new row is: null for a plain one. Not immutable, so that it is inlined.
+-- The next_at of a new row: null for a plain one. Not immutable, so that it is inlined.
 create function postdate.next_at_of(due timestamptz, hold "char", fence bigint) returns timestamptz language sql stable as $$
     select case when hold = 'b' or extract(epoch from due) * 1000 <= fence then due end
 $$;
 
--- Lets the frontier pass ids up to here without reading them, for somebody has their day locked: what is plain is opened when it can be read. False: it was
--- not moved.
+-- Moves the frontier past ids up to here without reading them, because their day is locked: plain rows are opened when they can be read. False: it was not moved.
 create function postdate.claim_pass(ends uuid) returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     begins uuid;
@@ -230,8 +230,8 @@ create function postdate.late_from() returns uuid language sql stable set search
       from (select m.looked, m.since from postdate.late_mark m order by m.id desc limit 1) k
 $$;
 
--- Looks after what claims could not see or not take: called a few times a second by some gateway; returns how many rows it has opened, to be claimed by their
--- next_at. locked_from, locked_to: days that somebody has locked, for which nothing waits; most: rows of one range that are read at once.
+-- Opens rows that claims could not see or claim: called a few times a second by any gateway; returns how many rows it has opened, to be claimed by their next_at.
+-- locked_from, locked_to: locked days, which are left out; most: rows of one range that are read at once.
 create function postdate.late_look(locked_from timestamptz[], locked_to timestamptz[], most integer default 5000) returns integer language plpgsql
 set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off as $$
 declare
@@ -248,7 +248,7 @@ declare
     opened integer := 0;
     in_vain integer := 0;
 begin
-    -- Before this transaction has an id, or the mark that it makes of its id would not be later than the claims that it marks.
+    -- Before this transaction has an id, else its id would not be later than the claims that it marks.
     select f.to_id into newest from postdate.frontier f where pg_current_xact_id_if_assigned() is null;
     if newest is null then return 0; end if;
     perform setval('postdate.settled', s.ms) from (select postdate.id_ms(postdate.settled_to()) as ms) s where s.ms > (select last_value from postdate.settled);
@@ -259,7 +259,7 @@ begin
     mark := was;
     running := pg_current_snapshot();
 
-    -- Ranges at which nobody has looked, in their order.
+    -- Ranges that were not checked yet, in order.
     for b in select x.from_id, x.to_id, x.snapshot, x.skipped from postdate.batch x
               where x.to_id > was.looked and x.to_id <= was.upto order by x.to_id limit 300
     loop
@@ -293,7 +293,7 @@ begin
         end if;
     end if;
 
-    -- Rows of transactions that have ended, in ranges that had been looked at before.
+    -- Rows of transactions that have ended, in ranges that were checked before.
     ended := array(select x from unnest(was.running) x where pg_visible_in_snapshot(x, running));
     if ended <> '{}' and opened < 1000 then
         begins := (select s from unnest(was.running, was.since) r (x, s) where r.x = any (ended) order by s limit 1);
@@ -312,7 +312,7 @@ begin
           from unnest(mark.running, mark.since) r (x, s) where r.x <> all (ended) or reached < was.looked;
     end if;
 
-    -- What is left aside. Of a crowd that somebody has locked some are tried, the smallest first, mostly, for it must not take the claims' time.
+    -- Rows and ranges that were set aside. If many are locked, some are tried, mostly the smallest first, to leave time for claims.
     for b in select * from postdate.late l
               where l.from_id >= postdate.settled_floor() and not postdate.days_locked(l.from_id, l.to_id, locked_from, locked_to)
               order by random() * coalesce(cardinality(l.ids), 0), l.from_id limit 300
@@ -345,16 +345,16 @@ begin
     return opened;
 end $$;
 
--- Writes down how far batches of an instance are settled, and what is pending before that, of whichever of them. ends: 0 it goes on; 1 all of it is done; 2 the rest
--- is put back, to be taken again at once; 3 likewise, but its target stands still: the later, the longer it has. Those of an
--- instance that others took for dead are left alone, and so is what the database has forgotten: returns these batches. No row of a message is touched, so nobody's lock is in the way. It sets no search_path, which costs as much
--- as the rest: each name and type is exactly one of pg_catalog.
+-- Records how far batches of an instance are settled, and the pending messages before that, of any of them. ends: 0: it continues; 1: all is done; 2: the rest is
+-- put back, to be claimed again at once; 3: likewise, but its destination hangs: after a delay that grows with the time for which it has. Batches of an instance
+-- that was taken over, and batches that the database has lost, are skipped and returned. No row of a message is changed, so no lock can block it. It sets no
+-- search_path, which costs as much as the rest: each name and type is exactly one of pg_catalog.
 create function postdate.batch_settle(ids bigint[], uptos uuid[], ends integer[], instance_id integer, pending_of bigint[], pending_ids uuid[], claimed timestamptz[])
 returns bigint[] language plpgsql set plan_cache_mode = auto set enable_seqscan = off as $$
 declare
     missed bigint[] := '{}';
 begin
-    -- What is said to be delivered up to a row must not be forgotten, for rows before it may have been settled by themselves meanwhile.
+    -- A recorded position must not be lost, because rows before it may have been settled by themselves meanwhile.
     perform set_config('synchronous_commit', 'on', true);
     for i in 1 .. cardinality(ids) loop
         if ends[i] = 1 then
@@ -385,7 +385,7 @@ begin
     return missed;
 end $$;
 
--- What is left of a batch that the caller has locked: its first rows, `most` at most and those pending.
+-- The rest of a batch that the caller has locked: its first rows, `most` at most, and those pending.
 create function postdate.batch_left(b postdate.batch, most integer) returns uuid[]
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare
@@ -403,8 +403,8 @@ begin
     return ids_;
 end $$;
 
--- A range that was put back, and whose time has come, or comes so soon, becomes the claim of an instance: its name, the first and last id that may be left of it, and
--- up to where all is delivered but what is pending. No row: there is none, or somebody has its days locked.
+-- A range that was put back and is due again, or within the given time, becomes the claim of an instance: its name, the first and last id that may be left of it,
+-- and the position up to which all except pending rows are delivered. No row: there is none, or its days are locked.
 create function postdate.batch_again(instance_id integer, locked_from timestamptz[], locked_to timestamptz[], ahead_ms integer,
                                      out id bigint, out claimed_at timestamptz, out first_id uuid, out last_id uuid, out upto uuid) returns setof record
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
@@ -417,7 +417,7 @@ begin
        and not postdate.days_locked(x.from_id, x.to_id, locked_from, locked_to)
      order by x.again_at limit 1 for update skip locked;
     if not found then return; end if;
-    select * into p from postdate.batch_position x where x.batch = b.id; -- behind the lock
+    select * into p from postdate.batch_position x where x.batch = b.id; -- after the lock
     id := b.id;
     claimed_at := greatest(date_trunc('milliseconds', clock_timestamp()), b.claimed_at + interval '1 ms');
     upto := coalesce(p.upto, b.from_id);
@@ -427,8 +427,8 @@ begin
     return next;
 end $$;
 
--- A batch whose target has stood still for a minute: some of its rows get a next_at, so that they can be cancelled. Returns how many. What somebody has locked, and
--- days that somebody has, are left for the next time.
+-- For a batch whose destination has hung for a minute: sets next_at of some of its rows, so that they can be cancelled. Returns how many. Locked rows and days are
+-- left for the next call.
 create function postdate.batch_scatter(locked_from timestamptz[], locked_to timestamptz[], most integer) returns integer
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare
@@ -441,7 +441,7 @@ begin
        and not postdate.days_locked(x.from_id, x.to_id, locked_from, locked_to)
      order by x.again_at limit 1 for update skip locked;
     if not found then return 0; end if;
-    ids_ := postdate.batch_left(b, most + 1); -- one more tells whether anything stays: a range of which nothing is left must not be taken again
+    ids_ := postdate.batch_left(b, most + 1); -- one more shows whether rows are left: a range without any must not be claimed again
     locked := array(select m.id from postdate.message m where m.id = any (ids_[:most]) and m.next_at is null order by m.id for update skip locked);
     update postdate.message m
        set next_at = clock_timestamp() + interval '1 min' + random() * interval '1 min',
@@ -456,9 +456,9 @@ begin
     return cardinality(locked);
 end $$;
 
--- Claims of an instance that is gone, or of one that gives them up, wait again: rows that were not delivered get a next_at, in doubt; what was put back is not its
--- any more. Some at a time: true, if there may be more. What somebody has locked, and days that somebody has, are left for the next time, and hold up no other claim.
--- Claims that are done are not read, however many are kept.
+-- Releases the claims of an instance that has ended, or that releases them: rows that were not delivered get a next_at, in doubt; ranges that were put back no
+-- longer belong to it. Some at a time: true, if there may be more. Locked rows and days are left for the next call, and delay no other claim. Finished claims are
+-- not read, however many are kept.
 create function postdate.batch_release(instance_id integer, locked_from timestamptz[], locked_to timestamptz[], most integer) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -487,8 +487,8 @@ begin
     return false;
 end $$;
 
--- Claims that are done and behind settled_to, neighbours that were settled in the same second, become one, so that what is kept does not grow with the number of
--- claims. Called once in a while by some gateway. most: so many are read. True: there may be more.
+-- Merges adjacent finished claims before settled_to that were settled in the same second, so that the table does not grow with the number of claims. Called now and
+-- then by any gateway. most: how many are read. True: there may be more.
 create sequence postdate.merged minvalue 0 start 0; -- ms since 1970: as `settled`
 create function postdate.batch_merge(most integer) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -496,7 +496,7 @@ declare
     low uuid := (select lpad(to_hex(s.last_value), 12, '0') || '00000000000000000000' from postdate.merged s);
     top uuid := postdate.settled_to();
     b record;
-    first_id uuid;          -- what is made: from here …
+    first_id uuid;          -- the merged claim: from here …
     last_id bigint;         -- … to this one …
     last_to uuid;
     parts bigint[] := '{}'; -- … of these before it
@@ -531,10 +531,10 @@ begin
     return seen = most;
 end $$;
 
--- After a dump was restored somewhere, where ids of transactions begin anew: whatever the dump has was committed, and before anything that is to come. No gateway
--- may run. What claims had taken is left to their release, which goes by ids and snapshots of then.
+-- After a restored dump, in whose database ids of transactions start again: all rows of the dump were committed, before any later one. No gateway may run. Claimed
+-- messages are left to the release of their claims, which uses ids and snapshots of the original.
 create function postdate.batch_restored() returns void language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan
-set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$ -- what is restored has no statistics
+set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set enable_bitmapscan = off as $$ -- restored tables have no statistics
 declare
     ends uuid := (select f.to_id from postdate.frontier f);
     found_ uuid[] := postdate.late_find(postdate.late_from(), ends, null);
@@ -542,7 +542,7 @@ begin
     update postdate.message m set next_at = m.due where m.id = any (found_) and m.next_at is null;
     delete from postdate.late;
     update postdate.late_mark set id = default, looked = ends, upto = ends, below = '3', running = '{}', since = '{}';
-    -- logical replication copies no sequence: what is stored plain is due after the frontier
+    -- logical replication copies no sequences: new plain rows are due after the frontier
     perform setval('postdate.fence', greatest(s.last_value, postdate.id_ms(ends))) from postdate.fence s;
     update postdate.message m set born = '3' where m.id > ends and m.next_at is null;
 end $$;

@@ -1,6 +1,6 @@
--- How messages stand: what the row says, or, of a plain one, what the claims say (001_14_batch.sql). Nothing else derives a state.
+-- The present state of messages: from the row or, of a plain one, from the claims (001_14_batch.sql). Nothing else derives a state.
 
--- All plain rows up to here are delivered, but those that will never be seen. It reads what is open, from where that was last found on.
+-- All plain rows up to here are delivered, except those that will never be visible. Reads open claims, from the last known position on.
 create function postdate.settled_to() returns uuid language plpgsql stable cost 1
 security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 declare
@@ -9,14 +9,14 @@ declare
     begins uuid;
 begin
     select b.from_id into begins from postdate.batch b where not b.done and b.to_id > low and b.to_id <= top order by b.to_id limit 1;
-    if not found then -- it may have begun before
+    if not found then -- the claim may have begun before
         select x.from_id into begins from (select b.from_id, b.done from postdate.batch b where b.to_id > top order by b.to_id limit 1) x where not x.done;
     end if;
     return least(top, begins);
 end $$;
 
--- Of a plain row that may have been claimed: its owner; 0: nobody who is known; null: it is delivered. It reads the one claim that has the row. Where no other way is
--- left, a plan that reads a table from its beginning looks so costly that each call was compiled just in time, for 18 ms: so all is read by keys.
+-- Of a plain row that may be claimed: its owner; 0: unknown; null: delivered. Reads the one claim that has the row, by keys only: a plan with a sequential scan
+-- looks so costly that each call was compiled just in time, for 18 ms.
 create function postdate.batch_owner(id uuid, born xid8) returns integer language plpgsql stable cost 1
 security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -26,14 +26,14 @@ begin
     select x.id, x.owner, x.from_id, x.done, x.snapshot, x.skipped into b from postdate.batch x
      where x.to_id >= batch_owner.id order by x.to_id limit 1;
     if not found then return 0; end if; -- beyond the frontier
-    if b.from_id >= batch_owner.id or b.snapshot is null then return null; end if; -- of a claim that is not kept, or only as a part
+    if b.from_id >= batch_owner.id or b.snapshot is null then return null; end if; -- of a claim that was removed, or merged
     if not pg_visible_in_snapshot(born, b.snapshot) or batch_owner.id = any (b.skipped) then return 0; end if;
     if b.done then return null; end if;
     select x.upto, x.pending into p from postdate.batch_position x where x.batch = b.id;
     return case when batch_owner.id > coalesce(p.upto, b.from_id) or batch_owner.id = any (p.pending) then b.owner end;
 end $$;
 
--- When a plain row was delivered that is.
+-- When a delivered plain row was delivered.
 create function postdate.batch_settled_at(id uuid) returns timestamptz language plpgsql stable cost 1
 security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
@@ -42,15 +42,15 @@ begin
              where x.from_id < batch_settled_at.id);
 end $$;
 
--- What is plain and due up to here may be claimed now.
+-- Plain rows due up to here may be claimed now.
 create function postdate.fence_at() returns timestamptz language plpgsql stable cost 1 security definer set search_path = pg_catalog, pg_temp as $$
 begin
     return (select timestamptz 'epoch' + x.last_value * interval '1 ms' from postdate.fence x);
 end $$;
 
--- The same columns, whether plain or not. For looking up and listing; what finds rows by their state asks the table. What is plain and may be claimed now
--- counts as claimed, by nobody who is known: owner 0. A join would cost a list the order of its rows. Most rows are behind settled_to or beyond the fence, so only
--- the few between are asked for their batch; that is left to a function that calls itself cheap, for a view that looks costly is compiled just in time, for seconds.
+-- Messages with the same columns, plain or not. For look-ups and lists; searches by state query the table. A plain row that may be claimed now is shown as claimed,
+-- with owner 0 (unknown). A join would lose the order of a list. Most rows are before settled_to or after the fence, so the batch is read for the few in between
+-- only, by a function that is declared cheap, because a view that looks costly is compiled just in time, for seconds.
 create view postdate.message_now as
 select m.due, case when m.rate is not null then m.due else coalesce(m.next_at, m.due) end as next_at, m.created_at,
        case when m.next_at is not null then m.settled_at
@@ -72,7 +72,7 @@ select m.due, case when m.rate is not null then m.due else coalesce(m.next_at, m
        m.rate, m.hold, m.isolate, m.doubted, m.exchange, m.routing_key, m.key, m.error, m.properties, m.body, m.properties_json
   from postdate.message m;
 
--- The message as it stands, as in message_now, by the one claim that has it. Who locked it before reads the fence after the lock.
+-- The message with its present state, as in message_now, by the one claim that has it. A caller that has locked it reads the fence after the lock.
 create function postdate.message_stands(m postdate.message) returns postdate.message
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 begin
@@ -90,7 +90,8 @@ begin
     return m;
 end $$;
 
--- For who has the row locked, and judged it since: judged again it could be too late, for claims move the fence on, though they pass over what is locked.
+-- For a caller that has the row locked, and has checked its state since: a second check could find it too late, because claims move the fence, although they skip
+-- locked rows.
 create function postdate.message_replaced(old_id uuid, next_at timestamptz, new_id uuid) returns void language plpgsql as $$
 begin
     update postdate.message x

@@ -1,5 +1,5 @@
--- What gateways are handing over to RabbitMQ just now. A message is `handed` from the moment at which it is stored, or claimed, for that: with a next_at that
--- leaves RabbitMQ the time to deliver it. A row here says which gateway has yet to bring some of them there; it is removed when RabbitMQ has taken all of them.
+-- Handings: hand-overs in progress. A message is `handed` from the moment at which it is stored or claimed for hand-over, with a next_at that leaves RabbitMQ the
+-- time to release it. A row here has the gateway that has yet to publish some of them to RabbitMQ; it is removed when RabbitMQ has confirmed all.
 create table postdate.handing (
     id    uuid primary key default gen_random_uuid(),
     owner integer not null,
@@ -7,9 +7,9 @@ create table postdate.handing (
 );
 alter table postdate.handing alter column ids set storage external; -- random bits: nothing to compress
 
--- What an instance that is gone (null: any), or one that gives it up, had yet to bring to RabbitMQ is in doubt. RabbitMQ may have it: then the relay delivers it on time
--- and settles it, so it is tried a little later than due, or it would come twice. Some at a time: true, if there may be more. What somebody has
--- locked, and days that somebody has, are left for the next time.
+-- Releases the handings of an instance that has ended (null: any such), or that releases them: their messages are in doubt. RabbitMQ may have them: then the relay
+-- delivers and settles them on time, so they are claimed a little later than due, else they would be delivered twice. Some at a time: true, if there may be more.
+-- Locked rows and days are left for the next call.
 create function postdate.handing_release(instance_id integer, locked_from timestamptz[], locked_to timestamptz[]) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare

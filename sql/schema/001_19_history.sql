@@ -1,25 +1,25 @@
--- How far this database has come: a number that rises once a second while a gateway runs, and that no other moment ever had. Gateways note it elsewhere, too: in
--- memory, and in RabbitMQ (amqp/topology/topology.h). A database that has a lesser one than somebody noted has gone back: it was restored, or a standby
--- that lagged was promoted. A number, and not the position in the log: that begins anew in another server, and may have been passed again when somebody looks.
+-- The history of this database: a number that rises once a second while a gateway runs, and is never used again. Gateways also store it elsewhere: in memory, and in
+-- RabbitMQ (amqp/topology/topology.h). A database with a lower number than a stored one has lost commits: it was restored, or a standby that lagged was promoted. It
+-- is not the position in the WAL, which starts again in another server, and may have been passed again by the time of the comparison.
 create table postdate.history (
     one         boolean primary key default true check (one),
     lineage     uuid not null default gen_random_uuid(), -- of the numbers: a copy of this database has the same one
     number      bigint not null default 0,
-    at          timestamptz not null default now(),      -- when it rose
-    held_until  timestamptz not null default now(),      -- what RabbitMQ holds is due before
-    -- When it was found last that the database had gone back.
-    lost_number bigint not null default 0,               -- which number was given then; 0: never
+    at          timestamptz not null default now(),      -- when it was incremented
+    held_until  timestamptz not null default now(),      -- all messages that RabbitMQ holds are due before
+    -- The last time that a loss of commits was found.
+    lost_number bigint not null default 0,               -- the number at that time; 0: never
     lost_found  timestamptz,
-    lost_from   timestamptz,                             -- what was committed after this …
-    lost_to     timestamptz,                             -- … and up to this, and a second more, is forgotten
-    look_until  timestamptz,                             -- what RabbitMQ held then is due before this
-    lost_due    bigint,                                  -- how many were due then and are not delivered, as it knows; null: could not be counted
+    lost_from   timestamptz,                             -- commits after this …
+    lost_to     timestamptz,                             -- … and up to a second after this are lost
+    look_until  timestamptz,                             -- all messages that RabbitMQ held then are due before this
+    lost_due    bigint,                                  -- how many messages were due in that time and are not delivered in this database; null: could not be counted
     back_at     timestamptz                              -- when its clock was found set back last; null: never
 ) with (fillfactor = 50);
 insert into postdate.history default values;
 
--- How many were due in that time and are not settled, up to 100,000: what was delivered of them, by a gateway of which nothing is left, comes again. Null: somebody
--- has such a day locked, and nobody waits for that.
+-- How many messages were due in that time and are not settled, up to 100,000: those that a gateway that no longer exists has delivered are delivered again. Null:
+-- such a day is locked; the count does not wait.
 create function postdate.history_due(from_ timestamptz, to_ timestamptz) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set lock_timeout = '100ms' as $$
 begin
@@ -30,8 +30,8 @@ exception when others then
     return null;
 end $$;
 
--- Compares the database with what a gateway knows of it: the number `known`, that time, and up to when RabbitMQ held messages then (nulls: nothing); of another
--- lineage it says nothing. Nobody waits for who raises the number meanwhile. held_ms: so far ahead messages are handed over.
+-- Compares the database with a point that a gateway knows: the number `known`, its time, and up to when RabbitMQ held messages then (nulls: none); a point of
+-- another lineage is ignored. Does not wait for another gateway that increments the number. held_ms: handover.window.
 create function postdate.history_note(known_lineage uuid, known bigint, known_at timestamptz, known_until timestamptz, held_ms bigint) returns postdate.history
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -41,7 +41,7 @@ declare
 begin
     select * into h from postdate.history;
     if known_lineage = h.lineage and known > h.number then
-        select * into h from postdate.history for update; -- of several that find it one says so
+        select * into h from postdate.history for update; -- one of several gateways that find it reports it
         if known > h.number then
             update postdate.history x
                set number = known + 1, at = at_, held_until = greatest(x.held_until, until_), lost_number = known + 1, lost_found = at_, lost_from = x.at,
@@ -59,8 +59,8 @@ begin
     return h;
 end $$;
 
--- Whether something happened in the last within_ms ms. A time in the future was written while the clock was ahead: it counts as when the clock was set back, for
--- it happened before that. So what is remembered for a while is not remembered longer for a clock that was wrong.
+-- Is the time within the last within_ms ms? A time in the future was written while the clock was ahead, so it is replaced by the time at which the clock was set
+-- back. So a wrong clock does not prolong the retention of records.
 create function postdate.lately(at timestamptz, within_ms bigint) returns boolean language plpgsql volatile as $$
 begin
     if at > clock_timestamp() + interval '1 s' then
@@ -69,8 +69,8 @@ begin
     return at >= clock_timestamp() - within_ms * interval '1 ms';
 end $$;
 
--- Says again that these were delivered, to a database that may have forgotten it, or who claimed them: also what it takes for not even claimed. Returns how many
--- it had forgotten. What somebody has locked is left out; a schedule that such a row carries goes on.
+-- Records again that these messages were delivered, in a database that may have lost that, or their claim: also for rows that are not claimed. Returns how many it
+-- had lost. Locked rows are left out; a schedule whose row is among them continues.
 create function postdate.history_delivered(wanted uuid[]) returns integer
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare
@@ -93,8 +93,8 @@ begin
     return n;
 end $$;
 
--- Stores again what RabbitMQ held and the database does not know, for it has forgotten that it was accepted: as handed over. RabbitMQ knows neither key nor
--- deadline. What is due on a day that is gone is left out: such a message was settled long ago. Returns how many were stored.
+-- Stores messages again that RabbitMQ held and whose rows the database has lost: as handed over. RabbitMQ has neither key nor deadline. Messages of a dropped day
+-- are left out: they were settled long ago. Returns how many were stored.
 create function postdate.history_store(ids uuid[], exchanges text[], routing_keys text[], properties_ bytea[], bodies bytea[], grace_ms bigint) returns integer
 language plpgsql set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare

@@ -1,10 +1,9 @@
--- What was not simply delivered.
+-- Outcomes other than a delivery at the first attempt.
 
--- Parameters as settle_delivered.sql, but of what nobody owns only what is the relay's, or was to be handed over (handed_over); of each id its state, its next_at
--- (null: as it is), its error (null: as it is), how many attempts were made, and 'h': to be held by the gateway, 'i': to be published alone next time,
--- 'd': of a failed one, it may have been delivered. Plain rows are
--- those of its batches. Always synchronous: batches move on past what was settled here. Returns how many rows. No nested loop: where the planner expects one row, it
--- would compare each with each.
+-- Parameters as settle_delivered.sql, but of rows without an owner only those of the relay, or those to be handed over (handed_over); of each id its state, its
+-- next_at (null: as it is), its error (null: as it is), how many attempts were made, and 'h': to be held by the gateway, 'i': to be published alone next time, 'd':
+-- of a failed one, it may have been delivered. Plain rows are those of its batches. Always synchronous: batches move on past what was settled here. Returns how many
+-- rows. No nested loop: where the planner expects one row, it would compare each with each.
 create function postdate.settle_other(ids uuid[], first_id uuid, end_id uuid, instance_id integer, states text[], nexts timestamptz[], errors text[], tries integer[], flags text[],
                                       relayed boolean, handed_over boolean) returns bigint
 language plpgsql set plan_cache_mode = force_custom_plan set enable_nestloop = off as $$

@@ -1,6 +1,6 @@
 -- Scheduling, one message at a time.
 
--- Committed means flushed, whatever the caller's session has set: what was accepted or cancelled stays so if Postgres crashes.
+-- Committed means flushed, whatever the caller's session has set: an accepted or cancelled message stays so if PostgreSQL crashes.
 create function postdate.commit_durably() returns void language plpgsql as $$
 begin
     if current_setting('synchronous_commit') = 'off' then
@@ -8,10 +8,9 @@ begin
     end if;
 end $$;
 
--- A hint, without which gateways find what is due soon when they look. It must not make fail what it hints at, and a COMMIT that notifies
--- does where the queue of NOTIFY is full: so nobody is notified above a half. Sessions of gateways and of the command line say
--- `set postdate.notify = off`, and notify after they have committed, if at all. So does who prepares a transaction, for PostgreSQL prepares
--- none that has notified somebody.
+-- A hint; without it gateways find messages due soon at their next look. It must not make the transaction fail, as a COMMIT with a NOTIFY does if the NOTIFY queue
+-- is full: so no notification is sent when it is more than half full. Sessions of gateways and of the command line say `set postdate.notify = off`, and notify after
+-- they have committed, if at all. So do clients of prepared transactions, because PostgreSQL cannot prepare a transaction with a NOTIFY.
 create function postdate.wake() returns void language plpgsql as $$
 begin
     if current_setting('postdate.notify', true) is distinct from 'off' and pg_notification_queue_usage() < 0.5 then
@@ -19,7 +18,7 @@ begin
     end if;
 end $$;
 
--- The gateways look in time for what is due later than wake_ms; a NOTIFY makes commits queue up, so only what is due sooner gets one.
+-- Gateways find messages that are due later than wake_ms in time; a NOTIFY serialises commits, so only messages that are due sooner get one.
 create function postdate.after_write(s postdate.settings, first_due timestamptz, now_at timestamptz) returns void language plpgsql as $$
 begin
     perform postdate.commit_durably();

@@ -1,23 +1,25 @@
--- Rates: how many messages a second an exchange gets at most. What exceeds that is delivered later, in the order of due times (docs/internals/rates.md).
+-- Rates: limits of the messages per second that an exchange gets. Messages above the rate are delivered later, in the order of due times (docs/internals/rates.md).
 --
--- A message whose exchange has a rate WAITS FOR A SLOT from shortly before it is due: its row has `rate`, and a next_at after its deadline (postdate.rate_until), so nothing claims it
--- by time before that, and the claim that does ends it, paused or not. Who claims a portion of them takes the slots for it out of the row of the rate, in the same statement.
+-- A message whose exchange has a rate WAITS FOR A SLOT from shortly before it is due: its row has `rate`, and a next_at after its deadline (postdate.rate_until), so
+-- no claim by time finds it before that; the claim after the deadline ends it, even if the rate is paused. A claim of a portion takes the slots for it from the row
+-- of the rate, in the same statement.
 
 -- Longer names first; of the same length the one without '*'.
 create function postdate.rate_rank(pattern text) returns integer language sql immutable set search_path = pg_catalog, pg_temp as $$
     select 2 * octet_length(replace(pattern, '*', '')) + (strpos(pattern, '*') = 0)::int
 $$;
 
--- '*' matches any run of characters in `exchange` and `routing_key`. Of several that match, the one with the most other characters counts, that of the exchange first.
+-- '*' matches any run of characters in `exchange` and `routing_key`. Of several that match, the one with the most other characters applies; those of the exchange
+-- first.
 create table postdate.rate (
     changed_at    timestamptz not null default clock_timestamp(),
-    slot_at       timestamptz not null default clock_timestamp(), -- the next slot; slots that have passed are lost, but for a burst
+    slot_at       timestamptz not null default clock_timestamp(), -- the next slot; slots that have passed are lost, except for a burst
     per_second    double precision not null check (per_second between 0.0001 and 1000000 or per_second = 0 and paused),
     id            integer generated always as identity primary key,
-    from_id       uuid not null default '00000000-0000-0000-0000-000000000000', -- what was claimed last: what waits mostly begins there
-    burst         integer not null check (burst between 1 and 1000000), -- so many slots may be made up for
+    from_id       uuid not null default '00000000-0000-0000-0000-000000000000', -- the last claimed id: waiting messages mostly begin there
+    burst         integer not null check (burst between 1 and 1000000), -- how many passed slots may be used later
     paused        boolean not null default false,
-    removed       boolean not null default false,                  -- what waits here is let go; then the row goes
+    removed       boolean not null default false,                  -- waiting messages are released; then the row is deleted
     exchange      text not null check (octet_length(exchange) <= 255),
     routing_key   text not null check (octet_length(routing_key) <= 255),
     changed_by    text not null default session_user,
@@ -36,31 +38,31 @@ begin
              order by r.exchange_rank desc, r.routing_rank desc, r.id limit 1);
 end $$;
 
--- Whether a rate that was removed since then kept back a message that was due: how late it is counts from when it was let go. Inlined.
+-- Was a due message delayed by a rate that was removed since? Then its lateness counts from its release. Inlined.
 create function postdate.rate_kept_back(exchange text, routing_key text, due timestamptz) returns boolean language sql stable as $$
     select exists (select from postdate.rate r
                     where r.removed and r.changed_at > rate_kept_back.due
                       and rate_kept_back.exchange like r.exchange_like and rate_kept_back.routing_key like r.routing_like)
 $$;
 
--- When the next slot is. Slots are taken half a second ahead at most, so one that is farther away than that and what lies between two of them was given by a
--- clock that was ahead: then it is now. It is inlined.
+-- The time of the next slot. Slots are taken at most half a second ahead, so a slot that is farther ahead than that plus one interval was given by a clock that was
+-- ahead: then it is now. Inlined.
 create function postdate.rate_next(slot_at timestamptz, per_second double precision, now_at timestamptz) returns timestamptz language sql stable set search_path = pg_catalog, pg_temp as $$
     select case when slot_at > now_at + interval '1 s' + coalesce(1 / nullif(per_second, 0), 0) * interval '1 s' then now_at else slot_at end
 $$;
 
--- When the first of the next slots is: those that were not taken in time are lost, but for the burst.
+-- The first of the next slots: slots that were not taken in time are lost, except for the burst.
 create function postdate.rate_first(r postdate.rate, now_at timestamptz) returns timestamptz language sql stable set search_path = pg_catalog, pg_temp as $$
     select greatest(postdate.rate_next(r.slot_at, r.per_second, now_at), now_at - (r.burst - 1) / nullif(r.per_second, 0) * interval '1 s')
 $$;
 
--- From where on what waits is looked for, past the dead index entries of what was claimed last. What is due at once comes in below what was claimed ahead of its
--- time, so from a second ago on at the latest.
+-- Where the search for waiting messages begins: after the dead index entries of the last claimed ones; at the latest a second ago, because messages due at once are
+-- stored below those claimed ahead of their time.
 create function postdate.rate_from(from_id uuid, now_at timestamptz) returns uuid language sql stable as $$
     select least(from_id, postdate.id_floor(now_at - interval '1 s'))
 $$;
 
--- Sets a rate, or changes it; counts at once, also for what waits for a slot already. per_second 0 pauses. burst null: a fiftieth of the rate, at least 1.
+-- Sets or changes a rate, at once, also for waiting messages. per_second 0 pauses. burst null: a fiftieth of the rate, at least 1.
 create function postdate.rate_set(exchange text, per_second double precision, burst integer default null, routing_key text default '*') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -82,10 +84,10 @@ begin
     on conflict on constraint rate_exchange_routing_key_key do update
        set per_second = excluded.per_second, burst = excluded.burst, paused = excluded.paused, removed = false, changed_at = clock_timestamp(), changed_by = excluded.changed_by,
            slot_at = least(r.slot_at, clock_timestamp());
-    perform postdate.wake(); -- gateways read rates once a second; this tells those that wait
+    perform postdate.wake(); -- gateways read rates once a second; this notifies waiting ones
 end $$;
 
--- Nothing goes to these exchanges until it is resumed. False: there is no such rate.
+-- These exchanges get no messages until it is resumed. False: there is no such rate.
 create function postdate.rate_pause(exchange text, routing_key text default '*') returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -94,7 +96,7 @@ begin
     return found;
 end $$;
 
--- What piled up is delivered at the rate.
+-- Waiting messages are delivered at the rate.
 create function postdate.rate_resume(exchange text, routing_key text default '*') returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -108,7 +110,7 @@ begin
     return true;
 end $$;
 
--- What waits for a slot is let go at once.
+-- Waiting messages are released at once.
 create function postdate.rate_remove(exchange text, routing_key text default '*') returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -119,7 +121,7 @@ begin
     return true;
 end $$;
 
--- How many wait for a slot of the rate, counted up to most; null: somebody has a day locked.
+-- How many wait for a slot of the rate, counted up to most; null: a day is locked.
 create function postdate.rate_waiting(rate_id integer, most bigint) returns bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -128,7 +130,7 @@ exception
     when lock_not_available then return null;
 end $$;
 
--- About when a message that waits for a slot gets it, if nothing is cancelled or changed; null: it waits for none, or its rate is paused.
+-- The approximate slot of a waiting message, if nothing is cancelled or changed; null: it waits for none, or its rate is paused.
 create function postdate.rate_slot(id uuid) returns timestamptz
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -141,7 +143,7 @@ begin
     return greatest(postdate.rate_next(r.slot_at, r.per_second, clock_timestamp()), clock_timestamp()) + case when r.removed then '0' else before_ / r.per_second * interval '1 s' end;
 end $$;
 
--- A rate as people write it: in the shortest of the units in which it is at least one and has two decimals at most; where there is none, with nine digits.
+-- A rate as users write it: in the shortest unit in which it is at least one and has at most two decimals; else with nine digits.
 create function postdate.rate_shown(per_second double precision) returns text language sql immutable set search_path = pg_catalog, pg_temp as $$
     select case when per_second <= 0 then '0' else coalesce(
                (select round(x.n * 100) / 100 || '/' || u.unit from (values (1, 's'), (60, 'min'), (3600, 'h'), (86400, 'd')) u (seconds, unit), lateral (select per_second * u.seconds as n) x

@@ -1,15 +1,14 @@
--- Recurring schedules. The next occurrence of a schedule is an ordinary message; the row of postdate.message that
--- names its schedule carries it on: who claims that row makes the next one in the same transaction (postdate.recur_claim). So there is
--- no leader, none comes twice, and none is forgotten. Whoever changes a schedule locks its row here first, then the message's.
--- What an occurrence was decided on is noted, so that nothing computes it again.
+-- Recurring schedules. The next occurrence of a schedule is an ordinary message, whose row in postdate.message has the schedule's id: the claim of that row creates
+-- the next occurrence in the same transaction (postdate.recur_claim). So there is no leader, and no occurrence is created twice or lost. A session that changes a
+-- schedule locks its row here first, then the message's. Each decision about an occurrence is recorded, so that it is not made again.
 create table postdate.recur (
     id           bigint generated always as identity primary key,
     name         text not null unique,
     cron         text not null,
-    dialect      text check (dialect in ('cron', 'quartz')), -- which day of the week 1 is; null: nobody has said it
+    dialect      text check (dialect in ('cron', 'quartz')), -- which day of the week 1 is; null: not specified
     zone         text not null,
     plan         postdate.cron_plan not null,  -- cron, parsed
-    anchor       timestamptz not null,         -- what @every counts from
+    anchor       timestamptz not null,         -- the start of @every
     exchange     text not null,
     routing_key  text not null,
     body         bytea not null,
@@ -22,29 +21,29 @@ create table postdate.recur (
     from_at      timestamptz,
     until_at     timestamptz,
     paused       boolean not null default false,
-    nominal      timestamptz,                  -- of the next occurrence; null: there is none any more
-    passed       timestamptz,                  -- up to this nominal time all is decided: let go, missed, left out, cancelled, or before it was set
-    run_from     timestamptz not null default clock_timestamp(), -- from this nominal time up to `passed` none was left out because it was late
-    runs         tstzmultirange,               -- the last ones of what was so before something was left out, or while the clock was wrong (recur_run)
-    earliest     timestamptz,                  -- with jitter: when the one before is due. None comes sooner than that
-    skipped      integer not null default 0,   -- occurrences that were left out before it
-    message      uuid,                         -- the row that carries it; null: paused, ended, or too far ahead for a row
-    last_nominal timestamptz,                  -- of the last one that was let go …
+    nominal      timestamptz,                  -- of the next occurrence; null: there is none
+    passed       timestamptz,                  -- all occurrences up to this nominal time are decided: delivered, missed, skipped, cancelled, or before the schedule was set
+    run_from     timestamptz not null default clock_timestamp(), -- from this nominal time up to `passed`, none was skipped for lateness
+    runs         tstzmultirange,               -- earlier such ranges, before occurrences were skipped, or while the clock was wrong (recur_run)
+    earliest     timestamptz,                  -- with jitter: the due time of the previous occurrence; none is due before that
+    skipped      integer not null default 0,   -- occurrences that were skipped before it
+    message      uuid,                         -- the message of the next occurrence; null: paused, ended, or too far ahead for a row
+    last_nominal timestamptz,                  -- of the last occurrence that was claimed …
     last         uuid,                         -- … and its message
-    kept         uuid,                         -- the message whose day has been dropped …
+    kept         uuid,                         -- its message, whose day was dropped …
     kept_state   text,                         -- … how it ended …
     kept_at      timestamptz,                  -- … and when
-    look_at      timestamptz,                  -- when somebody has to see to it (postdate.recur_look)
-    error        text,                         -- why the next one could not be made
+    look_at      timestamptz,                  -- when a janitor must check it (postdate.recur_look)
+    error        text,                         -- why the next occurrence could not be created
     created_at   timestamptz not null default clock_timestamp(),
     changed_at   timestamptz not null default clock_timestamp(),
     changed_by   text not null default session_user
 );
 create index recur_look on postdate.recur (look_at) where look_at is not null;
--- What may keep work back: counted each second (sql/query/status_held.sql).
+-- Schedules that may hold work back: counted each second (sql/query/status_held.sql).
 create index recur_held on postdate.recur (paused) where paused or overlap = 'skip' and skipped > 0;
 
--- Jitter is the same whoever computes it, whenever. It is asked for four times for each occurrence.
+-- Jitter is always the same for an occurrence. It is computed four times for each.
 create function postdate.recur_due(name text, jitter interval, nominal timestamptz) returns timestamptz language plpgsql immutable as $$
 begin
     if jitter = '0' then return nominal; end if;
@@ -98,13 +97,12 @@ begin
     return r;
 end $$;
 
--- Not for claims: who inserts the same key waits for the other.
+-- Not for claims: an insert of the same key waits for the other transaction.
 create function postdate.recur_key(r postdate.recur) returns void language sql as $$
     insert into postdate.key (exchange, key, due, id) values (r.exchange, 'recur/' || r.name, clock_timestamp(), gen_random_uuid()) on conflict do nothing
 $$;
 
--- One occurrence as a message. The one that carries the schedule on takes the key, unless somebody has that locked just now: a
--- caller's open transaction must not hold up a claim.
+-- One occurrence as a message. The next occurrence takes the key, unless another transaction has it locked: a caller's open transaction must not delay a claim.
 create function postdate.recur_insert(r postdate.recur, nominal timestamptz, now_at timestamptz, skipped integer, carries boolean) returns uuid
 language plpgsql as $$
 declare
@@ -181,10 +179,10 @@ begin
     return true;
 exception
     when lock_not_available then return false;
-    when undefined_table then return true; -- whoever stores the row says so better
+    when undefined_table then return true; -- storing the row gives a better error
 end $$;
 
--- The schedule goes on with `pending`, or with what follows when that was missed. r.passed is before it. The caller has its row locked.
+-- The schedule continues with `pending`, or with the next one if that was missed. r.passed is before it. The caller has its row locked.
 create function postdate.recur_step(r postdate.recur, pending timestamptz, now_at timestamptz, grace interval, left_out integer) returns text
 language plpgsql as $$
 declare

@@ -1,4 +1,4 @@
--- What the janitors see to, and what goes on when an occurrence was cancelled, moved or dropped.
+-- Schedules that janitors check, and their continuation after an occurrence was cancelled, moved or dropped.
 
 -- The row that carries a schedule stops doing so. Not `due` yet: it is never delivered. Due already: delivered, as it was. Is it delivered?
 create function postdate.recur_let_go(r postdate.recur, now_at timestamptz) returns boolean
@@ -14,11 +14,11 @@ begin
        set state = 'superseded', settled_at = clock_timestamp(), body = '', properties = '', properties_json = null, error = null, recur = null, late_at = null
      where m.id = r.message and m.state = 'scheduled' and m.owner is null and m.recur = r.id;
     if found then return false; end if;
-    -- somebody has taken it, and could not carry the schedule on
+    -- it was claimed, but the schedule could not continue
     return exists (select from postdate.message m where m.id = r.message and m.state not in ('cancelled', 'superseded'));
 end $$;
 
--- Does the row still carry the schedule on? 'waits', 'locked' (somebody is about to take it), 'gone'.
+-- Will the row continue the schedule? 'waits', 'locked' (it is being claimed), 'gone'.
 create function postdate.recur_carrier(id uuid, schedule bigint, out standing text, out late_at timestamptz)
 language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
@@ -36,7 +36,7 @@ begin
     end if;
 end $$;
 
--- The occurrence that was next is on its way, or somebody has decided that it is not.
+-- The next occurrence was claimed, or cancelled.
 create function postdate.recur_pass_by(r postdate.recur, gone boolean) returns postdate.recur language plpgsql as $$
 begin
     r.passed := r.nominal;
@@ -48,7 +48,7 @@ begin
     return r;
 end $$;
 
--- One schedule, which is locked. Returns what is worth a line in the log.
+-- Checks one schedule, which is locked. Returns the line to log, if any.
 create function postdate.recur_look_at(r postdate.recur, now_at timestamptz) returns text language plpgsql as $$
 declare
     m record := postdate.recur_carrier(r.message, r.id);
@@ -57,7 +57,7 @@ declare
     upcoming timestamptz := r.nominal;
 begin
     if m.standing = 'locked' then
-        update postdate.recur x set look_at = now_at + interval '10 s' where x.id = r.id; -- somebody is about to take it
+        update postdate.recur x set look_at = now_at + interval '10 s' where x.id = r.id; -- it is being claimed
         return null;
     end if;
     if gone then
@@ -125,7 +125,7 @@ exception when others then
     update postdate.recur x set look_at = clock_timestamp() where x.id = schedule;
 end $$;
 
--- For who drops a day of messages, just before: how the last occurrences in it ended.
+-- Before a day of messages is dropped: records how the last occurrences in it ended.
 create function postdate.recur_keep(partition text) returns void language plpgsql as $$
 declare
     begins timestamp := to_date(substr(partition, 9), 'YYYYMMDD');
