@@ -1,4 +1,4 @@
--- What is left of batch $3 that this transaction has taken again: ids from $1 up to $2; up to $4 only what is pending. Columns as claim.sql.
+-- The rest of batch $3, which this transaction has claimed again: ids from $1 up to $2; up to $4 only pending ones. Columns as claim.sql.
 with b as materialized (select x.snapshot, x.skipped, coalesce(p.pending, '{}') as pending
                           from postdate.batch x left join postdate.batch_position p on p.batch = x.id where x.id = $3::bigint)
 select m.due, m.id, m.due, false, 0, m.hold, m.exchange, m.routing_key, m.key, m.properties, m.body, false, m.properties_json::text, clock_timestamp(), m.deadline, false, false

@@ -1,6 +1,5 @@
--- In a transaction of pg_begin_by_index.
--- What was to go back to a queue and cannot, mostly because the queue is gone, or because its deadline has passed: of the ids from $1 until $2,
--- what ended after $3.
+-- In a transaction of pg_begin_by_index. Returns that failed, mostly because the queue was deleted or the deadline has passed: of the ids from $1 until $2, what
+-- ended after $3.
 select m.id, m.due, m.properties
   from postdate.message m
   join postdate.lineage l on l.message = m.id

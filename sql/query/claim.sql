@@ -1,11 +1,10 @@
--- $1 horizon, $2 lower bound of next_at (skips dead index entries; a sweep passes 1970), ids from $3 until $7 (prune partitions), $4 rows, $5 bytes, $6 instance. Rows that somebody else holds are skipped. The byte budget is checked before any
--- body is read: octet_length needs none of it, nor does JSON, which is stored as it is; the first row is always taken. An instance that
--- was buried claims nothing. $8: what the broker holds is claimed (rescued) only if it was
--- due before this. The fourth column is true for a row whose earlier publish is in doubt.
--- A row that carries a recurring schedule on (recur) makes its next occurrence here; what is too late for that is the janitor's. Those whose
--- schedule somebody has locked are passed over before the rows are counted: a crowd of them would leave no room for others.
--- What has a rate is not claimed, but waits for a slot from now on; what was in doubt stays so. What waits for one is claimed once its deadline has passed, not within the
--- horizon: until then a slot may come. The last column: a rate that is gone kept it back.
+-- $1 horizon, $2 lower bound of next_at (skips dead index entries; a sweep passes 1970), ids from $3 until $7 (prune partitions), $4 rows, $5 bytes, $6 instance.
+-- Locked rows are skipped. The byte budget is checked before any body is read: octet_length needs none of it, nor does JSON, which is stored as it is; the first row
+-- is always taken. An instance that was taken over claims nothing. $8: handed-over messages are claimed (rescued) only if they were due before this. The fourth
+-- column is true for a row whose earlier publish is in doubt. The claim of a row with a recurring schedule (recur) creates its next occurrence here; too late ones
+-- are left to the janitor. Rows whose schedule is locked are skipped before the rows are counted: many of them would leave no room for others. A message with a rate
+-- is not claimed, but waits for a slot from now on; if it was in doubt, it stays so. A message that waits for a slot is claimed after its deadline, not within the
+-- horizon, because it may still get a slot. The last column: a removed rate had delayed it.
 with candidate as materialized (
     select id, state, recur, next_at, octet_length(body) + octet_length(properties)
            + coalesce(pg_column_size(properties_json), 0) as size

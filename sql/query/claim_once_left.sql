@@ -24,7 +24,7 @@ select (select count(*) from (
             select from postdate.handing h, unnest(h.ids) i (id), postdate.message m
              where m.id = i.id and m.id < $5::uuid and m.created_at <= $1::timestamptz
              limit $3::bigint) h)
-     + (select count(*) from postdate.rate r, lateral ( -- what comes slower than that would be taken for a round that is stuck
+     + (select count(*) from postdate.rate r, lateral ( -- a slower rate would look like a round without progress
             select from postdate.message m
              where m.rate = r.id and m.settled_at is null and m.id < $5::uuid and m.created_at <= $1::timestamptz
              order by m.id limit $3::bigint) q

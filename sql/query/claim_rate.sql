@@ -1,7 +1,7 @@
--- Claims a portion of what waits for slots of the rate $8: $1 rows, $2 bytes, $3 instance, $4, $5 bounds of ids (prune partitions), $6 as $3 of claim_rate_turns.sql, $7 ms ahead. The row of the rate is locked,
--- so two gateways take no slot twice; where one has it, the other goes on with another rate. Slots are counted from this moment on, so one may be taken however long the way here was. A message
--- is to be published at its slot, and never before it is due. One whose deadline lies before the first of the slots
--- is passed over: claim.sql ends it when that has passed.
+-- Claims a portion of the messages that wait for slots of the rate $8: $1 rows, $2 bytes, $3 instance, $4, $5 bounds of ids (prune partitions), $6 as $3 of
+-- claim_rate_turns.sql, $7 ms ahead. The row of the rate is locked, so two gateways take no slot twice; where one has it, the other goes on with another rate. Slots
+-- are counted from this moment on, so one may be taken however long the way here was. A message is to be published at its slot, and never before it is due. One
+-- whose deadline lies before the first of the slots is passed over: claim.sql ends it when that has passed.
 with turn as materialized (
     select r.id, r.per_second, r.from_id, clock_timestamp() as now_at, postdate.rate_first(r, clock_timestamp()) as first
       from postdate.rate r

@@ -1,4 +1,4 @@
--- What waits for a rate that was removed, $1, is claimed like any other message from now on: by a range of ids, $2 and $3, and 1,000 at a time.
+-- Releases the messages that wait for the removed rate $1: they are claimed like any other message from now on: by a range of ids, $2 and $3, and 1,000 at a time.
 update postdate.message m
    set rate = null, next_at = m.due
  where m.id = any (array(select x.id from postdate.message x

@@ -1,6 +1,6 @@
--- The rates that have slots now and something that waits for them, in the order of their turns; those that were removed last. $1, $2: bounds of ids (prune partitions).
--- $4: slots are taken so many ms ahead. $3: also look below what was claimed last (late commits, retries, what was locked), else past the dead index entries of that.
--- The third column: ms from one slot to the next. The order makes the planner read the index of what waits, whatever old statistics say.
+-- The rates that have slots now and something that waits for them, in the order of their turns; those that were removed last. $1, $2: bounds of ids (prune
+-- partitions). $4: slots are taken so many ms ahead. $3: also search below the last claimed one (late commits, retries, formerly locked rows), else skip its dead
+-- index entries. The third column: ms from one slot to the next. The order makes the planner read the index of waiting messages, whatever the statistics.
 select r.id, r.removed, coalesce(1000 / nullif(r.per_second, 0), 0)::bigint
   from postdate.rate r
  where not r.paused and postdate.rate_next(r.slot_at, r.per_second, clock_timestamp()) <= clock_timestamp() + $4::int * interval '1 ms'

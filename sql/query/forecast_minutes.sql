@@ -1,5 +1,6 @@
--- What is due from $1 to $2, by minute (counted from $1) and by what limits it: the rate's exchange and billionths of messages a second (0: it is paused), or null, null. Before the
--- first minute comes what waits for slots now. $3 exchanges (null: all); $4, $5 rates as they might be: exchanges, billionths of messages a second.
+-- Messages due from $1 to $2, by minute (counted from $1) and by their limit: the rate's exchange and billionths of messages a second (0: it is paused), or null,
+-- null. Before the first minute are the messages that wait for slots now. $3 exchanges (null: all); $4, $5 rates as they might be: exchanges, billionths of messages
+-- a second.
 with assumed as materialized (
     select v.pattern, replace(replace(replace(replace(v.pattern, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%') as names, v.n / 1e9::float8 as per_second from unnest($4::text[], $5::int8[]) v (pattern, n)),
 counted as materialized (

@@ -1,4 +1,5 @@
--- $1 grain in s, $2 from, $3 until, $4 step in ms: what is due, by step (counted from $2) and exchange, with the exchange's place: 1 has the most in all; $5 exchanges (null: all).
+-- $1 grain in s, $2 from, $3 until, $4 step in ms: messages due, by step (counted from $2) and exchange, with the exchange's place: 1 has the most in all; $5
+-- exchanges (null: all).
 with kept as (
     select f.at, f.exchange, f.n from postdate.forecast f
      where $1::int > 60 and f.at >= $2::timestamptz and f.at < $3::timestamptz

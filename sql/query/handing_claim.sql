@@ -1,5 +1,5 @@
--- Claims what may be handed to the broker: parameters as claim.sql, but $8 is after how many ms it is lost there, and $2, and mostly that of $3, is the least time ahead. Of both: the next attempt of a message that
--- is due already may lie ahead, too, but the broker has nothing to wait for. Rates as in batch_claim.sql.
+-- Claims messages to hand over to RabbitMQ: parameters as claim.sql, but $8 is after how many ms it is lost there, and $2, and mostly that of $3, is the least time
+-- ahead. Of both: the next attempt of a message that is due already may be in the future, too, but there is nothing to delay. Rates as in batch_claim.sql.
 with candidate as materialized (
     select id, next_at, exchange, case when (select exists (select from postdate.rate where not removed and routing_key <> '*')) then routing_key else '' end as key,
            octet_length(body) + octet_length(properties) + coalesce(pg_column_size(properties_json), 0) as size
@@ -22,7 +22,7 @@ noted as materialized (
     insert into postdate.handing (owner, ids)
     select $6::int, f.ids from (select array_agg(id) as ids from fitting where not slower) f where f.ids is not null
     returning id),
-held as ( -- the gateway holds what has a rate, so that it can be cancelled
+held as ( -- the gateway holds messages with a rate, so that they can be cancelled
     update postdate.message m set hold = 'g' where m.id = any (array(select id from fitting where slower)) and m.id < $7::uuid and m.id >= $3::uuid)
 update postdate.message m
    set state = 'handed', next_at = m.due + $8::bigint * interval '1 ms'

@@ -1,2 +1,2 @@
--- $1: RabbitMQ has all of them, or their rows say what became of them
+-- $1: RabbitMQ has confirmed all of their messages, or their rows have other outcomes
 delete from postdate.handing where id = any ($1::uuid[])

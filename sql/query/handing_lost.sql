@@ -1,5 +1,5 @@
--- What RabbitMQ held is gone: gateways have it again, as it was before it was handed over. Not what is being handed over now, nor what is due within
--- two seconds, for gateways may be publishing that, nor what somebody has locked: it is rescued after the grace.
+-- RabbitMQ has lost all messages that it held: they become scheduled again, as before the hand-over. Except messages in a handing, messages due within two seconds,
+-- which gateways may be publishing, and locked ones: these are rescued after the grace.
 with lost as materialized (
     select m.id from postdate.message m
      where m.state = 'handed' and m.settled_at is null and m.owner is null and m.due > clock_timestamp() + interval '2 s'

@@ -1,5 +1,5 @@
--- Findings: may be written to, and does not lose what it took. 14 is the first with DETACH CONCURRENTLY. What pg_open has set for its own
--- session is left out by asking for the reset value: that of the server, database or role.
+-- Findings: is the server writable and durable? 14 is the first with DETACH CONCURRENTLY. What pg_open has set for its own session is left out by asking for the
+-- reset value: that of the server, database or role.
 with s as (
     select current_setting('server_version_num')::int4 as version, session_user::text as login,
            (select reset_val from pg_settings where name = 'synchronous_commit') as commits,

@@ -1,2 +1,2 @@
--- How full the queue of NOTIFY is, 0 to 1. Asking also lets go of what nobody has to read any more.
+-- How full the NOTIFY queue is, 0 to 1. The query also removes entries that all sessions have read.
 select pg_notification_queue_usage()

@@ -1,4 +1,4 @@
--- Findings: what `postdate migrate` wants for SQL users: roles that do not exist, and roles that may not do what they are for.
+-- Findings: the roles of `postdate migrate` for SQL users: missing ones, and those without their rights.
 with wanted (role, is_there) as (
     select r, exists (select from pg_roles where rolname = r)
       from unnest('{postdate_producer,postdate_reader}'::text[]) r

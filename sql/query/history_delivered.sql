@@ -1,2 +1,2 @@
--- $1: what was delivered, whatever the database knows of it. Returns how many it had forgotten.
+-- $1: delivered messages. Returns how many deliveries the database had lost.
 select postdate.history_delivered($1::uuid[])

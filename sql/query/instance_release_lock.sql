@@ -1,7 +1,6 @@
--- In a transaction of pg_begin_by_index.
--- Locks claims with ids from $1 until $2 (prunes partitions), at most $3: those of the instance $4; null: those whose owner no longer exists.
--- What somebody else has locked is left for the next time. It looks between the owners that live, in the order of the index of what is owned:
--- so it never reads what a living one has settled since the last vacuum, and no statistics make the planner read the whole day.
+-- In a transaction of pg_begin_by_index. Locks claims with ids from $1 until $2 (prunes partitions), at most $3: those of the instance $4; null: those whose owner
+-- no longer exists. Locked rows are left for the next time. It reads between the live owners, in the order of the index of owned rows: so it never reads rows that a
+-- live one has settled since the last vacuum, and no statistics make the planner read the whole day.
 select o.id
   from (select $4::int - 1 as above, $4::int + 1 as below where $4::int is not null
         union all

@@ -1,5 +1,4 @@
--- In a transaction of pg_begin_by_index.
--- As list_records.sql, the last ids first: before id $3 and down to $10. $12: only what is live and had an attempt that failed.
+-- In a transaction of pg_begin_by_index. As list_records.sql, the last ids first: before id $3 and down to $10. $12: only live messages with a failed attempt.
 select due, id, next_at, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, null::bytea, properties_json::text, deadline
   from postdate.message_now
  where id >= $1::uuid and id < $2::uuid and id < $3::uuid

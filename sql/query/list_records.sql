@@ -1,5 +1,5 @@
--- In a transaction of pg_begin_by_index.
--- One page of one partition: [$1, $2), after id $3 and up to $10 (ids sort like due times); filters are null for any. $11: only what is not settled. Without bodies.
+-- In a transaction of pg_begin_by_index. One page of one partition: [$1, $2), after id $3 and up to $10 (ids sort like due times); filters are null for any. $11:
+-- only unsettled messages. Without bodies.
 select due, id, next_at, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, null::bytea, properties_json::text, deadline
   from postdate.message_now
  where id >= $1::uuid and id < $2::uuid and id > $3::uuid

@@ -1,5 +1,5 @@
--- In a transaction of pg_begin_by_index.
--- As list_records.sql, with its parameters, of what is live and had an attempt that failed. Its rows have a next_at, so they say themselves how they stand; an index has them.
+-- In a transaction of pg_begin_by_index. As list_records.sql, with its parameters, for live messages with a failed attempt. Their rows have a next_at, so the state
+-- is in the row; an index has them.
 select due, id, case when rate is not null then due else next_at end, created_at, settled_at, state::text, attempts, hold, exchange, routing_key, key, error, properties, null::bytea, properties_json::text, deadline
   from postdate.message
  where id >= $1::uuid and id < $2::uuid and id > $3::uuid

@@ -1,5 +1,5 @@
--- Where the ids of what waits in one partition begin, [$1, $2): the least next attempt, which is the due time of all but those that were tried
--- before; and the first of these. The primary key led a list of what is scheduled past all that had been delivered that day (169 ms for 160,000).
+-- Where the ids of waiting messages in one partition begin, [$1, $2): the least next attempt, which is the due time of all except those with earlier attempts; and
+-- the first of these. By the primary key, a list of scheduled messages read all that had been delivered that day (169 ms for 160,000).
 with first as materialized (
     select next_at from postdate.message
      where owner is null and settled_at is null and next_at < 'infinity' and id >= $1::uuid and id < $2::uuid

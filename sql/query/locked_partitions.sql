@@ -1,5 +1,5 @@
--- Partitions, and tables of a month, that somebody has locked, or waits to lock, against reading or writing rows: themselves or an index of
--- theirs. From when to when, whether others may still read, and by whom. Null: the whole table. Reads no partition, so it waits for nobody.
+-- Partitions, and tables of a month, that a session has locked, or waits to lock, against reading or writing rows: themselves or one of their indexes. From when to
+-- when, whether others may still read, and by whom. Null: the whole table. Reads no partition, so it waits for no lock.
 select s.begins, s.begins + case when length(s.digits) = 6 then interval '1 month' else interval '1 day' end, l.mode <> 'AccessExclusiveLock',
        coalesce((select format('pid %s of %s%s', a.pid, a.usename, case when a.application_name <> '' then ' (' || a.application_name || ')' else '' end)
                    from pg_stat_activity a where a.pid = l.pid), 'a prepared transaction')

@@ -11,9 +11,9 @@ create table if not exists postdate.meta (
     last_hop_queue    smallint not null default 0 check (last_hop_queue between 0 and 2), -- from which RabbitMQ delivers by itself (handover.last_hop); 0: it never did
     exit_queues       smallint not null default 1 check (exit_queues between 1 and 16), -- the most that gateways have ever asked for: all are read …
     exit_wanted       smallint not null default 1 check (exit_wanted between 1 and exit_queues), -- … and so many the one that started last
-    exit_bound        smallint not null default 0 check (exit_bound between 0 and exit_queues), -- so many get what comes out; 0: there was never more than one
+    exit_bound        smallint not null default 0 check (exit_bound between 0 and exit_queues), -- exit queues that get released messages; 0: there was never more than one
     one               boolean primary key default true check (one),
-    identity          uuid not null default gen_random_uuid(), -- by what a vhost remembers whose it is (amqp/topology/owner.h)
+    identity          uuid not null default gen_random_uuid(), -- by which a vhost records its owner (amqp/topology/owner.h)
     broker            text,             -- cluster name and vhost that the messages belong to
     vhost             text,
     prefix            text              -- amqp.prefix: messages that RabbitMQ holds are found under its names only

@@ -1,4 +1,4 @@
--- The schema; its table? Both from one snapshot: to_regclass sees what was committed since.
+-- The schema; its table? Both from one snapshot: to_regclass also sees later commits.
 select n.oid is not null, c.oid is not null
   from (select) one
   left join pg_namespace n on n.nspname = 'postdate'

@@ -1,8 +1,9 @@
--- One chunk of one partition: [$1, $2), after id $3. $4 states that the operation applies to; $5 exchange, $6 a pattern of routing keys, $8 ids, $9 scope:
--- null for any. $10: what was made since then is not looked at, so that nothing is rescheduled twice. $11 the operation (null: they are only counted), $12 ms to shift by, $13
--- who asks (null: the database's user). $14: only what had an attempt that failed. How many, how many were changed, the first, the last.
+-- One chunk of one partition: [$1, $2), after id $3. $4 states that the operation applies to; $5 exchange, $6 a pattern of routing keys, $8 ids, $9 scope: null for
+-- any. $10: messages stored since then are left out, so that none is rescheduled twice. $11 the operation (null: they are only counted), $12 ms to shift by, $13 who
+-- asks (null: the database's user). $14: only what had an attempt that failed. How many, how many were changed, the first, the last.
 with page as materialized (
-    -- What is asked of a row is outside, and how many are wanted inside is not known before it runs: few that match would look cheaper to find by reading all of the day and sorting it.
+    -- The conditions on a row are outside, and the limit inside is not known before it runs: else, with few matches, the planner would prefer to read and sort the
+    -- whole day.
     select id from (select * from postdate.message_now where id >= $1::uuid and id < $2::uuid and id > $3::uuid order by id limit (select 1000000000)) m
      where state::text = any ($4::text[]) and owner is null
        and (not $14::boolean or error is not null)

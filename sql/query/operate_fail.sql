@@ -1,2 +1,2 @@
--- $3 who asks, for the record; null: the database's user
+-- $3 the caller, to be recorded; null: the database's user
 select result, latest from postdate.do_fail($1::uuid, $2::text[], coalesce($3::text, session_user::text))

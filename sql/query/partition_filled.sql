@@ -1,6 +1,6 @@
--- First and last instants of the partitions that have any row, in order, of those for due times from $4 until $5; $1 and $2 are bounds of
--- their names; at most $3. Steps along the index on names (recursion keeps the order, and stops with the last one wanted).
--- Asking for the size of one that somebody has locked would wait for him: that one counts as filled.
+-- First and last instants of the partitions that have any row, in order, of those for due times from $4 until $5; $1 and $2 are bounds of their names; at most $3.
+-- Steps along the index on names (recursion keeps the order, and stops with the last one wanted). The size of a locked partition could only be read after the lock:
+-- it is treated as filled.
 with recursive locked as materialized (
     select l.relation from pg_locks l
      where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock'

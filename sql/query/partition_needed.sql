@@ -1,2 +1,2 @@
--- $1 name; $2 for how many ms what was delivered is kept, $3 what failed, $4 what was cancelled.
+-- $1 name; retention in ms of $2 delivered, $3 failed, $4 cancelled messages.
 select postdate.partition_needed($1::text, $2::int8 * interval '1 ms', $3::int8 * interval '1 ms', $4::int8 * interval '1 ms')

@@ -1,3 +1,3 @@
--- A day later nobody can be putting a message there any more. No day is touched (somebody may have one locked) where there is nothing to forget.
+-- A day later, no session can still add a message to it. If there is nothing to delete, no day is read, because days may be locked.
 delete from postdate.rate r
  where r.removed and r.changed_at < now() - interval '1 day' and postdate.rate_waiting(r.id, 1) = 0

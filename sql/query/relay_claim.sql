@@ -1,7 +1,6 @@
--- Rows that the broker held come into this gateway's hands, by id. $1 ids; $2, $3 their bounds (prune partitions);
--- $4 instance; $5 bytes, of which the first row may have any number; $6 whether their content is wanted. What somebody else has locked is left out.
--- What has a rate is not claimed: it waits for a slot, in doubt. (`is not distinct from`: else, in a day without statistics, the index of all that is handed is read.)
--- If the gateway dies, they wait for their due time, and no longer for the rescue.
+-- Claims handed-over rows by id. $1 ids; $2, $3 their bounds (prune partitions); $4 instance; $5 bytes, of which the first row may have any number; $6 whether their
+-- content is wanted. Locked rows are left out. Messages with a rate are not claimed: they wait for a slot, in doubt. (`is not distinct from`: else, in a day without
+-- statistics, the index of all handed-over rows is read.) If the gateway dies, they wait for their due time, and no longer for the rescue.
 with candidate as materialized (
     select id, due, octet_length(body) + octet_length(properties)
            + coalesce(pg_column_size(properties_json), 0) as size

@@ -1,3 +1,3 @@
--- One gateway at a time moves what comes out, once.
+-- One gateway at a time moves the bindings of the exit queues, once.
 select count(*)
   from (select from postdate.gate where name = 'exit queues' and (select exit_bound from postdate.meta) = 0 for update skip locked) g

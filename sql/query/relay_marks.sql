@@ -1,6 +1,6 @@
--- A ping of the future was noted before the clock was set back.
--- A row for each exit queue that there ever was, whether all gateways know of it or not: the oldest note; the least low-water mark; its latest ping;
--- its consumers; now; RabbitMQ's exit queue; its latest pings; how many exit queues are wanted, and bound (-1: what comes out is to be moved first); do all gateways know of all of them?
+-- A ping of the future was noted before the clock was set back. A row for each exit queue that there ever was, whether all gateways know of it or not: the oldest
+-- note; the least low-water mark; its latest ping; its consumers; now; RabbitMQ's exit queue; its latest pings; how many exit queues are wanted, and bound (-1: the
+-- bindings must be moved first); do all gateways know all of them?
 select min(coalesce(relay_at, '-infinity')), min(coalesce(relay_low, '-infinity')),
        max(relay_pings[number]) filter (where relay_pings[number] <= clock_timestamp()), coalesce(sum(relay_consumers[number]), 0)::int,
        clock_timestamp(), last_hop_queue::int,

@@ -1,5 +1,5 @@
--- In a transaction of pg_begin_by_index.
--- One partition, [$1, $2): how many are delivered among the rows with an id below $4, $3 at most. What is plain and behind the frontier is, but for what open claims have.
+-- In a transaction of pg_begin_by_index. One partition, [$1, $2): how many are delivered among the rows with an id below $4, $3 at most. Plain rows before the
+-- frontier are, except those of open claims.
 select greatest(0,
        (select count(*) from (select from postdate.message m
          where m.id >= $1::uuid and m.id < $2::uuid and m.id < $4::uuid

@@ -1,7 +1,6 @@
--- In a transaction of pg_begin_by_index.
--- Of one partition, what has an id in [$1, $2) and was delivered, the newest $3 at most: how many, and the 50th, 90th and 99th
--- percentile of settled_at minus due in ms. An id begins with its due time in ms, so the primary key leads to them, and
--- what is due later that day is not read. What is plain comes batch by batch, for it says by its batch when it was delivered.
+-- In a transaction of pg_begin_by_index. Of one partition, delivered messages with an id in [$1, $2), the newest $3 at most: how many, and the 50th, 90th and 99th
+-- percentile of settled_at minus due in ms. An id begins with its due time in ms, so the primary key leads to them, and later rows of that day are not read. Plain
+-- rows are read batch by batch, because the batch has the time of delivery.
 select count(*),
        round(percentile_disc(0.5) within group (order by late))::bigint,
        round(percentile_disc(0.9) within group (order by late))::bigint,

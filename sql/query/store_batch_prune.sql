@@ -1,6 +1,6 @@
--- $1 how many deliveries of one session can be unacknowledged at most, $2 for how many ms the caller has been running. RabbitMQ sends a
--- session no more than that before it has read acknowledgements, however late it reads them: so of each session only the last batches
--- with as many messages can come back. What is an hour old has come back, to the caller or to others.
+-- $1 how many deliveries of one session can be unacknowledged at most, $2 for how many ms the caller has been running. RabbitMQ sends a session no more than that
+-- before it has read acknowledgements, however late it reads them: so of each session only the last batches with as many messages can come back. Older than an hour:
+-- it was redelivered already, to the caller or to others.
 delete from postdate.intake_batch
  where id in (select id
                 from (select id, stored_at, coalesce(sum(cardinality(ids)) over (

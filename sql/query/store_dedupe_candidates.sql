@@ -1,6 +1,7 @@
--- Ids stored lately under these message-ids, by any consumer. ord counts from 1. $2, not null: only of those that were redeliveries themselves, and stored after the redelivery of this
--- number. No others then: a message that is not flagged and looks like one that was stored as it came is another message, of a consumer that publishes again what it gets.
--- There may be tens of thousands of batches with one message each, and all other intakes wait meanwhile: all of them are read once, and hashed (store_redelivery_count).
+-- Ids stored lately under these message-ids, by any consumer. ord counts from 1. $2, not null: only of those that were redeliveries themselves, and stored after the
+-- redelivery of this number. No others then: a message that is not flagged and equals a stored one is a different message, of a consumer that republishes messages.
+-- There may be tens of thousands of batches with one message each, and all other intakes wait meanwhile: all of them are read once, and hashed
+-- (store_redelivery_count).
 with noted as materialized (
     select unnest(message_ids) as message_id, unnest(ids) as id from postdate.intake_batch where $2::bigint is null or redelivery > $2::bigint)
 select t.ord::int, noted.id

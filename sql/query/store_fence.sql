@@ -1,2 +1,2 @@
--- What is due up to here may be claimed before it is stored, and is stored with a next_at.
+-- Rows due up to here could be claimed before they are committed, so they are stored with a next_at.
 select postdate.fence_for_store()

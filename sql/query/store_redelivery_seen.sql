@@ -1,2 +1,2 @@
--- Not bound to a snapshot: what was counted before the lock was had.
+-- Not bound to a snapshot: includes increments before the lock was acquired.
 select last_value, is_called, set_config('lock_timeout', '100ms', true) from postdate.redelivery
