@@ -271,6 +271,11 @@ class Cell:
         except RuntimeError:
             return '?'
 
+    def in_intake(self):
+        """What publishers have a confirm for, and the database does not have: in an intake queue, or taken from it by a gateway."""
+        return sum(int(self.rabbit.erlang(self.rabbit.found(self.vhost, queue) + '{ok, {_, N}, _} = ra:local_query('
+                                          '{Name, node()}, fun rabbit_fifo:query_messages_total/1), N.')) for queue in self.intakes)
+
     def dead(self):
         """Also of those that were there when it was asked before. (id that consumers saw, queue, failed, reason, exchange, routing key, when in microseconds, properties kept, body) of each dead letter."""
         rows = self.arena.postgres.primary.psql(
