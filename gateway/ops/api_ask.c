@@ -300,26 +300,21 @@ int api_recur_set(struct api_context *c, struct api_request *r, struct err *e)
     return has_no_nul(r) && token_admits(c, r) ? api_ask_change(c, r, r->body, e) : 0;
 }
 
-/* --- once more */
-static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
-{
-    const struct bytes *argument = once->work;
-    int rc = api_ask_change(c, r, *argument, e);
-    once->touched = rc != 0 && e->kind == ERR_AWAY;
-    return rc;
-}
-
 /* Who repeats a request whose first answer was lost gets the id of what that one made. */
 int api_recur_run(struct api_context *c, struct api_request *r, struct err *e)
 {
     struct bytes key = r->idempotency_key, argument;
-    struct api_once once = {.run = run_once, .work = &argument};
+    struct idempotency_request once;
     if (key.len == 0)
         return api_ask_change(c, r, (struct bytes){0}, e);
     argument = print_argument(
         c, json_pack("{s:o}", "request",
                      json_sprintf("%s: %.*s", api_principal(r), (int)key.len, (const char *)key.data)));
-    return argument.data != NULL ? api_once_run(c, r, &once, e) : 0;
+    int rc = argument.data != NULL ? api_once_begin(c, r, &once, e) : 0;
+    if (rc <= 0)
+        return rc;
+    rc = api_ask_change(c, r, argument, e);
+    return api_once_end(c, r, &once, rc, rc != 0 && e->kind == ERR_AWAY);
 }
 
 /* --- pages of them, and the next times of one */

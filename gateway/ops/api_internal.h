@@ -60,19 +60,18 @@ json_t *api_page_value(const struct api_context *c, const struct api_request *r,
 /* --- api_param.c: work of many transactions, done once if the request has an Idempotency-Key. The key is
  * recorded in an earlier transaction. If the gateway or the database dies in the middle, a repetition does
  * the rest, with the time at which the first one began. */
-struct api_once {
-    /* Makes the answer; -1: e, and no answer. */
-    int (*run)(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e);
-    void *work;
-    int64_t since_us; /* for run: when the first one began; 0: now */
-    bool touched;     /* of run: it failed after something was, or may have been, changed */
-};
 /* A hash of the request's content, without its Idempotency-Key: a different request with the same key has
  * another hash. */
 void api_once_hash(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZE]);
 /* For a known key: repeats the first answer, or makes an error. */
-void api_once_replay(struct api_answer *a, const struct idempotency_request *q, enum idempotency_found found);
-int api_once_run(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e);
+void api_once_replay(struct api_answer *a, const struct idempotency_request *q);
+/* 1: do the work, with q->begun_us; then end it. 0: the answer is made. -1: e, and no answer. */
+int api_once_begin(struct api_context *c, struct api_request *r, struct idempotency_request *q,
+                   struct err *e);
+/* rc: what the work returned; touched: it failed after something was, or may have been, changed. Returns what
+ * the operation returns. */
+int api_once_end(struct api_context *c, const struct api_request *r, struct idempotency_request *q, int rc,
+                 bool touched);
 
 /* --- api_schedule.c: parses and answers requests to schedule; the caller stores several of them in one
  * transaction */

@@ -187,6 +187,7 @@ struct bulk {
     bool dry_run;
     const atomic_bool *ending;
     bool stopped; /* between two chunks */
+    bool touched; /* it failed when something was, or may have been, changed */
 };
 
 static bool go_on(void *ctx, int64_t matched, int64_t changed)
@@ -206,13 +207,11 @@ static void answer_count(struct api_request *r, const struct operate_count *n, b
     r->answer.status = 200;
 }
 
-static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
+static int run_chunks(struct api_context *c, struct api_request *r, struct bulk *b, struct err *e)
 {
-    struct bulk *b = once->work;
     struct operate_count n = {0};
-    b->order.since_us = b->dead_order.since_us = once->since_us;
     int rc = b->run(c, r, b, &n, e);
-    once->touched = (rc != 0 || b->stopped) && !b->dry_run && (n.changed > 0 || e->kind == ERR_AWAY);
+    b->touched = (rc != 0 || b->stopped) && !b->dry_run && (n.changed > 0 || e->kind == ERR_AWAY);
     c->idle = n.changed == 0 && rc == 0;
     r->answer.counted = true;
     r->answer.matched = n.matched;
@@ -236,14 +235,19 @@ static int run_once(struct api_context *c, struct api_request *r, struct api_onc
 
 static int run_bulk(struct api_context *c, struct api_request *r, struct bulk *b, struct err *e)
 {
-    struct api_once once = {.run = run_once, .work = b};
+    struct idempotency_request key;
     b->ending = c->ending;
     if (atomic_load(c->ending)) {
         c->idle = true;
         api_fail(&r->answer, API_NOT_READY, "the gateway is stopping; nothing was changed");
         return 0;
     }
-    return api_once_run(c, r, &once, e);
+    int rc = api_once_begin(c, r, &key, e);
+    if (rc <= 0)
+        return rc;
+    b->order.since_us = b->dead_order.since_us = key.begun_us;
+    rc = run_chunks(c, r, b, e);
+    return api_once_end(c, r, &key, rc, b->touched);
 }
 
 static int read_dry_run(struct api_context *c, struct bulk *b, struct err *e)

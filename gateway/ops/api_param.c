@@ -366,13 +366,13 @@ void api_once_hash(const struct api_request *r, uint8_t out[IDEMPOTENCY_HASH_SIZ
     }
 }
 
-void api_once_replay(struct api_answer *a, const struct idempotency_request *q, enum idempotency_found found)
+void api_once_replay(struct api_answer *a, const struct idempotency_request *q)
 {
-    if (found == IDEMPOTENCY_ANSWERED) {
+    if (q->found == IDEMPOTENCY_ANSWERED) {
         a->status = q->status;
         buf_reset(&a->body);
         buf_put_bytes(&a->body, q->answer);
-    } else if (found == IDEMPOTENCY_OTHER) {
+    } else if (q->found == IDEMPOTENCY_OTHER) {
         api_fail(a, API_IDEMPOTENCY_MISMATCH,
                  "this Idempotency-Key was used for another request within the last day");
     } else {
@@ -380,49 +380,39 @@ void api_once_replay(struct api_answer *a, const struct idempotency_request *q, 
     }
 }
 
-static int run_taken(struct api_context *c, struct api_request *r, struct api_once *once,
-                     struct idempotency_request *q, struct err *e)
-{
-    struct idempotency_request *list[] = {q};
-    struct err ignored = {0};
-    once->since_us = q->begun_us;
-    if (once->run(c, r, once, e) != 0 || r->answer.status >= 300) {
-        /* Where something may have been done, the key stays: asked again, the rest is done. */
-        if (q->begun_us == 0 && !once->touched)
-            idempotency_forget(c->pg, q, &ignored);
-        return r->answer.status >= 300 ? 0 : -1;
-    }
-    q->status = r->answer.status;
-    q->answer = buf_bytes(&r->answer.body);
-    idempotency_finish(c->pg, list, 1, &ignored); /* the changes are made; a repetition finds nothing to do */
-    return 0;
-}
-
 /* Bulk changes are many transactions, so the key is taken in one of its own before them. When the gateway or
  * the database dies in the middle, a repetition does the rest, counting from when the first one began: what
  * that one moved was made since, and is left alone. */
-static int run_once(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
+int api_once_begin(struct api_context *c, struct api_request *r, struct idempotency_request *q, struct err *e)
 {
-    struct idempotency_request q = {.principal = bytes_of_str(api_principal(r)), .key = r->idempotency_key};
-    struct err ignored = {0};
-    api_once_hash(r, q.body_hash);
-    if (idempotency_take(c->pg, &q, e) != 0)
+    *q = (struct idempotency_request){.principal = bytes_of_str(api_principal(r)), .key = r->idempotency_key};
+    if (q->key.len == 0)
+        return 1;
+    api_once_hash(r, q->body_hash);
+    if (idempotency_take(c->pg, q, e) != 0)
         return -1;
-    if (!q.taken) {
-        /* Somebody else has it, or had it. */
-        int found = idempotency_find(c->pg, &q, &c->arena, e);
-        if (found == IDEMPOTENCY_ANSWERED && idempotency_confirm(c->pg, e) != 0)
-            found = -1;
-        if (found >= 0)
-            api_once_replay(&r->answer, &q, (enum idempotency_found)found);
-        return found < 0 ? -1 : 0;
-    }
-    int rc = run_taken(c, r, once, &q, e);
-    idempotency_release(c->pg, &q, &ignored);
-    return rc;
+    if (q->taken)
+        return 1;
+    /* Somebody else has it, or had it. */
+    if (idempotency_find(c->pg, &q, 1, &c->arena, e) != 0 ||
+        (q->found == IDEMPOTENCY_ANSWERED && idempotency_confirm(c->pg, e) != 0))
+        return -1;
+    api_once_replay(&r->answer, q);
+    return 0;
 }
 
-int api_once_run(struct api_context *c, struct api_request *r, struct api_once *once, struct err *e)
+int api_once_end(struct api_context *c, const struct api_request *r, struct idempotency_request *q, int rc,
+                 bool touched)
 {
-    return r->idempotency_key.len > 0 ? run_once(c, r, once, e) : once->run(c, r, once, e);
+    struct err ignored = {0};
+    if (q->key.len == 0)
+        return rc;
+    q->status = r->answer.status;
+    q->answer = buf_bytes(&r->answer.body);
+    if (rc == 0 && q->status < 300)
+        idempotency_finish(c->pg, &q, 1, &ignored); /* else a repetition finds nothing to do */
+    else if (q->begun_us == 0 && !touched)          /* else the key stays: asked again, the rest is done */
+        idempotency_forget(c->pg, q, &ignored);
+    idempotency_release(c->pg, q, &ignored);
+    return q->status >= 300 ? 0 : rc;
 }

@@ -229,6 +229,7 @@ static void answer_batch(struct api_scheduler *s, const struct api_schedule *q)
 {
     struct api_answer *a = &q->request->answer;
     a->status = 200;
+    a->made = 0;
     buf_reset(&a->body);
     buf_put_str(&a->body, "{\"results\":[");
     for (size_t i = 0; i < q->count; i++) {

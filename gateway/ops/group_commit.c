@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define GROUP_MAX 512
+#define BUSY_PAUSE_MS 20 /* between tries of a group that meets a lock as a whole */
 
 struct member {
     struct api_schedule schedule;
@@ -23,6 +24,7 @@ struct member {
     bool replayed; /* answered by an earlier request with the same Idempotency-Key, or refused over it */
     bool waits;    /* to be offered again */
     bool untried;  /* with waits: not for a lock that it met itself */
+    bool held;     /* with waits: somebody's open transaction has its Idempotency-Key */
 };
 
 struct group_commit {
@@ -41,13 +43,14 @@ struct group_commit {
     /* how many requests from the park may be the next one: more, the less locks there are */
     size_t park_tries;
     bool after_alone; /* the last group had a batch with keys */
+    bool met_held;    /* an Idempotency-Key of this group is in somebody's open transaction */
     int64_t now_ms;   /* database clock of this group */
     struct commit_check check;
 };
 
-/* --- How requests are answered, and what happens inside a group's transaction besides storing:
- * Idempotency-Keys are taken and answered, and every request gets its answer, so that it can be stored with
- * the key. */
+/* --- How requests are answered, and what happens inside a group's transaction besides storing: what an
+ * Idempotency-Key was answered before is said again, and every request gets its answer, so that it can be
+ * stored with its key. */
 
 static void skip_items(struct group_commit *s, const struct member *m)
 {
@@ -57,25 +60,22 @@ static void skip_items(struct group_commit *s, const struct member *m)
 }
 
 /* Its Idempotency-Key is known: answers it as the first time, or refuses it. */
-static int replay_answer(struct group_commit *s, struct member *m, struct pg *pg, struct err *e)
+static int replay_answer(struct group_commit *s, struct member *m, struct err *e)
 {
     struct api_answer *a = &m->schedule.request->answer;
-    int found = idempotency_find(pg, &m->idempotency, &s->scheduler.arena, e);
-    if (found < 0)
-        return -1;
-    m->replayed = found != IDEMPOTENCY_NEW;
-    m->waits = !m->replayed; /* it was rolled back between our two looks */
+    m->replayed = true;
     skip_items(s, m);
-    api_once_replay(a, &m->idempotency, (enum idempotency_found)found);
-    if (a->body.failed)
-        return err_set(e, ERR_BUG, "out of memory");
-    return 0;
+    api_once_replay(a, &m->idempotency);
+    return a->body.failed ? err_set(e, ERR_BUG, "out of memory") : 0;
 }
 
-/* Another gateway is storing the first request with this Idempotency-Key, or died over it. */
-static void leave_out_held(struct group_commit *s, struct member *m)
+/* Another gateway is storing the first request with its Idempotency-Key, or died over it; or with that of
+ * another member: each is tried alone then. */
+static void leave_out(struct group_commit *s, struct member *m)
 {
     m->waits = true;
+    m->untried = s->key_count > 1;
+    m->held = s->key_count == 1;
     skip_items(s, m);
     api_fail(&m->schedule.request->answer, API_IN_PROGRESS,
              "the first request with this Idempotency-Key is still running");
@@ -85,56 +85,52 @@ static void leave_out_held(struct group_commit *s, struct member *m)
 static int group_commit_before(void *ctx, struct pg *pg, struct err *e)
 {
     struct group_commit *s = ctx;
+    s->check.busy_pause_ms = BUSY_PAUSE_MS;
     s->key_count = 0;
     for (size_t i = 0; i < s->count; i++) {
-        s->group[i].replayed = s->group[i].waits = s->group[i].untried = false;
+        s->group[i].replayed = s->group[i].waits = s->group[i].untried = s->group[i].held = false;
         if (s->group[i].idempotency.key.len > 0)
             s->keys[s->key_count++] = &s->group[i].idempotency;
     }
-    if (s->key_count == 0)
-        return 0;
-    if (idempotency_begin(pg, s->keys, s->key_count, e) != 0)
+    if (s->key_count > 0 && idempotency_find(pg, s->keys, s->key_count, &s->scheduler.arena, e) != 0)
         return -1;
     for (size_t i = 0; i < s->count; i++) {
         struct member *m = &s->group[i];
-        if (m->idempotency.held)
-            leave_out_held(s, m);
-        else if (m->idempotency.key.len > 0 && !m->idempotency.taken && replay_answer(s, m, pg, e) != 0)
+        if (m->idempotency.found != IDEMPOTENCY_NEW && replay_answer(s, m, e) != 0)
             return -1;
+        if (m->idempotency.key.len > 0 && !m->replayed && s->met_held)
+            leave_out(s, m);
     }
     return 0;
 }
 
 /* A stored request is recorded; a rejected one may be repeated with the same key. */
-static int note_answer(struct member *m, struct pg *pg, struct err *e)
-{
-    const struct api_answer *a = &m->schedule.request->answer;
-    if (!m->idempotency.taken)
-        return 0;
-    if (!m->waits && a->status < 300) {
-        m->idempotency.status = a->status;
-        m->idempotency.answer = buf_bytes(&a->body);
-        return 0;
-    }
-    m->idempotency.taken = false;
-    return idempotency_forget(pg, &m->idempotency, e);
-}
-
 static int group_commit_after(void *ctx, struct pg *pg, struct err *e)
 {
     struct group_commit *s = ctx;
     int64_t created_ms = store_begun_ms(pg);
+    size_t answered = 0;
     for (size_t i = 0; i < s->count; i++) {
         struct member *m = &s->group[i];
+        struct api_answer *a = &m->schedule.request->answer;
         if (m->replayed || m->waits)
             continue;
         if (api_schedule_answer(&s->scheduler, &m->schedule, pg, created_ms, &m->waits, e) != 0)
             return -1;
         m->untried = m->waits && s->scheduler.items[m->schedule.first_item].untried;
-        if (note_answer(m, pg, e) != 0)
-            return -1;
+        if (m->idempotency.key.len == 0 || m->waits || a->status >= 300)
+            continue;
+        m->idempotency.status = a->status;
+        m->idempotency.answer = buf_bytes(&a->body);
+        s->keys[answered++] = &m->idempotency;
     }
-    return idempotency_finish(pg, s->keys, s->key_count, e);
+    if (idempotency_finish_at_once(pg, s->keys, answered, e) == 0)
+        return 0;
+    if (pg_is_locked_out(pg)) { /* it is left out, at once */
+        s->met_held = true;
+        s->check.busy_pause_ms = 0;
+    }
+    return -1;
 }
 
 /* --- Which requests share a transaction: those that came, in their order, but
@@ -344,7 +340,6 @@ static bool group_commit_gather(struct group_commit *s)
 /* --- The thread. */
 
 #define BUSY_MS 3000 /* how long a group is offered again that meets a lock as a whole */
-#define BUSY_PAUSE_MS 20
 #define KEY_WAIT_MS                                                                                          \
     1 /* for a key that another open transaction has, and for another gateway's group to end */
 #define UNCLEAR_MS 10000 /* how long the outcome of a commit is looked for */
@@ -384,10 +379,10 @@ static int store_group(struct group_commit *s, struct err *e)
                                      .nap = nap_ms,
                                      .ctx = s,
                                      .busy_ms = BUSY_MS,
-                                     .busy_pause_ms = BUSY_PAUSE_MS,
                                      .away_ms = AWAY_MS,
                                      .unclear_ms = UNCLEAR_MS,
                                      .losses_max = LOSSES_MAX};
+    s->met_held = false;
     return commit_check_store(&s->check, &o, s->scheduler.items, s->scheduler.count, e);
 }
 
@@ -420,10 +415,9 @@ static void count_stored(struct group_commit *s)
 static void park_member(struct group_commit *s, const struct member *m)
 {
     struct api_request *r = m->schedule.request;
-    bool own_key = m->idempotency.key.len == 0 || !m->idempotency.held;
     if (m->untried)
         executor_park_at_once(&s->park, r);
-    else if (executor_park_put(&s->park, r, r->names[own_key ? 0 : 1]) == EXECUTOR_PARK_REFUSED)
+    else if (executor_park_put(&s->park, r, r->names[m->held ? 1 : 0]) == EXECUTOR_PARK_REFUSED)
         executor_park_answer(&s->park, r, true, false);
 }
 

@@ -1,14 +1,14 @@
 -- What the HTTP interface keeps.
 
 -- Answers to requests with an Idempotency-Key, kept for a day. The row is inserted in the transaction that stores the
--- messages, so both are there or neither. status null: the request is being worked on, or was when its gateway died.
+-- messages, so both are there or neither. status null: a request of many transactions is being worked on, or was when its gateway died.
 create table postdate.idempotency (
     principal    text not null,         -- whose key it is: '' without tokens
     key          text not null,
     created_at   timestamptz not null default now(),
     body_hash    bytea not null,
     status       integer,
-    holder       integer,               -- the session at work in many transactions (pg_backend_pid); null: nobody is, or one transaction does it all
+    holder       integer,               -- the session at work in many transactions (pg_backend_pid); null: nobody is
     holder_since timestamptz,           -- when that session began, or, where that is hidden, when it took this
     answer       bytea,
     primary key (principal, key)

@@ -180,30 +180,23 @@ int operate_bulk(struct pg *c, const struct operate_scope *scope, const struct o
     return next_outcome(e);
 }
 
-int idempotency_begin(struct pg *c, struct idempotency_request **list, size_t count, struct err *e)
-{
-    (void)c;
-    for (size_t i = 0; i < count; i++) {
-        check_text(list[i]->key);
-        list[i]->taken = fuzz_take_u8(&script) % 2 == 0;
-    }
-    return next_outcome(e);
-}
-
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e)
 {
     (void)c, (void)list, (void)count;
     return next_outcome(e);
 }
 
-int idempotency_find(struct pg *c, struct idempotency_request *r, struct arena *a, struct err *e)
+int idempotency_find(struct pg *c, struct idempotency_request *const *list, size_t count, struct arena *a,
+                     struct err *e)
 {
     (void)c, (void)a;
-    if (next_outcome(e) != 0)
-        return -1;
-    r->status = 200;
-    r->answer = bytes_of_str("{\"matched\":1,\"changed\":1,\"dry_run\":false}\n");
-    return fuzz_take_u8(&script) % 4;
+    for (size_t i = 0; i < count; i++) {
+        check_text(list[i]->key);
+        list[i]->status = 200;
+        list[i]->answer = bytes_of_str("{\"matched\":1,\"changed\":1,\"dry_run\":false}\n");
+        list[i]->found = (enum idempotency_found)(fuzz_take_u8(&script) % 4);
+    }
+    return next_outcome(e);
 }
 
 int idempotency_take(struct pg *c, struct idempotency_request *r, struct err *e)
