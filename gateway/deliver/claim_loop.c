@@ -100,7 +100,7 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;
     if (row->in_doubt) {
-        atomic_store(&l->handover->rescued, true);
+        atomic_store(&l->handover->entry.rescued, true);
         note_recovered(l, row);
     }
     l->bytes += row->message.properties.len + row->properties_json.len + row->message.body.len;

@@ -15,23 +15,28 @@
 /* Does a policy of the broker's change its waiting (prober.c)? */
 enum policy_state { POLICY_UNKNOWN, POLICY_NONE, POLICY_IN_THE_WAY };
 
-struct handover {
-    struct runtime *runtime;
-    /* The way there. */
+/* The way there: may messages be handed over, which and how many, and is there what they need? */
+struct handover_entry {
     atomic_int policy;            /* enum policy_state; handing over needs POLICY_NONE */
     atomic_bool handing;          /* the hand-over publisher is connected and not blocked */
-    atomic_int topology_epoch;    /* counts how often something of the delay topology may have got lost */
     atomic_bool exit_silent;      /* nothing comes out of an exit queue that gets messages */
-    atomic_int_fast64_t until_ms; /* the feeder's: what is due by then may be handed over; 0: nothing … */
-    atomic_int_fast64_t room;     /* … and so many */
+    atomic_int_fast64_t until_ms; /* the feeder's: what is due by then may be handed over; 0: nothing */
+    atomic_int_fast64_t room;     /* and so many messages (handover_take_room) */
+    atomic_int topology_epoch;    /* counts how often something of the delay topology may have got lost */
     atomic_bool rescued;          /* the broker lost something: perhaps a part of the delay topology */
-    /* RabbitMQ's last hop. */
-    atomic_int last_hop_queue; /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
-    atomic_int routes_epoch;   /* counts how often a delivery exchange was gone (last_hop_routes.h) */
-    /* The way back. */
-    atomic_int exit_queues;            /* so many are read; never fewer than before */
-    atomic_int exit_bound;             /* so many get what comes out (sql/pipeline/relay.h) … */
-    atomic_int_fast64_t exit_known_ms; /* … as was found out then */
+};
+
+/* RabbitMQ's last hop: what it delivers itself. */
+struct handover_last_hop {
+    atomic_int queue;        /* from which RabbitMQ delivers itself: 1, 2; 0: never; -1: unknown */
+    atomic_int routes_epoch; /* counts how often a delivery exchange was gone (last_hop_routes.h) */
+};
+
+/* The way back: the exit queues, who reads them, and up to when what they had to give has been taken. */
+struct handover_exit {
+    atomic_int queues; /* so many are read; never fewer than before */
+    atomic_int bound;  /* so many get what comes out (sql/pipeline/relay.h), as was found out at known_ms */
+    atomic_int_fast64_t known_ms;
     atomic_bool binds_directly; /* the hand-over publisher binds queue 1 itself just now, perhaps by what was
                                    known before */
     atomic_int consumers[EXIT_QUEUES_MAX];        /* of this gateway, at each exit queue */
@@ -40,6 +45,13 @@ struct handover {
     atomic_int_fast64_t noted_ms;                 /* when this gateway last told the database what it took */
     atomic_int_fast64_t rescue_before_ms; /* database time: what was due before and did not come is lost */
     atomic_int_fast64_t rescue_known_ms;  /* when that was found out; 0: unknown */
+};
+
+struct handover {
+    struct runtime *runtime;
+    struct handover_entry entry;
+    struct handover_last_hop last_hop;
+    struct handover_exit exit;
 };
 
 void handover_open(struct handover *handover, struct runtime *rt);

@@ -77,7 +77,8 @@ bool last_hop_routes_are_away(const struct last_hop_routes *routes)
 static bool is_fresh(const struct last_hop_routes *routes, const struct last_hop_route *route,
                      int64_t fresh_ms)
 {
-    return route && route->asked_ms && route->epoch == atomic_load(&routes->handover->routes_epoch) &&
+    return route && route->asked_ms &&
+           route->epoch == atomic_load(&routes->handover->last_hop.routes_epoch) &&
            clock_monotonic_ms() - route->asked_ms < fresh_ms;
 }
 
@@ -88,14 +89,14 @@ int last_hop_routes_lead_to(struct last_hop_routes *routes, struct bytes exchang
     if (!(exchange.len > 0 && exchange.len <= sizeof((struct last_hop_route *)0)->name))
         return 0;
     struct last_hop_route *route = find_route(routes, exchange);
-    int epoch = atomic_load(&routes->handover->routes_epoch);
+    int epoch = atomic_load(&routes->handover->last_hop.routes_epoch);
     if (is_fresh(routes, route, fresh_ms))
         return route->leads;
     int leads = ask_broker(routes, exchange, e);
     if (leads < 0)
         return -1;
     if (routes->tells && leads == 0 && (!route || route->leads))
-        epoch = 1 + atomic_fetch_add(&routes->handover->routes_epoch, 1);
+        epoch = 1 + atomic_fetch_add(&routes->handover->last_hop.routes_epoch, 1);
     if (!route && (route = add_route(routes, exchange)) == NULL)
         return err_set(e, ERR_BUG, "out of memory");
     route->leads = leads;

@@ -411,15 +411,15 @@ static bool is_ready(const struct publisher *p)
  * be missing. */
 static int declare_with(struct publisher *p, struct broker *b, bool fresh, struct err *e)
 {
-    atomic_store(&p->handover->binds_directly, true);
+    atomic_store(&p->handover->exit.binds_directly, true);
     struct transport_options o = handover_transport_options(p->handover);
-    atomic_store(&p->handover->binds_directly, o.exit_bound == TRANSPORT_EXIT_DIRECT);
-    p->declared_epoch = atomic_load(&p->handover->topology_epoch);
+    atomic_store(&p->handover->exit.binds_directly, o.exit_bound == TRANSPORT_EXIT_DIRECT);
+    p->declared_epoch = atomic_load(&p->handover->entry.topology_epoch);
     p->declared_ms = clock_monotonic_ms();
     bool declared = (o.last_hop_queue == 0 || handover_declare_last_hop(p->handover, e) == 0) &&
                     (fresh ? startup_declare_transport(p->runtime, p->runtime->transport, b, &o, e)
                            : transport_declare(p->runtime->transport, b, &o, e)) == 0;
-    atomic_store(&p->handover->binds_directly, false);
+    atomic_store(&p->handover->exit.binds_directly, false);
     if (declared) {
         if (log_turns(&p->warned, false))
             log_info("RabbitMQ can hold messages again");
@@ -576,9 +576,9 @@ static int keep_up(struct publisher *p, struct err *e)
     bool unbound =
         (p->last_hop_queue == 0 && o.last_hop_queue > 0) ||
         (o.exit_bound != TRANSPORT_EXIT_UNKNOWN && (p->exit_left || o.exit_bound != p->exit_bound));
-    bool due = unbound || atomic_load(&p->handover->topology_epoch) != p->declared_epoch ||
+    bool due = unbound || atomic_load(&p->handover->entry.topology_epoch) != p->declared_epoch ||
                ago_ms >= REFRESH_MS ||
-               (ago_ms >= RESCUED_MS && atomic_exchange(&p->handover->rescued, false));
+               (ago_ms >= RESCUED_MS && atomic_exchange(&p->handover->entry.rescued, false));
     return due ? declare_with(p, p->broker, false, e) : 0;
 }
 

@@ -40,7 +40,7 @@ static int count_room(struct handover_feeder *feeder, int64_t db_now_ms, struct 
     if (partly && counted)
         return 0; /* there is no more room than there was */
     atomic_store(&feeder->loop.runtime->metrics.handed, handed);
-    atomic_store(&feeder->loop.handover->room, c->handover.max_messages - handed);
+    atomic_store(&feeder->loop.handover->entry.room, c->handover.max_messages - handed);
     return 0;
 }
 
@@ -81,7 +81,7 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
         claimed_row_handover_horizon(l->runtime->config, l->pg, db_now_ms, &until_ms, e) != 0)
         return -1;
     int64_t floor_ms = db_now_ms + config_least_ahead_ms(l->runtime->config);
-    atomic_store(&l->handover->until_ms, until_ms);
+    atomic_store(&l->handover->entry.until_ms, until_ms);
     int64_t room = until_ms > floor_ms ? handover_take_room(l->handover, CLAIM_ROWS) : 0;
     if (room == 0)
         return NAP_MS;

@@ -127,7 +127,7 @@ static unsigned check_leaders(struct reader *r, unsigned wanted, int64_t wait_ms
  * one cannot. */
 static void check_all_leaders(struct reader *r)
 {
-    int queues = atomic_load(&r->handover->exit_queues);
+    int queues = atomic_load(&r->handover->exit.queues);
     unsigned all = (1u << queues) - 1, readable = queues > 1 ? check_leaders(r, all, FIRST_MS) : all;
     /* As with a single queue, RabbitMQ ends consumers that wait for them. */
     atomic_store(&r->relay->left_out, readable ? all & ~readable : 0);
@@ -192,7 +192,7 @@ static int add_consumer(struct reader *r, int number, struct err *e)
                          : broker_consume_more(r->broker, queue, tag, prefetch, e);
     if (rc != 0)
         return -1;
-    atomic_store(&r->handover->consumers[number - 1], ++*consumers);
+    atomic_store(&r->handover->exit.consumers[number - 1], ++*consumers);
     return 0;
 }
 
@@ -205,7 +205,7 @@ static bool is_left_out(struct reader *r, int number)
 /* One consumer at each, or as many as the others have, at those that have none. */
 static int relay_consume_all(struct reader *r, struct err *e)
 {
-    r->queues = atomic_load(&r->handover->exit_queues);
+    r->queues = atomic_load(&r->handover->exit.queues);
     r->rounds = r->rounds > 0 ? r->rounds : 1;
     r->prefetch_sum = 0;
     for (int i = 0; i < r->rounds; i++)
@@ -244,7 +244,7 @@ static void relay_forget_consumers(struct reader *r, bool counted)
         if (counted)
             atomic_fetch_add(&r->relay->lost_consumers[i], r->consumers[i]);
         r->consumers[i] = 0;
-        atomic_store(&r->handover->consumers[i], 0);
+        atomic_store(&r->handover->exit.consumers[i], 0);
     }
     r->rounds = 0;
 }
@@ -371,7 +371,7 @@ bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *
         queue <= LAST_HOP_QUEUES)
         note_ping(&relay->last_hop_ping_ms[queue - 1], sent_ms, now_ms);
     else if (exit > 0)
-        note_ping(&relay->handover->ping_ms[exit - 1], sent_ms, now_ms);
+        note_ping(&relay->handover->exit.ping_ms[exit - 1], sent_ms, now_ms);
     /* An old one says nothing of now. */
     int64_t at_ms = clock_monotonic_ms() - (now_ms > sent_ms ? now_ms - sent_ms : 0);
     *heard_ms = at_ms > *heard_ms ? at_ms : *heard_ms;
@@ -902,7 +902,7 @@ static int read_and_note(struct reader *r, struct err *e)
  * gateway that can record them, before that one treats the rest as lost (relay_rescue.c). */
 static bool steps_aside(struct reader *r)
 {
-    int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->handover->noted_ms);
+    int64_t now_ms = clock_monotonic_ms(), noted_ms = atomic_load(&r->handover->exit.noted_ms);
     bool aside = now_ms - noted_ms > RELAY_ASIDE_MS && r->ping_heard_ms > noted_ms + RELAY_ASIDE_MS / 2;
     if (aside && !r->aside)
         log_warning("cannot reach the database for %d s, while other gateways can: no more messages are "
@@ -920,7 +920,7 @@ static int open_connection(struct reader *r, struct err *e)
     r->full_ms = 0;
     r->low_ms = clock_monotonic_ms();
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
-    if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit_queues), e) != 0)
+    if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit.queues), e) != 0)
         return -1;
     check_all_leaders(r);
     if (relay_consume_all(r, e) != 0)
@@ -928,13 +928,13 @@ static int open_connection(struct reader *r, struct err *e)
     int heartbeat_s = broker_heartbeat_s(r->broker);
     atomic_store(&r->pipeline->in_touch_ms, (heartbeat_s > 0 ? heartbeat_s : RELAY_HEARTBEAT_S) * 1000);
     atomic_store(&r->pipeline->heard_ms, clock_boottime_ms());
-    if (atomic_load(&r->handover->noted_ms) == 0)
-        atomic_store(&r->handover->noted_ms, clock_monotonic_ms());
+    if (atomic_load(&r->handover->exit.noted_ms) == 0)
+        atomic_store(&r->handover->exit.noted_ms, clock_monotonic_ms());
     server_status_succeeded(&r->runtime->rabbitmq);
     if (log_turns(&r->said_refused, false))
         log_info("the exit queue is consumed again");
     runtime_set_up(r->runtime, UP_RELAY);
-    atomic_fetch_add(&r->handover->topology_epoch,
+    atomic_fetch_add(&r->handover->entry.topology_epoch,
                      1); /* the exit queue may be a new one, to which nothing is bound */
     notifier_notify(&r->pipeline->handover.notifier);
     return 0;

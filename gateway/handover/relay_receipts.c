@@ -214,7 +214,7 @@ void *relay_receipts_thread(void *arg)
     arena_init(&r->arena, RELAY_BODY_MAX + (1u << 20));
     note_low(r, INT64_MAX);
     while (!runtime_stopping(relay->runtime, STOP_INTAKE) &&
-           atomic_load(&relay->handover->last_hop_queue) <= 0)
+           atomic_load(&relay->handover->last_hop.queue) <= 0)
         notifier_wait(&relay->receipts_notifier, -1, TICK_MS * INT64_C(1000000));
     claim_loop_run(&r->loop);
     broker_close(r->broker);

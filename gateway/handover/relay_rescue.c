@@ -80,11 +80,11 @@ struct relay_adopting {
 static void on_lost_ping(struct relay_rescue *rescue)
 {
     struct err e = {0};
-    if (!rescue->runtime->transport && atomic_load(&rescue->handover->last_hop_queue) > 0 &&
+    if (!rescue->runtime->transport && atomic_load(&rescue->handover->last_hop.queue) > 0 &&
         handover_declare_last_hop(rescue->handover, &e) != 0)
         failing_note("relay look-up: declaring RabbitMQ's last hop", &e);
     memset(rescue->last_hop, 0, sizeof rescue->last_hop);
-    atomic_fetch_add(&rescue->handover->topology_epoch, 1);
+    atomic_fetch_add(&rescue->handover->entry.topology_epoch, 1);
     notifier_notify(&rescue->pipeline->handover.notifier);
 }
 
@@ -183,7 +183,7 @@ static const char declaring[] = "declaring exit queues", binding[] = "binding ex
 static bool declare_new(struct relay_rescue *rescue, int queues)
 {
     struct err e = {0};
-    if (queues <= atomic_load(&rescue->handover->exit_queues))
+    if (queues <= atomic_load(&rescue->handover->exit.queues))
         return true;
     struct broker *b = relay_line_use(rescue, rescue->common, &e);
     if (b && topology_declare_exit(b, queues, &e) == 0) {
@@ -244,11 +244,11 @@ static int relay_exit_follow(struct relay_rescue *rescue, const struct relay_mar
     struct handover *handover = rescue->handover;
     if (!declare_new(rescue, m->queues))
         return 0;
-    bool changed = atomic_load(&handover->exit_bound) != m->exit_bound;
+    bool changed = atomic_load(&handover->exit.bound) != m->exit_bound;
     handover_know_exit(handover, m->queues, m->exit_bound);
     if (changed) {
         /* Whoever publishes first binds them anew. */
-        atomic_fetch_add(&rescue->handover->topology_epoch, 1);
+        atomic_fetch_add(&rescue->handover->entry.topology_epoch, 1);
         notifier_notify(&rescue->pipeline->handover.notifier);
     }
     return bind_wanted(rescue, m, e);
@@ -260,7 +260,7 @@ static int relay_exit_follow(struct relay_rescue *rescue, const struct relay_mar
 static void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
 {
     int64_t clock_ms = clock_monotonic_ms();
-    int queues = atomic_load(&rescue->handover->exit_queues);
+    int queues = atomic_load(&rescue->handover->exit.queues);
     bool failed = false;
     for (int i = 0; i < queues; i++) {
         int number = (rescue->pings + i) % queues + 1;
@@ -345,7 +345,7 @@ static void mind_consumers(struct relay_rescue *rescue, int number, int64_t sile
     if (out || silent_ms <= FORGOTTEN_MS || clock_ms - w->renewed_ms <= SILENT_MS)
         return;
     w->renewed_ms = clock_ms;
-    if (atomic_load(&rescue->handover->consumers[number - 1]) > 0) {
+    if (atomic_load(&rescue->handover->exit.consumers[number - 1]) > 0) {
         /* Connects the relay anew. */
         atomic_store(&rescue->relay->forgotten, true);
         notifier_notify(&rescue->pipeline->relay_notifier);
@@ -397,7 +397,7 @@ static bool relay_exit_watch(struct relay_rescue *rescue, const struct relay_mar
         silent |= watch_queue(rescue, number, m) > SILENT_MS && used;
         all_dead &= rescue->exits[number - 1].dead;
     }
-    atomic_store(&rescue->handover->exit_silent, silent);
+    atomic_store(&rescue->handover->entry.exit_silent, silent);
     return all_dead;
 }
 
@@ -515,8 +515,9 @@ static int watch_last_hop(struct relay_rescue *rescue, const struct relay_marks 
     if (m->last_hop_queue == 0 && rescue->runtime->transport &&
         rescue->runtime->config->handover.last_hop == LAST_HOP_RABBITMQ)
         return relay_change_last_hop(rescue->pg, 0, 1, e);
-    if (atomic_exchange(&rescue->handover->last_hop_queue, m->last_hop_queue) != m->last_hop_queue) {
-        atomic_fetch_add(&rescue->handover->topology_epoch, 1); /* its end is to be bound to another queue */
+    if (atomic_exchange(&rescue->handover->last_hop.queue, m->last_hop_queue) != m->last_hop_queue) {
+        /* Its end is to be bound to another queue. */
+        atomic_fetch_add(&rescue->handover->entry.topology_epoch, 1);
         notifier_notify(&rescue->relay->receipts_notifier);
         notifier_notify(&rescue->runtime->handover_feeder_notifier);
     }
@@ -553,11 +554,11 @@ static struct relay_note make_note(struct relay_rescue *rescue, int64_t now_ms)
         .found_ms = now_ms,
         .low_ms = relay_book_begin_note(&rescue->pipeline->book, most_ms < now_ms ? most_ms : now_ms),
         /* As long as it does as if there were one, nobody moves what comes out to others. */
-        .queues = atomic_load(&handover->binds_directly) ? 1 : atomic_load(&handover->exit_queues),
+        .queues = atomic_load(&handover->exit.binds_directly) ? 1 : atomic_load(&handover->exit.queues),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
     for (int i = 0; i < n.queues; i++) {
-        n.ping_ms[i] = atomic_load(&handover->ping_ms[i]);
-        n.consumers[i] = atomic_load(&handover->consumers[i]) + atomic_load(&r->lost_consumers[i]);
+        n.ping_ms[i] = atomic_load(&handover->exit.ping_ms[i]);
+        n.consumers[i] = atomic_load(&handover->exit.consumers[i]) + atomic_load(&r->lost_consumers[i]);
     }
     return n;
 }
@@ -606,7 +607,7 @@ static int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct 
     const struct relay_note n = make_note(rescue, now_ms);
     int noted = relay_note(pg, instance, &n, e);
     if (noted == 0) {
-        atomic_store(&handover->noted_ms, clock_ms);
+        atomic_store(&handover->exit.noted_ms, clock_ms);
         relay_book_end_note(&rescue->pipeline->book, instance, runtime_latest_ms(rescue->runtime));
     } else if (pg_is_broken(pg)) { /* else the others only know less of this one */
         return -1;

@@ -287,7 +287,7 @@ static struct store_handover *intake_offer(struct intake *in)
     const struct config *c = in->runtime->config;
     handover_give_room(in->handover, (int64_t)in->offer.most); /* of a try that stored nothing */
     in->offer = (struct store_handover){.instance = lease_instance(in->lease),
-                                        .until_ms = atomic_load(&in->handover->until_ms),
+                                        .until_ms = atomic_load(&in->handover->entry.until_ms),
                                         .least_ahead_ms = config_least_ahead_ms(c),
                                         .grace_ms = c->handover.grace_ms};
     if (!in->runtime->transport || !in->offer.instance || !handover_is_open(in->handover) ||

@@ -93,7 +93,7 @@ static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
     }
     if (add_ready(o, broker_names.intake_delayed, f, e) != 0 || add_ready(o, expired, f, e) != 0 ||
         (topology_front_needed(o->broker) && add_ready(o, timed, f, e) != 0) ||
-        (atomic_load(&o->handover->last_hop_queue) > 0 && add_ready(o, broker_names.receipts, f, e) != 0))
+        (atomic_load(&o->handover->last_hop.queue) > 0 && add_ready(o, broker_names.receipts, f, e) != 0))
         return -1;
     if (o->no_control || add_ready(o, broker_names.control, f, e) == 0)
         return 0;
@@ -117,7 +117,7 @@ static int look_at_handover(struct once *o, struct once_facts *f, struct err *e)
     int64_t handed = o->waiting > 0 ? claim_count_handed(o->pg, &h, &partly, e) : 0;
     if (o->waiting < 0 || handed < 0)
         return -1;
-    o->can_wait = o->runtime->transport && atomic_load(&o->handover->policy) != POLICY_IN_THE_WAY;
+    o->can_wait = o->runtime->transport && atomic_load(&o->handover->entry.policy) != POLICY_IN_THE_WAY;
     f->waiting = o->waiting;
     f->hands_over = o->can_wait && handed < c->handover.max_messages;
     return 0;
