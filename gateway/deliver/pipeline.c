@@ -151,14 +151,15 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
 /* Also a relayed one, which has to go back to the database now. */
 static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
-    static const int counted[] = {[SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
-                                  [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
-                                  [SETTLE_EXPIRED] = METRIC_EXPIRED,     [SETTLE_HANDED] = METRIC_HANDED,
-                                  [SETTLE_HOLD] = METRIC_COUNT,          [SETTLE_WAIT] = METRIC_COUNT,
-                                  [SETTLE_RELEASE] = METRIC_COUNT};
+    static const enum metric counted[] = {
+        [SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
+        [SETTLE_IN_DOUBT] = METRIC_IN_DOUBT,   [SETTLE_FAILED] = METRIC_FAILED,
+        [SETTLE_EXPIRED] = METRIC_EXPIRED,     [SETTLE_HANDED] = METRIC_HANDED,
+        [SETTLE_HOLD] = METRIC_NONE,           [SETTLE_WAIT] = METRIC_NONE,
+        [SETTLE_RELEASE] = METRIC_NONE};
     struct metrics *m = &p->runtime->metrics;
-    if (counted[outcome] != METRIC_COUNT && !h->proof)
-        metrics_add(m, (enum metric)counted[outcome], 1);
+    if (counted[outcome] != METRIC_NONE && !h->proof)
+        metrics_add(m, counted[outcome], 1);
     if (outcome == SETTLE_DELIVERED && !h->proof)
         note_lateness(p->runtime, h);
     h->outcome = outcome;

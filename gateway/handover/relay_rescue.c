@@ -465,22 +465,31 @@ static bool has_receipts(struct relay_rescue *rescue)
     return true;
 }
 
+/* What the start declared, in case that somebody has deleted some of it. -1: e says what is missing. */
+static int declare_again(struct relay_rescue *rescue, struct pg *pg, struct err *e)
+{
+    struct topology_found found = {.timed_queue = ""};
+    struct broker *b = relay_line_use(rescue, rescue->common, e);
+    if (!b || startup_declare(rescue->runtime, b, pg, false, &found, e) != 0)
+        return -1;
+    if (found.refused.kind == ERR_NONE)
+        return 0;
+    *e = found.refused;
+    return -1;
+}
+
 /* Now and then: what the start declared is there, also when somebody has deleted it.
  * An exchange or a binding that somebody deleted makes no noise: what is published goes nowhere, and whoever
  * published first declares the exchange again. */
 static void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
 {
-    struct topology_found found = {.timed_queue = ""};
     struct err e = {0};
     int64_t now_ms = clock_monotonic_ms();
     if (rescue->declared_ms && now_ms - rescue->declared_ms < DECLARE_MS)
         return;
     bool first = rescue->declared_ms == 0; /* the start has just done it */
     rescue->declared_ms = now_ms;
-    struct broker *b = first ? NULL : relay_line_use(rescue, rescue->common, &e);
-    if (b && startup_declare(rescue->runtime, b, pg, false, &found, &e) == 0)
-        e = found.refused;
-    if (e.kind == ERR_NONE) {
+    if (first || declare_again(rescue, pg, &e) == 0) {
         rescue->said_undeclared = false;
         return;
     }

@@ -63,7 +63,7 @@
     X(METRIC_SLO_LATE_AGAIN, "postdate_slo_deliveries_total", "{within=\"no\",attempt=\"again\"}", NULL)
 
 #define METRICS_ID(id, name, labels, help) id,
-enum metric { METRICS_COUNTERS(METRICS_ID) METRIC_COUNT };
+enum metric { METRIC_NONE = -1, METRICS_COUNTERS(METRICS_ID) METRIC_COUNT };
 
 #define METRICS_LATENESS_BUCKETS 16
 #define METRICS_ROUTES 64
