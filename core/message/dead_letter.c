@@ -261,18 +261,12 @@ static bool read_return(struct bytes properties, struct return_names *out)
            wire_find_string(p.headers, RETURN_HEADER_QUEUE, &out->queue);
 }
 
-struct bytes dead_letter_return_queue(const struct message *m)
+struct dead_letter_address dead_letter_address_of(const struct message *m)
 {
     struct return_names n;
-    bool is = bytes_equal_str(m->exchange, RETURN_EXCHANGE) && read_return(m->properties, &n);
-    return is ? n.queue : (struct bytes){0};
-}
-
-struct bytes dead_letter_return_id(const struct message *m)
-{
-    struct return_names n;
-    bool is = bytes_equal_str(m->exchange, RETURN_EXCHANGE) && read_return(m->properties, &n);
-    return is ? n.id : (struct bytes){0};
+    if (!bytes_equal_str(m->exchange, RETURN_EXCHANGE) || !read_return(m->properties, &n))
+        return (struct dead_letter_address){0};
+    return (struct dead_letter_address){.queue = n.queue, .id = n.id};
 }
 
 bool dead_letter_is_same_return(struct bytes a, struct bytes b)

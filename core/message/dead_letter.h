@@ -57,11 +57,12 @@ int dead_letter_return(const struct dead_letter *d, struct message_id lineage, i
 /* The properties of such a return as those of a first attempt, in the arena. */
 int dead_letter_anew(struct bytes properties, struct arena *arena, struct bytes *out, struct err *e);
 
-/* The queue to which m returns; an empty view: m is not a return. */
-struct bytes dead_letter_return_queue(const struct message *m);
-/* The id that consumers of a return see (x-postdate-id), a view; empty: m is not a return, and its own id
- * applies. */
-struct bytes dead_letter_return_id(const struct message *m);
+/* Where a return goes, and as what. Views into the message's properties; empty: it is not a return. */
+struct dead_letter_address {
+    struct bytes queue; /* to which it returns */
+    struct bytes id;    /* that its consumers see (x-postdate-id); not the id of its row */
+};
+struct dead_letter_address dead_letter_address_of(const struct message *m);
 /* Are these the properties of the same return? AMQP's basic.return has no delivery tag. */
 bool dead_letter_is_same_return(struct bytes a, struct bytes b);
 

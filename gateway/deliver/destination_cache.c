@@ -2,7 +2,6 @@
 
 #include "core/base/hash.h"
 #include "core/base/random.h"
-#include "core/message/dead_letter.h"
 #include "gateway/deliver/inflight.h"
 #include "gateway/runtime/guard.h"
 #include <limits.h>
@@ -62,8 +61,8 @@ static uint64_t hash_of(const struct destination_cache *cache, const struct infl
 {
     uint8_t text[2 * 255 + 1];
     size_t n = 0;
-    struct bytes queue = dead_letter_return_queue(&h->message);
-    const struct bytes parts[] = {h->message.exchange, queue.len ? queue : h->message.routing_key};
+    const struct bytes parts[] = {h->message.exchange,
+                                  h->back.queue.len ? h->back.queue : h->message.routing_key};
     for (int i = 0; i < 2; i++) {
         size_t len = parts[i].len < 255 ? parts[i].len : 255;
         if (len)

@@ -1,7 +1,7 @@
 #include "gateway/deliver/exchange_cache.h"
 
 #include "core/base/clock.h"
-#include "core/message/dead_letter.h"
+#include "gateway/deliver/inflight.h"
 #include "gateway/runtime/guard.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,10 +54,10 @@ static struct exchange_entry *find_or_add_entry(struct exchange_cache *cache, st
     return entry;
 }
 
-struct exchange_key exchange_key_of(const struct message *m)
+struct exchange_key exchange_key_of(const struct inflight *h)
 {
-    struct bytes queue = dead_letter_return_queue(m);
-    return queue.len == 0 ? (struct exchange_key){EXCHANGE_ITSELF, m->exchange}
+    struct bytes queue = h->back.queue;
+    return queue.len == 0 ? (struct exchange_key){EXCHANGE_ITSELF, h->message.exchange}
                           : (struct exchange_key){EXCHANGE_RETURN_QUEUE, queue};
 }
 

@@ -5,8 +5,8 @@
 #define POSTDATE_GATEWAY_DELIVER_EXCHANGE_CACHE_H
 
 #include "core/base/bytes.h"
-#include "core/message/message.h"
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define EXCHANGE_CACHE_MAX 1024
@@ -15,6 +15,8 @@
     1000 /* how long a refusal is believed without asking again; also in 001_42_retry.sql */
 
 enum exchange_verdict { EXCHANGE_UNKNOWN, EXCHANGE_GOOD, EXCHANGE_REFUSED, EXCHANGE_MISSING };
+
+struct inflight;
 
 /* What a message may find missing: its exchange; or the queue that it goes back to, which has to be bound
  * first. */
@@ -40,8 +42,8 @@ struct exchange_cache {
 
 int exchange_cache_open(struct exchange_cache *cache);
 void exchange_cache_close(struct exchange_cache *cache);
-/* The name points into m. */
-struct exchange_key exchange_key_of(const struct message *m);
+/* The name points into h. */
+struct exchange_key exchange_key_of(const struct inflight *h);
 /* reason (size reason_size) is filled for EXCHANGE_REFUSED and EXCHANGE_MISSING. */
 enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct exchange_key key, char *reason,
                                          size_t reason_size);

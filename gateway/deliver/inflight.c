@@ -1,7 +1,5 @@
 #include "gateway/deliver/inflight.h"
 
-#include "core/message/dead_letter.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +58,7 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, s
     m->key = bytes_copy(&at, m->key);
     m->properties = bytes_copy(&at, m->properties);
     m->body = bytes_copy(&at, m->body);
+    h->back = dead_letter_address_of(m);
     count_in_budget(h);
     return h;
 }
@@ -92,6 +91,7 @@ void inflight_drop_content(struct inflight *h)
 {
     struct message *m = &h->message;
     m->exchange = m->routing_key = m->key = m->properties = m->body = bytes_of("", 0);
+    h->back = (struct dead_letter_address){0};
     free(h->data);
     h->data = NULL;
     atomic_fetch_sub(&h->budget->bytes, h->size);
@@ -120,11 +120,10 @@ void inflight_free_list(struct inflight *list)
 const char *inflight_name(const struct inflight *h, char out[INFLIGHT_NAME_SIZE])
 {
     char id[MESSAGE_ID_TEXT_SIZE], shown[40];
-    struct bytes seen = dead_letter_return_id(&h->message);
     message_id_format(h->message.id, id);
-    if (seen.len > 0)
+    if (h->back.id.len > 0)
         snprintf(out, INFLIGHT_NAME_SIZE, "%s (x-postdate-id %s)", id,
-                 bytes_printable(seen, shown, sizeof shown));
+                 bytes_printable(h->back.id, shown, sizeof shown));
     else
         snprintf(out, INFLIGHT_NAME_SIZE, "%s", id);
     return out;

@@ -4,6 +4,7 @@
 #ifndef POSTDATE_GATEWAY_DELIVER_INFLIGHT_H
 #define POSTDATE_GATEWAY_DELIVER_INFLIGHT_H
 
+#include "core/message/dead_letter.h"
 #include "gateway/deliver/claim_range.h"
 #include "sql/pipeline/claim.h"
 #include <stdatomic.h>
@@ -75,7 +76,8 @@ struct inflight {
     bool is_try;          /* it is to find out whether its destination still stands still */
     bool left_behind;     /* unconfirmed on a connection that was held up: publisher.c */
     bool unproven;        /* destination_cache.h: in flight to a destination that has not confirmed lately */
-    struct message message; /* views into data */
+    struct message message;          /* views into data */
+    struct dead_letter_address back; /* the same; of what goes back to a queue: where to, and as what */
     enum settle_kind outcome;
     bool unsettled; /* counted so, see queues.h */
     uint64_t unsettled_number;

@@ -1,7 +1,6 @@
 /* The publishers' roles: what each does unlike the others (publisher.h). */
 #include "amqp/topology/topology.h"
 #include "amqp/topology/transport.h"
-#include "core/message/dead_letter.h"
 #include "core/message/envelope.h"
 #include "core/message/publish_headers.h"
 #include "gateway/deliver/publisher.h"
@@ -299,7 +298,7 @@ static enum destination_verdict ask(struct publisher *p, struct inflight *h)
 static void trust_exchange(struct publisher *p, const struct inflight *h)
 {
     if (!h->released)
-        exchange_cache_learn(p->exchanges, exchange_key_of(&h->message), EXCHANGE_GOOD, NULL);
+        exchange_cache_learn(p->exchanges, exchange_key_of(h), EXCHANGE_GOOD, NULL);
 }
 
 static void note_ack_serial(struct publisher *p, struct inflight *h)
@@ -320,11 +319,10 @@ static void note_pong(struct publisher *p)
  * queue was deleted and declared anew. */
 static int compose_serial(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e)
 {
-    struct bytes queue = dead_letter_return_queue(&h->message);
     int composed = publisher_compose(p, h, to, e);
-    if (composed <= 0 || queue.len == 0)
+    if (composed <= 0 || h->back.queue.len == 0)
         return composed;
-    if (topology_bind_return(p->broker, queue, e) == 0)
+    if (topology_bind_return(p->broker, h->back.queue, e) == 0)
         return 1;
     if (err_is_transient(e)) {
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);

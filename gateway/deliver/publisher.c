@@ -178,7 +178,7 @@ static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflig
 /* Its queue is not bound any more: the serial publisher binds it, if it is there. */
 static bool send_to_be_bound(struct publisher *p, struct inflight *h)
 {
-    if (p->role->judges_exchanges || !h->returned || dead_letter_return_queue(&h->message).len == 0)
+    if (p->role->judges_exchanges || !h->returned || h->back.queue.len == 0)
         return false;
     h->returned = false;
     h->isolate = true;
@@ -189,7 +189,7 @@ static bool send_to_be_bound(struct publisher *p, struct inflight *h)
  * missing is waited for, as for any other message. */
 static int64_t attempts_allowed(const struct publisher *p, const struct inflight *h)
 {
-    bool gone = h->queue_gone || (h->returned && dead_letter_return_queue(&h->message).len > 0);
+    bool gone = h->queue_gone || (h->returned && h->back.queue.len > 0);
     return gone ? RETURN_ATTEMPTS : p->runtime->config->retry.attempts;
 }
 
@@ -328,7 +328,7 @@ static void publisher_on_event(struct publisher *p, const struct broker_event *e
 
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e)
 {
-    exchange_cache_learn(p->exchanges, exchange_key_of(&h->message),
+    exchange_cache_learn(p->exchanges, exchange_key_of(h),
                          h->queue_gone ? EXCHANGE_MISSING : EXCHANGE_REFUSED, e->text);
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_EXCHANGE, e->text, clock_monotonic_ms());
 }
@@ -802,8 +802,7 @@ bool publisher_route(struct publisher *p, struct inflight *h)
         pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
         return false;
     }
-    enum exchange_verdict v =
-        exchange_cache_ask(p->exchanges, exchange_key_of(&h->message), reason, sizeof reason);
+    enum exchange_verdict v = exchange_cache_ask(p->exchanges, exchange_key_of(h), reason, sizeof reason);
     if (v == EXCHANGE_REFUSED || v == EXCHANGE_MISSING) {
         h->queue_gone = v == EXCHANGE_MISSING;
         publisher_refuse(p, h, reason);
@@ -954,7 +953,7 @@ static int compose_message(struct publisher *p, struct inflight *h, struct publi
     }
     /* What came by SQL was not looked at before, or not so closely. Nobody can name the exchange of a return.
      */
-    if (dead_letter_return_queue(&h->message).len > 0)
+    if (h->back.queue.len > 0)
         to->exchange = bytes_of_str(broker_names.returns);
     else if (reserved_check(&h->message, &rules, e) != 0) {
         p->role->reject(p, h, e->text);

@@ -1,7 +1,6 @@
 #include "gateway/deliver/refusals.h"
 
 #include "core/base/hash.h"
-#include "core/message/dead_letter.h"
 #include "gateway/deliver/inflight.h"
 #include "gateway/runtime/guard.h"
 #include <stdio.h>
@@ -22,7 +21,7 @@ void refusals_close(struct refusals *r)
 static uint64_t hash_address(const struct inflight *h, enum refusal_of of)
 {
     static const uint8_t key[SIPHASH_KEY_SIZE] = {0};
-    struct bytes exchange = h->message.exchange, second = dead_letter_return_queue(&h->message);
+    struct bytes exchange = h->message.exchange, second = h->back.queue;
     if (second.len == 0 && of == REFUSAL_OF_KEY)
         second = h->message.routing_key;
     return siphash(key, exchange) * 31 + (second.len > 0 ? siphash(key, second) : (uint64_t)of);
@@ -39,12 +38,11 @@ static struct refusal *find_refusal(struct refusals *r, uint64_t address)
 void refusals_print_name(const struct inflight *h, enum refusal_of of, char out[DESTINATION_NAME_SIZE])
 {
     char exchange[90], key[90], id[INFLIGHT_NAME_SIZE];
-    struct bytes queue = dead_letter_return_queue(&h->message);
     inflight_name(h, id);
     bytes_printable(h->message.exchange, exchange, sizeof exchange);
-    if (queue.len > 0)
+    if (h->back.queue.len > 0)
         snprintf(out, DESTINATION_NAME_SIZE, "queue '%s' (the first: %s)",
-                 bytes_printable(queue, key, sizeof key), id);
+                 bytes_printable(h->back.queue, key, sizeof key), id);
     else if (of == REFUSAL_OF_EXCHANGE)
         snprintf(out, DESTINATION_NAME_SIZE, "exchange '%s' (the first: %s)", exchange, id);
     else

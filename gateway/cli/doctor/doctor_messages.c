@@ -343,7 +343,7 @@ static bool add_record(void *ctx, const struct message_record *r)
     struct group one = {.count = 1};
     bytes_printable(m->exchange, one.exchange, sizeof one.exchange);
     bytes_printable(m->routing_key, one.key, sizeof one.key);
-    bytes_printable(dead_letter_return_queue(m), one.queue, sizeof one.queue);
+    bytes_printable(dead_letter_address_of(m).queue, one.queue, sizeof one.queue);
     bytes_printable(r->error, one.reason, sizeof one.reason);
     all->looked++;
     for (int i = 0; i < all->count; i++) {
