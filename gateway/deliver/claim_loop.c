@@ -108,7 +108,7 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         pipeline_settle(l->pipeline, h, SETTLE_FAILED);
         return true;
     }
-    if (l->horizon->take(l, h) == 0)
+    if (l->way->take(l, h) == 0)
         return true;
     inflight_free(h);
     return false;
@@ -155,7 +155,7 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
     int64_t next_at_ms = INT64_MAX;
     bool asked = false;
     while (locked_days_piece(&l->locks.days, &left, &q->due)) {
-        enum looked one = l->horizon->claim(l, q, e);
+        enum looked one = l->way->claim(l, q, e);
         if (one == LOOKED_ERROR && !asked && locks_go_around(&l->locks, l->pg, q->due, e)) {
             asked = true;
             left.from_ms = q->due.from_ms;
@@ -164,7 +164,7 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
         if (one == LOOKED_MORE && l->next_at_ms < next_at_ms)
             next_at_ms = l->next_at_ms;
         all = one != LOOKED_DONE ? one : all;
-        if (one == LOOKED_ERROR || one == LOOKED_FULL || (l->horizon->one_piece && l->rows > 0))
+        if (one == LOOKED_ERROR || one == LOOKED_FULL || (l->way->one_piece && l->rows > 0))
             break;
     }
     l->next_at_ms = next_at_ms;
@@ -173,22 +173,22 @@ enum looked claim_loop_claim_around(struct claim_loop *l, struct claim_request *
 
 static void run_connected(struct claim_loop *l, struct err *e)
 {
-    const struct claim_horizon *horizon = l->horizon;
+    const struct worker_kind *kind = l->kind;
     while (!runtime_stopping(l->runtime, STOP_INTAKE)) {
-        int64_t nap_ms = horizon->look(l, e);
+        int64_t nap_ms = kind->look(l, e);
         if (nap_ms < 0 && (pg_is_broken(l->pg) || !err_is_transient(e)))
             return;
         if (nap_ms < 0) { /* a lock or a limit: the next look tries again */
-            failing_note(horizon->name, e);
+            failing_note(kind->name, e);
             err_clear(e);
             nap_ms = l->nap_ms;
         } else {
-            failing_over(horizon->name);
+            failing_over(kind->name);
         }
         if (nap_ms == 0)
             continue;
-        notifier_wait(l->notifier, horizon->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);
-        if (!horizon->listens)
+        notifier_wait(l->notifier, kind->listens ? pg_socket(l->pg) : -1, nap_ms * 1000000);
+        if (!kind->listens)
             continue;
         pg_drain_notifies(l->pg);
         if (pg_is_broken(l->pg)) {
@@ -198,11 +198,16 @@ static void run_connected(struct claim_loop *l, struct err *e)
     }
 }
 
+void worker_begin_nothing(struct claim_loop *l)
+{
+    (void)l;
+}
+
 static int open_session(struct claim_loop *l, struct err *e)
 {
-    if (sessions_open_database(l->runtime, &l->pg, l->horizon->name, NULL, e) != 0)
+    if (sessions_open_database(l->runtime, &l->pg, l->kind->name, NULL, e) != 0)
         return -1;
-    if ((!l->horizon->listens || pg_listen(l->pg, e) == 0) && claim_setup(l->pg, l->lock_timeout_ms, e) == 0)
+    if ((!l->kind->listens || pg_listen(l->pg, e) == 0) && claim_setup(l->pg, l->lock_timeout_ms, e) == 0)
         return 0;
     server_status_failed(&l->runtime->postgres, e);
     return -1;
@@ -217,12 +222,11 @@ void claim_loop_run(struct claim_loop *l)
         bool open = open_session(l, &e) == 0;
         if (open) {
             attempt = 0;
-            if (l->horizon->begin)
-                l->horizon->begin(l);
+            l->kind->begin(l);
             run_connected(l, &e);
         }
         if (open && e.kind != ERR_NONE)
-            failing_note(l->horizon->name, &e);
+            failing_note(l->kind->name, &e);
         pg_close(l->pg);
         l->pg = NULL;
         if (!open)

@@ -1,6 +1,7 @@
-/* The loop that claims messages due before a horizon, on its own connection, leaving out locked days. The
- * claimer runs it up to the lead, the handover feeder up to the window; struct claim_horizon has their
- * differences. */
+/* The loop of a thread that looks into the database again and again, on its own connection: claimer, handover
+ * feeder, the relay's look-up and its receipts; struct worker_kind has their differences. Claimer and feeder
+ * claim messages due before a horizon, leaving out locked days: the claimer up to the lead, the feeder up to
+ * the window (struct claim_way). */
 #ifndef POSTDATE_GATEWAY_DELIVER_CLAIM_LOOP_H
 #define POSTDATE_GATEWAY_DELIVER_CLAIM_LOOP_H
 
@@ -17,14 +18,18 @@ struct claim_loop;
 
 enum looked { LOOKED_DONE, LOOKED_MORE, LOOKED_FULL, LOOKED_ERROR };
 
-struct claim_horizon {
+struct worker_kind {
     const char *name;                    /* application_name in PostgreSQL */
     bool listens;                        /* for NOTIFY */
-    bool one_piece;                      /* one piece with rows is enough for a look */
-    void (*begin)(struct claim_loop *l); /* on a new connection; NULL: nothing */
+    void (*begin)(struct claim_loop *l); /* on a new connection */
     /* One look. Returns the time to sleep in ms (0: there is more), or -1. */
     int64_t (*look)(struct claim_loop *l, struct err *e);
-    /* For claim_loop_claim and claim_loop_claim_around. Claims once within q->due, perhaps with limits. */
+};
+
+/* How a thread claims up to its horizon, for claim_loop_claim and claim_loop_claim_around. */
+struct claim_way {
+    bool one_piece; /* one piece with rows is enough for a look */
+    /* Claims once within q->due, perhaps with limits. */
     enum looked (*claim)(struct claim_loop *l, struct claim_request *q, struct err *e);
     int (*take)(struct claim_loop *l, struct inflight *h); /* 0: owns h now; -1: out of memory */
 };
@@ -34,9 +39,10 @@ struct claim_loop { /* one thread's */
     struct pipeline *pipeline;
     struct lease *lease;
     struct handover *handover;
-    const struct claim_horizon *horizon;
+    const struct worker_kind *kind;
+    const struct claim_way *way; /* of those that claim up to a horizon; the others call nothing of it */
     struct notifier *notifier;
-    void *own;               /* the horizon's */
+    void *own;               /* the kind's */
     int64_t lock_timeout_ms; /* of a claim */
     int64_t nap_ms;          /* after a look that met a lock or a limit */
     struct pg *pg;
@@ -58,6 +64,8 @@ struct claim_loop { /* one thread's */
 
 /* Runs until the gateway stops. */
 void claim_loop_run(struct claim_loop *l);
+/* The begin of a kind that has nothing to do there. */
+void worker_begin_nothing(struct claim_loop *l);
 /* Call it before the rows of a claim are kept. */
 void claim_loop_begin(struct claim_loop *l);
 /* Keeps a claimed row. loop: struct claim_loop. False: it could not, and ends the instance. */

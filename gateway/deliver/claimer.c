@@ -390,21 +390,21 @@ static int push_fast(struct claim_loop *l, struct inflight *h)
 
 void *claimer_thread(void *arg)
 {
-    static const struct claim_horizon lead = {
+    static const struct worker_kind kind = {
         .name = "postdate claimer",
         .listens = true,
         .begin = begin_connection,
         .look = claimer_look,
-        .claim = claim_within_limits,
-        .take = push_fast,
     };
+    static const struct claim_way to_lead = {.claim = claim_within_limits, .take = push_fast};
     struct claimer *c = arg;
     int64_t lead_ms = c->loop.runtime->config->delivery.lead_ms, lock_ms = lead_ms / LOCK_SHARE;
     c->loop.nap_ms = lead_ms / 2 < CLOCK_EVERY_MS ? lead_ms / 2 : CLOCK_EVERY_MS;
     c->loop.lock_timeout_ms = lock_ms < LOCK_LEAST_MS  ? LOCK_LEAST_MS
                               : lock_ms < LOCK_MOST_MS ? lock_ms
                                                        : LOCK_MOST_MS;
-    c->loop.horizon = &lead;
+    c->loop.kind = &kind;
+    c->loop.way = &to_lead;
     c->loop.notifier = &c->loop.runtime->claimer_notifier;
     c->loop.own = c;
     c->loop.locks = (struct locks){.runtime = c->loop.runtime, .speaks = true};

@@ -99,15 +99,16 @@ static int64_t feeder_look(struct claim_loop *l, struct err *e)
 
 void *handover_feeder_thread(void *arg)
 {
-    static const struct claim_horizon window = {
+    static const struct worker_kind kind = {
         .name = "postdate handover feeder",
-        .one_piece = true,
+        .begin = worker_begin_nothing,
         .look = feeder_look,
-        .claim = claim_handover,
-        .take = push_handover,
     };
+    static const struct claim_way to_window = {
+        .one_piece = true, .claim = claim_handover, .take = push_handover};
     struct handover_feeder *feeder = arg;
-    feeder->loop.horizon = &window;
+    feeder->loop.kind = &kind;
+    feeder->loop.way = &to_window;
     feeder->loop.notifier = &feeder->loop.runtime->handover_feeder_notifier;
     feeder->loop.own = feeder;
     feeder->loop.lock_timeout_ms = LOCK_TIMEOUT_MS;

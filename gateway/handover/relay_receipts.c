@@ -197,7 +197,8 @@ static int64_t look(struct claim_loop *l, struct err *e)
 
 void *relay_receipts_thread(void *arg)
 {
-    static const struct claim_horizon delivered = {.name = "postdate relay receipts", .look = look};
+    static const struct worker_kind kind = {
+        .name = "postdate relay receipts", .begin = worker_begin_nothing, .look = look};
     static struct receipts receipts;
     struct receipts *r = &receipts;
     struct relay *relay = arg;
@@ -206,7 +207,7 @@ void *relay_receipts_thread(void *arg)
                            .loop = {.runtime = relay->runtime,
                                     .pipeline = relay->pipeline,
                                     .lease = relay->lease,
-                                    .horizon = &delivered,
+                                    .kind = &kind,
                                     .notifier = &relay->receipts_notifier,
                                     .own = r,
                                     .lock_timeout_ms = LOCK_TIMEOUT_MS,

@@ -905,14 +905,14 @@ static void begin_connection(struct claim_loop *l)
 
 void *relay_lookup_thread(void *arg)
 {
-    static const struct claim_horizon taken = {
+    static const struct worker_kind kind = {
         .name = "postdate relay", .begin = begin_connection, .look = look};
     struct relay *relay = arg;
     static struct lookup lookup;
     lookup.loop = (struct claim_loop){.runtime = relay->runtime,
                                       .pipeline = relay->pipeline,
                                       .lease = relay->lease,
-                                      .horizon = &taken,
+                                      .kind = &kind,
                                       .notifier = &relay->pipeline->lookup_notifier,
                                       .own = &lookup,
                                       .lock_timeout_ms = LOCK_TIMEOUT_MS,
