@@ -11,6 +11,47 @@
 
 #include <stddef.h>
 
+/* --- For roles that have nothing to do there. */
+
+static int prepare_nothing(struct publisher *p, struct broker *b, struct err *e)
+{
+    (void)p, (void)b, (void)e;
+    return 0;
+}
+
+static void announce_nothing(struct publisher *p, bool ready)
+{
+    (void)p, (void)ready;
+}
+
+static int keep_up_nothing(struct publisher *p, struct err *e)
+{
+    (void)p, (void)e;
+    return 0;
+}
+
+static void do_nothing(struct publisher *p)
+{
+    (void)p;
+}
+
+static void ignore_lagging(struct publisher *p, const struct inflight *h, int64_t now_ms)
+{
+    (void)p, (void)h, (void)now_ms;
+}
+
+static bool take_none(struct publisher *p, struct inflight **h)
+{
+    (void)p, (void)h;
+    return false;
+}
+
+static bool has_none(struct publisher *p)
+{
+    (void)p;
+    return false;
+}
+
 /* --- The fast publisher: to exchanges that are known to take messages, and destinations that confirm. */
 
 #define PING_MS 50 /* a publish that nothing followed from the broker for so long makes a ping */
@@ -55,7 +96,7 @@ static bool has_parked(struct publisher *p)
     return destination_cache_is_ready(p->destinations);
 }
 
-static int take_parked_fast(struct publisher *p, struct inflight **h)
+static bool take_parked(struct publisher *p, struct inflight **h)
 {
     enum destination_verdict v = DESTINATION_GOOD;
     int64_t now_ms = clock_monotonic_ms();
@@ -66,12 +107,12 @@ static int take_parked_fast(struct publisher *p, struct inflight **h)
         if (v == DESTINATION_GOOD && !ours)
             publisher_left(p, &left, false);
         if (ours && publisher_send_on(p, *h, v))
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
-static void release_parked_fast(struct publisher *p)
+static void release_parked(struct publisher *p)
 {
     struct inflight *all = destination_cache_unpark_all(p->destinations);
     while (all)
@@ -162,7 +203,9 @@ const struct publisher_role publisher_fast = {
     .name = "postdate publisher",
     .up = UP_FAST,
     .queue = offsetof(struct pipeline, fast),
+    .prepare = prepare_nothing,
     .announce = announce_fast,
+    .keep_up = keep_up_nothing,
     .watch = watch_fast,
     .give_up = give_up_fast,
     .has_room = has_room_fast,
@@ -172,11 +215,12 @@ const struct publisher_role publisher_fast = {
     .reject = reject_admitted,
     .on_ack = publisher_acked,
     .on_nack = publisher_nacked,
+    .on_pong = do_nothing,
     .on_lagging = check_destination,
     .on_held_up = blame_first,
-    .take_parked = take_parked_fast,
-    .has_parked = has_parked,
-    .release_parked = release_parked_fast,
+    .take_waiting = take_parked,
+    .has_waiting = has_parked,
+    .release_waiting = release_parked,
 };
 
 /* --- The serial and the patient publisher (publisher.h). */
@@ -241,7 +285,7 @@ static bool has_apart(struct publisher *p)
     return p->apart && may_go(p, p->apart);
 }
 
-static int take_apart(struct publisher *p, struct inflight **h)
+static bool take_apart(struct publisher *p, struct inflight **h)
 {
     *h = p->apart;
     p->apart = NULL;
@@ -340,6 +384,9 @@ const struct publisher_role publisher_serial = {
     .queue = offsetof(struct pipeline, serial),
     .alone = true,
     .judges_exchanges = true,
+    .prepare = prepare_nothing,
+    .announce = announce_nothing,
+    .keep_up = keep_up_nothing,
     .watch = watch_alone,
     .give_up = give_up_alone,
     .has_room = has_room_alone,
@@ -350,10 +397,11 @@ const struct publisher_role publisher_serial = {
     .on_ack = note_ack_serial,
     .on_nack = publisher_nacked,
     .on_pong = note_pong,
+    .on_lagging = ignore_lagging,
     .on_held_up = blame_newest,
-    .take_parked = take_apart,
-    .has_parked = has_apart,
-    .release_parked = put_apart_back,
+    .take_waiting = take_apart,
+    .has_waiting = has_apart,
+    .release_waiting = put_apart_back,
 };
 
 const struct publisher_role publisher_patient = {
@@ -361,6 +409,9 @@ const struct publisher_role publisher_patient = {
     .up = UP_PATIENT,
     .queue = offsetof(struct pipeline, patient),
     .alone = true,
+    .prepare = prepare_nothing,
+    .announce = announce_nothing,
+    .keep_up = keep_up_nothing,
     .watch = watch_alone,
     .give_up = give_up_alone,
     .has_room = has_room_alone,
@@ -370,7 +421,12 @@ const struct publisher_role publisher_patient = {
     .reject = publisher_refuse,
     .on_ack = publisher_acked,
     .on_nack = publisher_nacked,
+    .on_pong = do_nothing,
+    .on_lagging = ignore_lagging,
     .on_held_up = blame_newest,
+    .take_waiting = take_none,
+    .has_waiting = has_none,
+    .release_waiting = do_nothing,
 };
 
 /* --- The hand-over publisher's part: what makes the broker wait. */
@@ -612,4 +668,9 @@ const struct publisher_role publisher_handover = {
     .reject = settle_hold,
     .on_ack = note_ack_handover,
     .on_nack = settle_refused,
+    .on_pong = do_nothing,
+    .on_lagging = ignore_lagging,
+    .take_waiting = take_none,
+    .has_waiting = has_none,
+    .release_waiting = do_nothing,
 };

@@ -591,8 +591,7 @@ static void publisher_heard(struct publisher *p, const struct broker_event *ev)
         return;
     p->pinging = false;
     p->answered_tag = p->ping_tag;
-    if (p->role->on_pong)
-        p->role->on_pong(p);
+    p->role->on_pong(p);
 }
 
 /* Its row is given back, so that it can be seen and ended; what is left of it tells when its confirm comes.
@@ -622,8 +621,7 @@ static void check_old(struct publisher *p, int64_t now_ms)
             inflight_free(confirms_take(&p->confirms, h->tag, false));
             continue;
         }
-        if (p->role->on_lagging)
-            p->role->on_lagging(p, h, now_ms);
+        p->role->on_lagging(p, h, now_ms);
         if (h->released || age_ms < KEPT_MS)
             continue;
         kept += h->size;
@@ -866,24 +864,12 @@ void publisher_close(struct publisher *p)
     buf_free(&p->properties);
 }
 
-static void announce_ready(struct publisher *p, bool ready)
-{
-    if (p->role->announce)
-        p->role->announce(p, ready);
-}
-
-static void release_parked(struct publisher *p)
-{
-    if (p->role->release_parked)
-        p->role->release_parked(p);
-}
-
 /* Not a byte of these was sent: they may be cancelled again, or published by another gateway. What was
  * relayed stays: it needs no claim. At the stop it goes back with the relay's connection. */
 static void release_all(struct publisher *p)
 {
     bool stopping = runtime_stopping(p->runtime, STOP_PUBLISHERS);
-    release_parked(p);
+    p->role->release_waiting(p);
     for (struct inflight *h;
          (h = due_queue_take_due(p->queue, INT64_MAX, stopping ? DUE_ALL : DUE_CLAIMED)) != NULL;) {
         if (h->relayed) {
@@ -900,8 +886,8 @@ static void give_up_connection(struct publisher *p, const struct err *e)
     reopened_end(&p->reopened, p->runtime, e);
     p->blocked = false;
     p->got_on = broker_close_code(p->broker) != 0 && p->answered;
-    announce_ready(p, false);
-    release_parked(p);
+    p->role->announce(p, false);
+    p->role->release_waiting(p);
     p->role->give_up(p, &(struct publisher_end){.e = e, .code = broker_close_code(p->broker)});
     publisher_end_previous(p);
     publisher_set_broker(p, NULL);
@@ -930,14 +916,14 @@ static int open_connection(struct publisher *p, struct err *e)
     struct broker *b = publisher_dial(p, e);
     if (!b)
         return -1;
-    if (p->role->prepare && p->role->prepare(p, b, e) != 0) {
+    if (p->role->prepare(p, b, e) != 0) {
         broker_drop(b);
         return -1;
     }
     publisher_set_broker(p, b);
     server_status_succeeded(&p->runtime->rabbitmq);
     runtime_set_up(p->runtime, p->role->up);
-    announce_ready(p, true);
+    p->role->announce(p, true);
     reopened_begin(&p->reopened);
     return 0;
 }
@@ -1006,7 +992,7 @@ static int read_events(struct publisher *p, struct err *e)
         publisher_on_event(p, &ev);
         if (ev.kind == BROKER_EVENT_BLOCKED || ev.kind == BROKER_EVENT_UNBLOCKED) {
             flight_window_shrink(&p->window);
-            announce_ready(p, !p->blocked);
+            p->role->announce(p, !p->blocked);
         }
     } while (ev.kind != BROKER_EVENT_NONE);
     return 0;
@@ -1029,11 +1015,6 @@ static enum due_which takeable(struct publisher *p)
     return !p->role->alone && result_queue_full(&p->pipeline->results) ? DUE_RELAYED : DUE_ALL;
 }
 
-static bool take_parked(struct publisher *p, struct inflight **h)
-{
-    return p->role->take_parked && p->role->take_parked(p, h);
-}
-
 /* Publishes everything that is due, as far as there is room in flight. */
 static int publish_due(struct publisher *p, struct err *e)
 {
@@ -1047,7 +1028,7 @@ static int publish_due(struct publisher *p, struct err *e)
     p->clock_back_ms = back_ms;
     while (!p->blocked && has_room(p) && runtime_now_ms(p->runtime, &now_ms)) {
         struct inflight *h;
-        if (!take_parked(p, &h)) {
+        if (!p->role->take_waiting(p, &h)) {
             h = due_queue_take_due(p->queue, p->role->hands_over ? INT64_MAX : now_ms, takeable(p));
             if (!h)
                 break;
@@ -1067,14 +1048,14 @@ static int64_t ns_until_next(struct publisher *p)
     enum due_which which = takeable(p);
     int64_t next_ms = due_queue_next_ms(p->queue, which);
     int64_t idle_ns = p->confirms.count + publisher_left_behind(p) > 0 ? NEAR_NS : IDLE_NS;
-    bool parked = p->role->has_parked && p->role->has_parked(p);
+    bool waits = p->role->has_waiting(p);
     if (!p->blocked && (p->apart || next_ms > due_queue_next_ms(p->queue, DUE_ALL)))
         idle_ns = SETTLE_NS;
-    if ((next_ms == INT64_MAX && !parked) || p->blocked)
+    if ((next_ms == INT64_MAX && !waits) || p->blocked)
         return idle_ns;
     if (!has_room(p)) /* perhaps some have stalled by then */
         return p->apart || result_queue_full(&p->pipeline->results) ? SETTLE_NS : NEAR_NS;
-    if (p->role->hands_over || parked)
+    if (p->role->hands_over || waits)
         return 0;
     int64_t ns = runtime_ns_until(p->runtime, next_ms);
     return ns < 0 ? 0 : ns < idle_ns ? ns : idle_ns;
@@ -1104,7 +1085,7 @@ static bool is_drained(struct publisher *p)
 /* One round: publishes, and reads what the broker says. */
 static int do_round(struct publisher *p, struct err *e)
 {
-    if (p->role->keep_up && p->role->keep_up(p, e) != 0)
+    if (p->role->keep_up(p, e) != 0)
         return -1;
     return publish_due(p, e) != 0 || read_events(p, e) != 0 ? -1 : p->role->watch(p, e);
 }

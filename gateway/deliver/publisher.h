@@ -41,7 +41,8 @@ struct publisher_end {
     int code; /* with which RabbitMQ closed it: perhaps over one of those in flight; 0: it was lost */
 };
 
-/* How one publisher differs from the others. NULL: nothing to do. */
+/* How one publisher differs from the others. Each has all of these: where there is nothing to do, one that
+ * does nothing. But what is for a function that a role does not use, it has not. */
 struct publisher_role {
     const char *name; /* as the broker shows its connection */
     enum up_bit up;
@@ -62,7 +63,7 @@ struct publisher_role {
     /* What it publishes. */
     bool (*has_room)(struct publisher *p);
     bool (*route)(struct publisher *p, struct inflight *h); /* true: publish it here; else it is dealt with */
-    enum destination_verdict (*ask)(struct publisher *p, struct inflight *h);
+    enum destination_verdict (*ask)(struct publisher *p, struct inflight *h); /* for publisher_route */
     /* Fills p->properties, and where to publish to where that is not the message's own. 0: it has been dealt
      * with; -1: and the channel was closed over it, or the connection is lost. */
     int (*compose)(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
@@ -74,12 +75,14 @@ struct publisher_role {
     void (*on_pong)(struct publisher *p); /* it has dealt with all up to p->answered_tag */
     /* Unconfirmed for DESTINATION_STALLED_MS. */
     void (*on_lagging)(struct publisher *p, const struct inflight *h, int64_t now_ms);
-    void (*on_held_up)(struct publisher *p, int64_t now_ms); /* the channel is; it changes over next */
+    /* The channel is held up: it changes over next. For publisher_end_silence. */
+    void (*on_held_up)(struct publisher *p, int64_t now_ms);
 
-    /* Messages that wait beside the queue. 1: *h is to be published; 0: there are no more. */
-    int (*take_parked)(struct publisher *p, struct inflight **h);
-    bool (*has_parked)(struct publisher *p); /* that may go now */
-    void (*release_parked)(struct publisher *p);
+    /* Messages that were taken from the queue and wait beside it: for their destination, or until nothing
+     * else is in flight. */
+    bool (*take_waiting)(struct publisher *p, struct inflight **h); /* true: *h is to be published */
+    bool (*has_waiting)(struct publisher *p);                       /* that may go now */
+    void (*release_waiting)(struct publisher *p); /* all: back to the queue, or to the database */
 };
 
 /* publish_roles.c */
