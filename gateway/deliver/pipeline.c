@@ -115,9 +115,8 @@ static bool takes_room(struct pipeline *p, const struct inflight *h, enum settle
 static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
     struct runtime *rt = p->runtime;
-    bool again = outcome == SETTLE_RELEASE || outcome == SETTLE_WAIT || outcome == SETTLE_IN_DOUBT;
     bool late = runtime_latest_ms(rt) > h->message.due_ms + rt->config->handover.grace_ms / 2;
-    if (!h->relayed || !again || late || takes_room(p, h, outcome) || runtime_stopping(rt, STOP_PUBLISHERS))
+    if (!h->relayed || late || takes_room(p, h, outcome) || runtime_stopping(rt, STOP_PUBLISHERS))
         return false;
     int64_t at_ms = h->at_ms;
     if (outcome != SETTLE_RELEASE)
@@ -148,8 +147,7 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
     metrics_add(&rt->metrics, slo, 1);
 }
 
-/* Also a relayed one, which has to go back to the database now. */
-static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
     static const enum metric counted[] = {
         [SETTLE_DELIVERED] = METRIC_DELIVERED, [SETTLE_RETRY] = METRIC_RETRIES,
@@ -182,14 +180,14 @@ static void settle_now(struct pipeline *p, struct inflight *h, enum settle_kind 
     result_queue_put(&p->results, h);
 }
 
-void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
+void pipeline_put_back(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
     if (h->relayed && outcome == SETTLE_IN_DOUBT) {
         h->in_doubt = true;
         h->attempts++;
     }
     if (!keep_relayed(p, h, outcome))
-        settle_now(p, h, outcome);
+        pipeline_settle(p, h, outcome);
     else if (outcome == SETTLE_IN_DOUBT)
         metrics_add(&p->runtime->metrics, METRIC_IN_DOUBT, 1);
 }
@@ -249,7 +247,7 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
             return false;
     }
     if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
-        settle_now(p, h, SETTLE_RELEASE);
+        pipeline_settle(p, h, SETTLE_RELEASE);
         return false;
     }
     inflight_free(h);

@@ -78,9 +78,13 @@ void pipeline_close(struct pipeline *p); /* frees what is still in it */
 
 /* Is half of the memory for what was claimed taken? Then nothing is handed over: deliveries come first. */
 bool pipeline_is_half_full(const struct pipeline *p);
-/* Ends a message's time in memory: hands it to the settler. A relayed one that is to be published again
- * stays. */
+/* Ends a message's time in memory: hands it to the settler. Also a relayed one that has to go back to the
+ * database. */
 void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
+/* It is to be published again: SETTLE_RELEASE, SETTLE_WAIT (from h->next_at_ms on) or SETTLE_IN_DOUBT (the
+ * same). What was claimed goes to the settler. What was relayed needs no database for that: it goes back to
+ * the fast queue as long as it is not late and there is memory, and may come from there at once. */
+void pipeline_put_back(struct pipeline *p, struct inflight *h, enum settle_kind outcome);
 /* Does the database have to be asked about what RabbitMQ held and was due then, for it may have gone back? */
 bool pipeline_is_doubtful(const struct pipeline *p, int64_t due_ms);
 /* May h, a relayed message, be published now? False: it has been dealt with. */

@@ -116,7 +116,7 @@ static void release_parked(struct publisher *p)
 {
     struct inflight *all = destination_cache_unpark_all(p->destinations);
     while (all)
-        pipeline_settle(p->pipeline, inflight_pop(&all), SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, inflight_pop(&all), SETTLE_RELEASE);
 }
 
 static void check_destination(struct publisher *p, const struct inflight *h, int64_t now_ms)
@@ -369,7 +369,7 @@ static int compose_serial(struct publisher *p, struct inflight *h, struct publis
     if (topology_bind_return(p->broker, h->back.queue, e) == 0)
         return 1;
     if (err_is_transient(e)) {
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
         return -1;
     }
     h->queue_gone = e->kind == ERR_NOT_FOUND;
@@ -449,7 +449,7 @@ static void release_near(struct publisher *p)
     if (!runtime_now_ms(p->runtime, &now_ms))
         return;
     while ((h = due_queue_take_due(p->queue, near_ms(p, now_ms), DUE_ALL)) != NULL)
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
 }
 
 /* Is all there that handing over needs? Not until an exit queue is bound; with handover.last_hop = broker not
@@ -524,7 +524,7 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
     /* The clock's estimate is never ahead, so the wait is never too short. It ends `lead` before due: from
      * there on the gateway waits, to the millisecond; or at due, where RabbitMQ itself delivers. */
     if (!runtime_now_ms(p->runtime, &now_ms) || h->message.due_ms <= near_ms(p, now_ms)) {
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
         return 0;
     }
     if (pipeline_is_too_large(p->pipeline, &h->message)) {
@@ -535,7 +535,7 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
     if (by_broker < 0) {
         failing_note("handover: who delivers a message", e);
         err_clear(e);
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
         return 0;
     }
     struct buf extra;
@@ -574,7 +574,7 @@ static void note_ack_handover(struct publisher *p, struct inflight *h)
 static void settle_refused(struct publisher *p, struct inflight *h)
 {
     h->next_at_ms = h->message.due_ms;
-    pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
+    pipeline_put_back(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
 static size_t largest_in_flight(const struct publisher *p)

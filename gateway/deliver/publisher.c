@@ -124,7 +124,7 @@ void publisher_wait(struct publisher *p, struct inflight *h)
     inflight_set_error(h, INFLIGHT_UNCONFIRMED,
                        "RabbitMQ has not confirmed an earlier message to this exchange and routing key");
     h->next_at_ms = publisher_wait_until_ms(p, h);
-    pipeline_settle(p->pipeline, h, SETTLE_WAIT);
+    pipeline_put_back(p->pipeline, h, SETTLE_WAIT);
 }
 
 /* h goes back, and not a byte was sent. If it was to try its destination, the next one is to. */
@@ -172,7 +172,7 @@ static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflig
 {
     inflight_set_error(h, cause, reason);
     h->next_at_ms = in_time(h, next_at_ms);
-    pipeline_settle(p->pipeline, h, SETTLE_IN_DOUBT);
+    pipeline_put_back(p->pipeline, h, SETTLE_IN_DOUBT);
 }
 
 /* Its queue is not bound any more: the serial publisher binds it, if it is there. */
@@ -230,8 +230,10 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
     expect_again(p, h, h->next_at_ms);
     if (h->attempts + 1 >= attempts_allowed(p, h))
         fail(p, h, cause);
-    else /* an earlier try may have arrived: `scheduled` would be cancellable */
-        pipeline_settle(p->pipeline, h, h->in_doubt ? SETTLE_IN_DOUBT : SETTLE_RETRY);
+    else if (h->in_doubt) /* an earlier try may have arrived: `scheduled` would be cancellable */
+        pipeline_put_back(p->pipeline, h, SETTLE_IN_DOUBT);
+    else
+        pipeline_settle(p->pipeline, h, SETTLE_RETRY);
 }
 
 /* Of what goes back to a queue, whose x-postdate-id is not the row's. */
@@ -604,7 +606,7 @@ static void release_row(struct publisher *p, struct inflight *h)
     row->in_doubt = true;
     inflight_set_error(row, INFLIGHT_UNCONFIRMED, PUBLISHER_UNCONFIRMED);
     row->next_at_ms = publisher_wait_until_ms(p, row);
-    pipeline_settle(p->pipeline, row, SETTLE_IN_DOUBT);
+    pipeline_put_back(p->pipeline, row, SETTLE_IN_DOUBT);
 }
 
 /* At what is unconfirmed for long. */
@@ -719,7 +721,7 @@ bool publisher_window_has_room(struct publisher *p)
 void publisher_send_to(struct publisher *p, struct inflight *h, struct due_queue *to)
 {
     if (due_queue_push(to, h) != 0)
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
 }
 
 bool publisher_keep_ours(struct publisher *p, struct inflight *h)
@@ -727,7 +729,7 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
     if (h->relayed)
         return pipeline_may_publish(p->pipeline, h);
     if (h->instance != lease_instance(p->lease)) {
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
         return false;
     }
     if (h->in_doubt && relay_book_has_proof(&p->pipeline->book, h->message.id)) {
@@ -797,7 +799,7 @@ bool publisher_route(struct publisher *p, struct inflight *h)
         return false;
     }
     if (has_missed_its_slot(p, h)) {
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
         return false;
     }
     enum exchange_verdict v = exchange_cache_ask(p->exchanges, exchange_key_of(h), reason, sizeof reason);
@@ -877,7 +879,7 @@ static void release_all(struct publisher *p)
             continue;
         }
         publisher_note_lost_try(p, h);
-        pipeline_settle(p->pipeline, h, SETTLE_RELEASE);
+        pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
     }
 }
 
