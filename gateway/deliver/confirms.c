@@ -8,14 +8,15 @@ void confirms_reset(struct confirms *c)
 int confirms_lagging(const struct confirms *c, int64_t now_ms, int64_t overtaken_ms, int64_t any_ms)
 {
     int n = 0;
-    for (const struct inflight *h = c->oldest; h && now_ms - h->published_ms > overtaken_ms; h = h->next)
-        n += h->tag < c->confirmed || now_ms - h->published_ms > any_ms;
+    for (const struct inflight *h = c->oldest; h && now_ms - h->publish.published_ms > overtaken_ms;
+         h = h->next)
+        n += h->publish.tag < c->confirmed || now_ms - h->publish.published_ms > any_ms;
     return n;
 }
 
 void confirms_add(struct confirms *c, uint64_t tag, struct inflight *h)
 {
-    h->tag = tag;
+    h->publish.tag = tag;
     h->next = NULL;
     h->prev = c->newest;
     *(c->newest ? &c->newest->next : &c->oldest) = h;
@@ -28,9 +29,9 @@ void confirms_add(struct confirms *c, uint64_t tag, struct inflight *h)
 static struct inflight *remove_publish(struct confirms *c, uint64_t tag)
 {
     struct inflight *h = c->oldest;
-    while (h && h->tag < tag)
+    while (h && h->publish.tag < tag)
         h = h->next;
-    if (!h || h->tag != tag)
+    if (!h || h->publish.tag != tag)
         return NULL;
     *(h->prev ? &h->prev->next : &c->oldest) = h->next;
     *(h->next ? &h->next->prev : &c->newest) = h->prev;
@@ -47,12 +48,12 @@ struct inflight *confirms_take(struct confirms *c, uint64_t tag, bool multiple)
         c->confirmed = tag;
     if (!multiple)
         return remove_publish(c, tag);
-    return c->oldest && c->oldest->tag <= tag ? remove_publish(c, c->oldest->tag) : NULL;
+    return c->oldest && c->oldest->publish.tag <= tag ? remove_publish(c, c->oldest->publish.tag) : NULL;
 }
 
 struct inflight *confirms_take_any(struct confirms *c)
 {
-    return c->oldest ? remove_publish(c, c->oldest->tag) : NULL;
+    return c->oldest ? remove_publish(c, c->oldest->publish.tag) : NULL;
 }
 
 struct inflight *confirms_find(struct confirms *c, struct message_id id)

@@ -119,7 +119,7 @@ enum destination_verdict destination_cache_ask(struct destination_cache *cache, 
 {
     GUARD(&cache->lock);
     struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
-    h->destination = d ? d->hash : 0;
+    h->publish.destination = d ? d->hash : 0;
     return d ? judge_destination(cache, d, now_ms) : DESTINATION_GOOD;
 }
 
@@ -179,8 +179,8 @@ static enum destination_verdict admit_message(struct destination_cache *cache, s
     if (v == DESTINATION_GOOD && !(d->in_flight < DESTINATION_UNPROVEN_MOST || is_proven(d, now_ms)))
         return DESTINATION_PARKED;
     if (v == DESTINATION_GOOD) {
-        h->unproven = !is_proven(d, now_ms);
-        cache->unproven += h->unproven;
+        h->publish.unproven = !is_proven(d, now_ms);
+        cache->unproven += h->publish.unproven;
         if (d->in_flight++ == 0)
             d->since_ms = now_ms;
     }
@@ -192,7 +192,7 @@ enum destination_verdict destination_cache_admit(struct destination_cache *cache
 {
     GUARD(&cache->lock);
     struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
-    h->destination = d ? d->hash : 0;
+    h->publish.destination = d ? d->hash : 0;
     if (!d)
         return DESTINATION_GOOD;
     enum destination_verdict v =
@@ -283,9 +283,9 @@ void destination_cache_left(struct destination_cache *cache, struct inflight *h,
                             int64_t now_ms)
 {
     GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, h->destination);
-    cache->unproven -= h->unproven;
-    h->unproven = false;
+    struct destination *d = find_destination(cache, h->publish.destination);
+    cache->unproven -= h->publish.unproven;
+    h->publish.unproven = false;
     if (d && d->in_flight > 0)
         d->in_flight--;
     if (d && confirmed)
@@ -311,7 +311,7 @@ void destination_cache_stalled(struct destination_cache *cache, const struct inf
                                int64_t again_ms)
 {
     GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, h->destination);
+    struct destination *d = find_destination(cache, h->publish.destination);
     if (d) {
         mark_stalled(cache, d, h, now_ms);
         d->try_ms = now_ms + again_ms;
@@ -345,7 +345,7 @@ bool destination_cache_check(struct destination_cache *cache, const struct infli
                              struct inflight **parked)
 {
     GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, h->destination);
+    struct destination *d = find_destination(cache, h->publish.destination);
     if (!d || d->stalled_ms || !d->in_flight || now_ms - d->since_ms <= DESTINATION_STALLED_MS)
         return false;
     mark_stalled(cache, d, h, now_ms);

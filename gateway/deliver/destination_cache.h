@@ -71,7 +71,7 @@ struct destination_cache {
 int destination_cache_open(struct destination_cache *cache); /* -1: out of memory */
 void destination_cache_close(struct destination_cache *cache);
 
-/* Where to with this message? Sets h->destination. Never PARKED. */
+/* Where to with this message? Sets h->publish.destination. Never PARKED. */
 enum destination_verdict destination_cache_ask(struct destination_cache *cache, struct inflight *h,
                                                int64_t now_ms);
 bool destination_cache_stands_still(struct destination_cache *cache, uint64_t destination);

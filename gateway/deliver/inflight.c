@@ -46,7 +46,7 @@ struct inflight *inflight_new(const struct claimed_row *row, int32_t instance, s
                            .instance = instance,
                            .attempts = row->attempts,
                            .in_doubt = row->in_doubt,
-                           .isolate = row->isolate,
+                           .publish = {.isolate = row->isolate},
                            .at_ms = row->next_at_ms,
                            .let_go_ms = row->kept_back ? row->clock_us / 1000 : 0,
                            .message = row->message,
@@ -77,10 +77,10 @@ struct inflight *inflight_leave_ghost(struct inflight *h)
                            .in_doubt = true,
                            .released = true,
                            .at_ms = h->at_ms,
-                           .published_ms = h->published_ms,
-                           .destination = h->destination,
-                           .unproven = h->unproven,
-                           .tag = h->tag,
+                           .publish = {.tag = h->publish.tag,
+                                       .published_ms = h->publish.published_ms,
+                                       .destination = h->publish.destination,
+                                       .unproven = h->publish.unproven},
                            .message = {.id = h->message.id, .due_ms = h->message.due_ms},
                            .size = sizeof *h};
     count_in_budget(h);

@@ -48,10 +48,30 @@ enum inflight_cause {
                              its confirm: the queue stands still */
 };
 
+/* What the publishers alone read and write, which hand it to each other.
+ *
+ * The flags are no states of one thing: each is set at a time of its own, so that any may stand beside any
+ * other, but: of a ghost all are false except unproven and returned; where destination is 0, unproven and
+ * is_try say nothing. */
+struct inflight_publish {
+    /* How it is to be published. */
+    bool isolate;         /* the broker may close the channel over it: alone */
+    uint64_t destination; /* destination_cache.h; 0: not watched */
+    bool is_try;          /* it is to find out whether its destination still stands still */
+    /* From then on until it is not in flight any more. */
+    uint64_t tag;         /* confirms.c */
+    int64_t published_ms; /* monotonic */
+    bool unproven;        /* the fast one's: it counts as in flight to a destination that has not confirmed
+                             lately, from its admission on */
+    bool left_behind;     /* its connection was held up, and is a previous one (publisher.c) */
+    /* Why it is refused. */
+    bool returned;   /* the broker sent it back as unroutable; its confirm is still to come, or has come */
+    bool queue_gone; /* it is to go back to a queue that is not there */
+};
+
 struct inflight {
     struct inflight *next; /* in the result queue, among the confirms, or parked */
     struct inflight *prev; /* confirms.c */
-    uint64_t tag;          /* confirms.c */
     struct inflight_budget *budget;
     int32_t instance;          /* under which it was claimed; settling is guarded by it */
     struct claim_range *range; /* of a plain one; held. NULL: its row is claimed by itself */
@@ -60,22 +80,15 @@ struct inflight {
     bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
     bool proof;       /* a gateway delivered and counted it, nobody knows when: relay.c */
     bool in_doubt;    /* an earlier publish of it may have reached the broker */
-    bool isolate;     /* the broker may close the channel over it: publish it alone */
     bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
                          this claim */
     bool expired;     /* its deadline has passed, and this time nothing of it was published */
     bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
     bool rated;    /* at_ms is its slot: it waited for a rate (rates.h) */
-    bool queue_gone;      /* it is to go back to a queue that is not there */
-    bool returned;        /* the broker sent it back as unroutable; its confirm is still to come */
-    int64_t slot_ms;      /* rated: from its slot to the next one */
-    int64_t let_go_ms;    /* by a rate that was removed, which had kept it back; 0: by none */
-    int64_t at_ms;        /* when to publish: due, or the next attempt */
-    int64_t published_ms; /* monotonic; while it is unconfirmed */
-    uint64_t destination; /* destination_cache.h; 0: not watched */
-    bool is_try;          /* it is to find out whether its destination still stands still */
-    bool left_behind;     /* unconfirmed on a connection that was held up: publisher.c */
-    bool unproven;        /* destination_cache.h: in flight to a destination that has not confirmed lately */
+    int64_t slot_ms;   /* rated: from its slot to the next one */
+    int64_t let_go_ms; /* by a rate that was removed, which had kept it back; 0: by none */
+    int64_t at_ms;     /* when to publish: due, or the next attempt */
+    struct inflight_publish publish;
     struct message message;          /* views into data */
     struct dead_letter_address back; /* the same; of what goes back to a queue: where to, and as what */
     enum settle_kind outcome;

@@ -75,7 +75,7 @@ static void announce_fast(struct publisher *p, bool ready)
 /* Has something been unconfirmed for long? */
 static bool is_lagging(const struct publisher *p, int64_t now_ms)
 {
-    return p->confirms.oldest && now_ms - p->confirms.oldest->published_ms > PING_MS;
+    return p->confirms.oldest && now_ms - p->confirms.oldest->publish.published_ms > PING_MS;
 }
 
 static enum destination_verdict admit_message(struct publisher *p, struct inflight *h)
@@ -102,7 +102,7 @@ static bool take_parked(struct publisher *p, struct inflight **h)
     int64_t now_ms = clock_monotonic_ms();
     struct destination_cache *cache = p->destinations;
     while ((*h = destination_cache_unpark(cache, is_lagging(p, now_ms), now_ms, &v)) != NULL) {
-        struct inflight left = {.destination = (*h)->destination, .unproven = (*h)->unproven};
+        struct inflight left = {.publish = (*h)->publish};
         bool ours = publisher_keep_ours(p, *h);
         if (v == DESTINATION_GOOD && !ours)
             publisher_left(p, &left, false);
@@ -166,7 +166,7 @@ static void blame_first(struct publisher *p, int64_t now_ms)
 {
     int n = 0;
     for (const struct inflight *h = p->confirms.oldest; h && n < SUSPECTS; h = h->next)
-        n += !h->released && destination_cache_isolate(p->destinations, h->destination);
+        n += !h->released && destination_cache_isolate(p->destinations, h->publish.destination);
     destination_cache_wary(p->destinations, true, now_ms);
     struct inflight *all = destination_cache_unpark_all(p->destinations);
     while (all)
@@ -238,9 +238,10 @@ static bool was_answered(struct publisher *p)
     int64_t now_ms = clock_monotonic_ms();
     if (p->pinging)
         return false;
-    if (!newest || newest->released || destination_cache_stands_still(p->destinations, newest->destination))
+    if (!newest || newest->released ||
+        destination_cache_stands_still(p->destinations, newest->publish.destination))
         return true;
-    if (now_ms - newest->published_ms < ALONE_STALLED_MS)
+    if (now_ms - newest->publish.published_ms < ALONE_STALLED_MS)
         return false;
     destination_cache_stalled(p->destinations, newest, now_ms, 0);
     notifier_notify(&p->pipeline->fast.notifier);
@@ -253,15 +254,15 @@ static bool was_answered(struct publisher *p)
  * hundreds may be. */
 static int64_t apart_ms(const struct inflight *h)
 {
-    return (h->isolate && h->attempts > 0) || publisher_is_reply(&h->message) ? ALONE_STALLED_MS
-           : h->isolate                                                       ? SUSPECT_MS
-                                                                              : 0;
+    return (h->publish.isolate && h->attempts > 0) || publisher_is_reply(&h->message) ? ALONE_STALLED_MS
+           : h->publish.isolate                                                       ? SUSPECT_MS
+                                                                                      : 0;
 }
 
 static bool may_go(const struct publisher *p, const struct inflight *h)
 {
     const struct confirms *c = &p->confirms;
-    return c->count == c->ghosts || clock_monotonic_ms() - c->newest->published_ms >= apart_ms(h);
+    return c->count == c->ghosts || clock_monotonic_ms() - c->newest->publish.published_ms >= apart_ms(h);
 }
 
 static bool has_room_alone(struct publisher *p)
@@ -311,7 +312,7 @@ static void blame_newest(struct publisher *p, int64_t now_ms)
 static bool can_wait(struct publisher *p, int64_t silent_ms)
 {
     const struct inflight *newest = p->confirms.newest;
-    bool known = newest && destination_cache_stands_still(p->destinations, newest->destination);
+    bool known = newest && destination_cache_stands_still(p->destinations, newest->publish.destination);
     return silent_ms <= PUBLISHER_CONFIRM_MS &&
            (!newest ||
             (known && (due_queue_next_ms(p->queue, DUE_ALL) == INT64_MAX || silent_ms < OTHERS_WAIT_MS)));
@@ -334,8 +335,9 @@ static void give_up_alone(struct publisher *p, const struct publisher_end *end)
 static enum destination_verdict ask(struct publisher *p, struct inflight *h)
 {
     struct destination_cache *cache = p->destinations;
-    if (h->is_try)
-        return destination_cache_stands_still(cache, h->destination) ? DESTINATION_TRY : DESTINATION_GOOD;
+    if (h->publish.is_try)
+        return destination_cache_stands_still(cache, h->publish.destination) ? DESTINATION_TRY
+                                                                             : DESTINATION_GOOD;
     return destination_cache_ask(cache, h, clock_monotonic_ms());
 }
 
@@ -355,7 +357,7 @@ static void note_ack_serial(struct publisher *p, struct inflight *h)
 static void note_pong(struct publisher *p)
 {
     const struct inflight *newest = p->confirms.newest;
-    if (newest && newest->tag == p->answered_tag)
+    if (newest && newest->publish.tag == p->answered_tag)
         trust_exchange(p, newest);
 }
 
@@ -372,7 +374,7 @@ static int compose_serial(struct publisher *p, struct inflight *h, struct publis
         pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
         return -1;
     }
-    h->queue_gone = e->kind == ERR_NOT_FOUND;
+    h->publish.queue_gone = e->kind == ERR_NOT_FOUND;
     publisher_note_refused(p, h, e);
     publisher_refuse(p, h, e->text);
     return -1;
@@ -641,7 +643,7 @@ static int keep_up(struct publisher *p, struct err *e)
 static int watch_oldest(struct publisher *p, struct err *e)
 {
     const struct inflight *oldest = p->confirms.oldest;
-    if (p->blocked || !oldest || clock_monotonic_ms() - oldest->published_ms < PUBLISHER_CONFIRM_MS)
+    if (p->blocked || !oldest || clock_monotonic_ms() - oldest->publish.published_ms < PUBLISHER_CONFIRM_MS)
         return 0;
     return err_set(e, ERR_AWAY, "no confirm within %d s", PUBLISHER_CONFIRM_MS / 1000);
 }

@@ -101,13 +101,13 @@ void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
 {
     struct destination_cache *cache = p->destinations;
     int64_t now_ms = clock_monotonic_ms();
-    if (!h->destination) /* of those that are handed over, too */
+    if (!h->publish.destination) /* of those that are handed over, too */
         return;
-    if (!p->role->alone && !h->left_behind) {
+    if (!p->role->alone && !h->publish.left_behind) {
         destination_cache_left(cache, h, confirmed, now_ms);
         return;
     }
-    destination_cache_try_ended(cache, h->destination, confirmed, now_ms);
+    destination_cache_try_ended(cache, h->publish.destination, confirmed, now_ms);
     notifier_notify(&p->pipeline->fast.notifier); /* some may be parked for that */
 }
 
@@ -130,7 +130,7 @@ void publisher_wait(struct publisher *p, struct inflight *h)
 /* h goes back, and not a byte was sent. If it was to try its destination, the next one is to. */
 static void publisher_note_lost_try(struct publisher *p, const struct inflight *h)
 {
-    if (h->is_try)
+    if (h->publish.is_try)
         destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
 }
 
@@ -178,10 +178,10 @@ static void settle_in_doubt(struct publisher *p, struct inflight *h, enum inflig
 /* Its queue is not bound any more: the serial publisher binds it, if it is there. */
 static bool send_to_be_bound(struct publisher *p, struct inflight *h)
 {
-    if (p->role->judges_exchanges || !h->returned || h->back.queue.len == 0)
+    if (p->role->judges_exchanges || !h->publish.returned || h->back.queue.len == 0)
         return false;
-    h->returned = false;
-    h->isolate = true;
+    h->publish.returned = false;
+    h->publish.isolate = true;
     return due_queue_push(&p->pipeline->serial, h) == 0;
 }
 
@@ -189,7 +189,7 @@ static bool send_to_be_bound(struct publisher *p, struct inflight *h)
  * missing is waited for, as for any other message. */
 static int64_t attempts_allowed(const struct publisher *p, const struct inflight *h)
 {
-    bool gone = h->queue_gone || (h->returned && h->back.queue.len > 0);
+    bool gone = h->publish.queue_gone || (h->publish.returned && h->back.queue.len > 0);
     return gone ? RETURN_ATTEMPTS : p->runtime->config->retry.attempts;
 }
 
@@ -207,7 +207,7 @@ static void fail(struct publisher *p, struct inflight *h, enum inflight_cause ca
 
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
-    enum inflight_cause cause = h->returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
+    enum inflight_cause cause = h->publish.returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
     if (!h->expired && send_to_be_bound(p, h))
         return;
     int64_t next_at_ms = next_try_ms(p, h);
@@ -225,7 +225,7 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
         return;
     }
     inflight_set_error(h, cause, reason);
-    if (h->returned)
+    if (h->publish.returned)
         refusals_add(&p->destinations->refusals, h, REFUSAL_OF_KEY, reason, clock_monotonic_ms());
     expect_again(p, h, h->next_at_ms);
     if (h->attempts + 1 >= attempts_allowed(p, h))
@@ -257,7 +257,7 @@ static void note_return(struct confirms *c, const struct broker_event *ev)
         h = confirms_find(c, id);
     if (!h)
         return;
-    h->returned = true;
+    h->publish.returned = true;
     snprintf(text, sizeof text, "unroutable: %s (%d)", bytes_printable(ev->text, printable, sizeof printable),
              ev->code);
     inflight_set_error(h, INFLIGHT_UNROUTABLE, text);
@@ -265,7 +265,7 @@ static void note_return(struct confirms *c, const struct broker_event *ev)
 
 void publisher_acked(struct publisher *p, struct inflight *h)
 {
-    if (!h->returned) {
+    if (!h->publish.returned) {
         refusals_note_taken(&p->destinations->refusals, h);
         pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return;
@@ -304,7 +304,7 @@ static void publisher_on_answer(struct publisher *p, struct confirms *c, const s
         return;
     while ((h = confirms_take(c, ev->tag, ev->multiple)) != NULL) {
         if (c == &p->confirms && ev->kind == BROKER_EVENT_ACK)
-            flight_window_answered(&p->window, ev->tag, c->next, now_ms - h->published_ms, now_ms);
+            flight_window_answered(&p->window, ev->tag, c->next, now_ms - h->publish.published_ms, now_ms);
         publisher_left(p, h, true);
         if (ev->kind == BROKER_EVENT_ACK)
             p->role->on_ack(p, h);
@@ -331,7 +331,7 @@ static void publisher_on_event(struct publisher *p, const struct broker_event *e
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e)
 {
     exchange_cache_learn(p->exchanges, exchange_key_of(h),
-                         h->queue_gone ? EXCHANGE_MISSING : EXCHANGE_REFUSED, e->text);
+                         h->publish.queue_gone ? EXCHANGE_MISSING : EXCHANGE_REFUSED, e->text);
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_EXCHANGE, e->text, clock_monotonic_ms());
 }
 
@@ -349,7 +349,7 @@ static void blame_in_doubt(struct publisher *p, struct inflight *h, const struct
 {
     name_culprit(p, h, e);
     h->in_doubt = true;
-    h->returned = false;
+    h->publish.returned = false;
     settle_in_doubt(p, h, INFLIGHT_REFUSED, e->text, next_try_ms(p, h));
 }
 
@@ -366,7 +366,7 @@ static void blame_message(struct publisher *p, struct inflight *h, const struct 
      * is missing now, or of a right, that can't be said. */
     if (e->kind == ERR_REJECT && end->code != BROKER_NO_RIGHT && h->doubted_now)
         h->in_doubt = false;
-    h->returned = false;
+    h->publish.returned = false;
     publisher_refuse(p, h, e->text);
 }
 
@@ -379,31 +379,32 @@ static bool publisher_blames_a_publish(const struct err *e)
 /* The broker took no other after this one before it closed the channel; or there was no other. */
 static bool is_culprit(const struct publisher *p, const struct inflight *h, bool only)
 {
-    return (p->role->judges_exchanges || only) && !h->left_behind && h->tag > p->answered_tag;
+    return (p->role->judges_exchanges || only) && !h->publish.left_behind && h->publish.tag > p->answered_tag;
 }
 
 /* It was in flight, and is not to blame, or was not alone. */
 static void doubt_message(struct publisher *p, struct inflight *h, bool suspect)
 {
-    bool stood_still = destination_cache_stands_still(p->destinations, h->destination);
-    h->left_behind = false;
+    bool stood_still = destination_cache_stands_still(p->destinations, h->publish.destination);
+    h->publish.left_behind = false;
     h->doubted_now = !h->in_doubt;
     h->in_doubt = true;
-    h->isolate = suspect && !stood_still;
-    h->returned = false;
+    h->publish.isolate = suspect && !stood_still;
+    h->publish.returned = false;
     if (p->role->alone && stood_still)
         destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
     /* Should it go back to the database on the way, it is still to be published alone. */
-    if (h->isolate)
+    if (h->publish.isolate)
         inflight_set_error(h, INFLIGHT_REFUSED, PUBLISHER_SUSPECT);
-    if (h->isolate && !p->role->judges_exchanges && due_queue_push(&p->pipeline->serial, h) == 0)
+    if (h->publish.isolate && !p->role->judges_exchanges && due_queue_push(&p->pipeline->serial, h) == 0)
         return;
     /* Whoever was there each time when connections were lost without a word may be the reason, too. */
-    enum inflight_cause cause = h->isolate || h->attempts >= LOST_OFTEN ? INFLIGHT_REFUSED : INFLIGHT_NACKED;
+    enum inflight_cause cause =
+        h->publish.isolate || h->attempts >= LOST_OFTEN ? INFLIGHT_REFUSED : INFLIGHT_NACKED;
     settle_in_doubt(p, h, stood_still ? INFLIGHT_UNCONFIRMED : cause,
-                    stood_still  ? PUBLISHER_UNCONFIRMED
-                    : h->isolate ? PUBLISHER_SUSPECT
-                                 : "the connection was lost before RabbitMQ confirmed",
+                    stood_still          ? PUBLISHER_UNCONFIRMED
+                    : h->publish.isolate ? PUBLISHER_SUSPECT
+                                         : "the connection was lost before RabbitMQ confirmed",
                     stood_still ? publisher_wait_until_ms(p, h) : h->at_ms);
 }
 
@@ -415,7 +416,7 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct p
     if (blamed && !p->role->judges_exchanges)
         exchange_cache_forget(p->exchanges);
     while ((h = confirms_take_any(c)) != NULL) {
-        if (p->role->alone || h->left_behind)
+        if (p->role->alone || h->publish.left_behind)
             publisher_left(p, h, false);
         if (h->released) {
             inflight_free(h);
@@ -449,13 +450,13 @@ static void leave_messages(struct publisher *p, struct publisher_previous *previ
         if (h->released) {
             if (p->role->alone)
                 publisher_left(p, h, false);
-            inflight_free(confirms_take(&previous->confirms, h->tag, false));
+            inflight_free(confirms_take(&previous->confirms, h->publish.tag, false));
             continue;
         }
         if (!p->role->alone)
-            destination_cache_tried(p->destinations, h->destination);
-        h->unproven = false;
-        h->left_behind = true;
+            destination_cache_tried(p->destinations, h->publish.destination);
+        h->publish.unproven = false;
+        h->publish.left_behind = true;
     }
 }
 
@@ -506,7 +507,7 @@ static bool helps_to_give_up(const struct publisher *p, const struct publisher_p
     if (now_ms - previous->since_ms > PUBLISHER_CONFIRM_MS)
         return true;
     for (const struct inflight *h = previous->confirms.oldest; h; h = h->next)
-        if (!destination_cache_stands_still(p->destinations, h->destination))
+        if (!destination_cache_stands_still(p->destinations, h->publish.destination))
             return true;
     return false;
 }
@@ -614,13 +615,13 @@ static void check_old(struct publisher *p, int64_t now_ms)
 {
     size_t kept = 0;
     for (struct inflight *h = p->confirms.oldest, *next; h; h = next) {
-        int64_t age_ms = now_ms - h->published_ms;
+        int64_t age_ms = now_ms - h->publish.published_ms;
         if (age_ms <= DESTINATION_STALLED_MS)
             break;
         next = h->next;
         if (h->released && (age_ms > GHOST_MS || p->confirms.ghosts > GHOSTS_MAX)) {
             publisher_left(p, h, false);
-            inflight_free(confirms_take(&p->confirms, h->tag, false));
+            inflight_free(confirms_take(&p->confirms, h->publish.tag, false));
             continue;
         }
         p->role->on_lagging(p, h, now_ms);
@@ -760,8 +761,8 @@ static bool send_by_verdict(struct publisher *p, struct inflight *h, enum destin
         return send_to_queue(p, h, good);
     case DESTINATION_ISOLATE:
     case DESTINATION_TRY:
-        h->is_try = v == DESTINATION_TRY;
-        if (h->is_try || suspect == p->queue || due_queue_count(suspect) < SUSPECTS_MOST)
+        h->publish.is_try = v == DESTINATION_TRY;
+        if (h->publish.is_try || suspect == p->queue || due_queue_count(suspect) < SUSPECTS_MOST)
             return send_to_queue(p, h, suspect);
         publisher_wait(p, h);
         return false;
@@ -785,7 +786,8 @@ static bool has_missed_its_slot(struct publisher *p, const struct inflight *h)
 {
     int64_t now_ms;
     const int64_t late_ms = h->slot_ms > SLOT_MS ? h->slot_ms : SLOT_MS;
-    return h->rated && !h->is_try && runtime_now_ms(p->runtime, &now_ms) && now_ms - h->at_ms > late_ms;
+    return h->rated && !h->publish.is_try && runtime_now_ms(p->runtime, &now_ms) &&
+           now_ms - h->at_ms > late_ms;
 }
 
 bool publisher_route(struct publisher *p, struct inflight *h)
@@ -804,13 +806,13 @@ bool publisher_route(struct publisher *p, struct inflight *h)
     }
     enum exchange_verdict v = exchange_cache_ask(p->exchanges, exchange_key_of(h), reason, sizeof reason);
     if (v == EXCHANGE_REFUSED || v == EXCHANGE_MISSING) {
-        h->queue_gone = v == EXCHANGE_MISSING;
+        h->publish.queue_gone = v == EXCHANGE_MISSING;
         publisher_refuse(p, h, reason);
         return false;
     }
-    h->isolate =
-        h->isolate || publisher_is_reply(&h->message) || pipeline_is_too_large(p->pipeline, &h->message);
-    if (v != EXCHANGE_UNKNOWN && !h->isolate)
+    h->publish.isolate = h->publish.isolate || publisher_is_reply(&h->message) ||
+                         pipeline_is_too_large(p->pipeline, &h->message);
+    if (v != EXCHANGE_UNKNOWN && !h->publish.isolate)
         return publisher_send_on(p, h, p->role->ask(p, h));
     if (!p->role->judges_exchanges)
         return send_to_queue(p, h, &p->pipeline->serial);
@@ -972,14 +974,14 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
     }
     if (h->relayed)
         relay_book_sent(&p->pipeline->book, h->message.id);
-    h->published_ms = clock_monotonic_ms();
-    flight_window_sent(&p->window, p->confirms.count, h->published_ms);
+    h->publish.published_ms = clock_monotonic_ms();
+    flight_window_sent(&p->window, p->confirms.count, h->publish.published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);
     /* h is among the confirms now. */
     if (p->unheard_ms == 0)
-        p->unheard_ms = h->published_ms;
+        p->unheard_ms = h->publish.published_ms;
     if (p->role->alone)
-        destination_cache_tried(p->destinations, h->destination);
+        destination_cache_tried(p->destinations, h->publish.destination);
     return rc == 0 && p->role->alone ? publisher_ping(p, e) : rc;
 }
 

@@ -9,7 +9,7 @@ static struct inflight_budget budget;
 static struct inflight *publish(uint64_t tag, int64_t published_ms)
 {
     struct inflight *h = make_inflight(&budget, (int)(tag & 0xFFFFFF), "e", "k");
-    h->published_ms = published_ms;
+    h->publish.published_ms = published_ms;
     confirms_add(&c, tag, h);
     return h;
 }
@@ -25,7 +25,7 @@ static void assert_takes(uint64_t tag, bool multiple, uint64_t expected)
 {
     struct inflight *h = confirms_take(&c, tag, multiple);
     assert_non_null(h);
-    assert_true(h->tag == expected);
+    assert_true(h->publish.tag == expected);
     inflight_free(h);
 }
 
@@ -40,7 +40,7 @@ static void assert_rest_is(const uint64_t *tags, int count)
     for (int i = 0; i < count; i++) {
         struct inflight *h = confirms_take_any(&c);
         assert_non_null(h);
-        assert_true(h->tag == tags[i]);
+        assert_true(h->publish.tag == tags[i]);
         inflight_free(h);
     }
     assert_null(confirms_take_any(&c));
@@ -108,8 +108,9 @@ TEST(test_nothing_is_lost_over_a_long_time)
         uint64_t confirmed = tag - (dice >> 8) % (tag < 3000 ? tag : 3000);
         struct inflight *h;
         while ((h = confirms_take(&c, confirmed, multiple))) {
-            assert_true(open[h->tag] && (multiple ? h->tag <= confirmed : h->tag == confirmed));
-            open[h->tag] = false;
+            assert_true(open[h->publish.tag] &&
+                        (multiple ? h->publish.tag <= confirmed : h->publish.tag == confirmed));
+            open[h->publish.tag] = false;
             inflight_free(h);
         }
         for (uint64_t older = 1; multiple && older <= confirmed; older++)
@@ -120,8 +121,8 @@ TEST(test_nothing_is_lost_over_a_long_time)
         left += open[tag];
     assert_int_equal(c.count, left);
     for (struct inflight *h; (h = confirms_take_any(&c));) {
-        assert_true(open[h->tag]);
-        open[h->tag] = false;
+        assert_true(open[h->publish.tag]);
+        open[h->publish.tag] = false;
         inflight_free(h);
     }
     assert_rest_is(NULL, 0);
@@ -149,7 +150,7 @@ TEST(test_a_ghost_takes_the_place)
     for (uint64_t tag = 1; tag <= 3; tag++) { /* first, in the middle, last */
         publish_up_to(3);
         struct inflight *h = c.oldest;
-        while (h->tag != tag)
+        while (h->publish.tag != tag)
             h = h->next;
         size_t bytes = c.bytes - h->size + sizeof *h;
         struct inflight *row = confirms_leave_ghost(&c, h);

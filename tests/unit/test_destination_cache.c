@@ -86,7 +86,7 @@ TEST(test_few_go_to_one_that_has_not_confirmed)
         h = destination_cache_unpark(&b, false, T0 + 20, &v);
         assert_ptr_equal(h, parked[i]);
         assert_int_equal(v, DESTINATION_GOOD);
-        assert_false(h->unproven);
+        assert_false(h->publish.unproven);
         leaves(h, true, T0 + 21);
     }
     assert_unparks_none(T0 + 21);
@@ -124,10 +124,10 @@ TEST(test_an_old_confirm_proves_nothing)
 {
     leaves(admit("k", T0, DESTINATION_GOOD), true, T0);
     struct inflight *h = admit("k", T0 + 999, DESTINATION_GOOD);
-    assert_false(h->unproven);
+    assert_false(h->publish.unproven);
     leaves(h, false, T0 + 999);
     h = admit("k", T0 + 1000, DESTINATION_GOOD);
-    assert_true(h->unproven);
+    assert_true(h->publish.unproven);
     leaves(h, true, T0 + 1000);
 }
 
@@ -171,7 +171,7 @@ TEST(test_one_that_stands_still_is_tried_one_at_a_time)
     assert_null(parked);
     assert_unparks_none(at);
     assert_false(destination_cache_check(&b, sent[1], at, &parked)); /* said once */
-    uint64_t destination = sent[0]->destination;
+    uint64_t destination = sent[0]->publish.destination;
     assert_true(destination_cache_stands_still(&b, destination));
     assert_int_equal(ask("k", at), DESTINATION_STALLED); /* what is in flight to it tells already */
     assert_int_equal(ask("other", at), DESTINATION_GOOD);
@@ -255,7 +255,7 @@ TEST(test_what_may_hold_up_the_channel_goes_alone_and_the_others_wait)
 {
     leaves(admit("k", T0, DESTINATION_GOOD), true, T0);
     struct inflight *alone = admit("k", T0, DESTINATION_GOOD);
-    uint64_t destination = alone->destination;
+    uint64_t destination = alone->publish.destination;
     leaves(alone, true, T0);
     assert_true(destination_cache_isolate(&b, destination));
     assert_false(destination_cache_isolate(&b, destination));
@@ -288,8 +288,8 @@ TEST(test_after_a_held_up_channel_only_who_was_heard_of_since_is_trusted)
     assert_int_equal(ask("new", T0 + 2), DESTINATION_ISOLATE);
     struct inflight *h = make("before");
     destination_cache_ask(&b, h, T0 + 2);
-    destination_cache_tried(&b, h->destination);
-    destination_cache_try_ended(&b, h->destination, true, T0 + 3);
+    destination_cache_tried(&b, h->publish.destination);
+    destination_cache_try_ended(&b, h->publish.destination, true, T0 + 3);
     inflight_free(h);
     assert_int_equal(ask("before", T0 + 3), DESTINATION_GOOD);
     assert_int_equal(ask("new", T0 + 5000), DESTINATION_ISOLATE);
@@ -325,11 +325,12 @@ TEST(test_it_is_bounded_and_forgets_nobody_in_flight)
     for (int i = 0; i < 2 * PLACES; i++) {
         snprintf(key, sizeof key, "k%d", i);
         sent[i] = admit(key, T0, DESTINATION_GOOD);
-        watched += sent[i]->destination != 0;
+        watched += sent[i]->publish.destination != 0;
     }
     assert_in_range(watched, PLACES / 2, PLACES);
     for (int i = 0; i < 2 * PLACES; i++)
-        assert_int_equal(destination_cache_isolate(&b, sent[i]->destination), sent[i]->destination != 0);
+        assert_int_equal(destination_cache_isolate(&b, sent[i]->publish.destination),
+                         sent[i]->publish.destination != 0);
     for (int i = 0; i < 2 * PLACES; i++)
         leaves(sent[i], true, T0 + 1);
     assert_int_equal(b.unproven, 0);
@@ -341,7 +342,7 @@ TEST(test_names_are_not_mixed_up)
     struct inflight *one = make_inflight(&budget, 1, "ab", "c"), *two = make_inflight(&budget, 2, "a", "bc");
     destination_cache_ask(&b, one, T0);
     destination_cache_ask(&b, two, T0);
-    assert_true(one->destination != two->destination);
+    assert_true(one->publish.destination != two->publish.destination);
     inflight_free(one);
     inflight_free(two);
 }
@@ -367,14 +368,14 @@ TEST(test_it_is_said_once_that_one_stands_still_and_once_that_none_does)
     assert_non_null(strstr(name, "exchange 'e', routing key 'a"));
     assert_null(strchr(name, '\n'));
     assert_int_equal(destination_cache_news(&b, T0 + 9000, name, sizeof name), DESTINATION_NO_NEWS);
-    destination_cache_try_ended(&b, h->destination, true, T0 + 9000);
+    destination_cache_try_ended(&b, h->publish.destination, true, T0 + 9000);
     assert_int_equal(destination_cache_news(&b, T0 + 9000, name, sizeof name), DESTINATION_NO_NEWS);
-    destination_cache_try_ended(&b, other->destination, true, T0 + 9001);
+    destination_cache_try_ended(&b, other->publish.destination, true, T0 + 9001);
     assert_int_equal(destination_cache_news(&b, T0 + 9001, name, sizeof name), DESTINATION_ALL_GO_ON);
     assert_int_equal(destination_cache_news(&b, T0 + 9002, name, sizeof name), DESTINATION_NO_NEWS);
     destination_cache_stalled(&b, h, T0 + 9002, 0); /* each second again is not worth a line each second */
     assert_int_equal(destination_cache_news(&b, T0 + 9003, name, sizeof name), DESTINATION_NO_NEWS);
-    destination_cache_try_ended(&b, h->destination, true, T0 + 9004);
+    destination_cache_try_ended(&b, h->publish.destination, true, T0 + 9004);
     assert_int_equal(destination_cache_news(&b, T0 + 9005, name, sizeof name), DESTINATION_NO_NEWS);
     destination_cache_stalled(&b, h, T0 + 10002, 0);
     assert_int_equal(destination_cache_news(&b, T0 + 10002, name, sizeof name), DESTINATION_STANDS_STILL);
