@@ -95,7 +95,8 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
     }
     if (l->rated && row->clock_us / 1000 > h->at_ms)
         h->at_ms = row->clock_us / 1000; /* it is made up for. What passes on the way here is not */
-    h->rated = l->rated;
+    if (l->rated)
+        h->origin = INFLIGHT_RATED;
     h->slot_ms = l->slot_ms;
     if (row->next_at_ms > l->next_at_ms)
         l->next_at_ms = row->next_at_ms;

@@ -157,8 +157,8 @@ static void park_message(struct destination_cache *cache, struct destination *d,
 static bool may_keep(const struct destination_cache *cache, const struct destination *d,
                      const struct inflight *h, int64_t now_ms)
 {
-    return !h->relayed && h->message.deadline_ms == 0 && now_ms - d->stalled_ms < DESTINATION_KEEPS_MS &&
-           cache->parking.count < DESTINATION_KEEPS_MOST &&
+    return !inflight_is_relayed(h) && h->message.deadline_ms == 0 &&
+           now_ms - d->stalled_ms < DESTINATION_KEEPS_MS && cache->parking.count < DESTINATION_KEEPS_MOST &&
            cache->parking.bytes + h->size <= DESTINATION_KEEPS_BYTES_MAX;
 }
 

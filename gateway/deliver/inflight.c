@@ -73,7 +73,7 @@ struct inflight *inflight_leave_ghost(struct inflight *h)
     *h = (struct inflight){.next = h->next,
                            .prev = h->prev,
                            .budget = h->budget,
-                           .relayed = h->relayed,
+                           .origin = inflight_is_relayed(h) ? INFLIGHT_RELAYED : INFLIGHT_CLAIMED,
                            .in_doubt = true,
                            .released = true,
                            .at_ms = h->at_ms,

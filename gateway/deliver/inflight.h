@@ -48,6 +48,15 @@ enum inflight_cause {
                              its confirm: the queue stands still */
 };
 
+/* By which way it came, which it keeps for as long as it is in memory. */
+enum inflight_origin {
+    INFLIGHT_CLAIMED, /* its row is claimed under `instance`: by itself; or with others, and then it holds its
+                         range; or to be handed over, and then it holds its hand-over. Never both */
+    INFLIGHT_RATED,   /* its row is claimed by itself, for a slot of its rate (rates.h), which is at_ms */
+    INFLIGHT_RELAYED, /* it came from the exit queue: its row is not claimed, and relay_book.h has it. It has
+                         neither range nor hand-over, and instance 0 */
+};
+
 /* What the publishers alone read and write, which hand it to each other.
  *
  * The flags are no states of one thing: each is set at a time of its own, so that any may stand beside any
@@ -74,18 +83,17 @@ struct inflight {
     struct inflight *prev; /* confirms.c */
     struct inflight_budget *budget;
     int32_t instance;          /* under which it was claimed; settling is guarded by it */
-    struct claim_range *range; /* of a plain one; held. NULL: its row is claimed by itself */
-    struct handing *handing;   /* of one that is to be handed over; held */
+    struct claim_range *range; /* held; NULL: none */
+    struct handing *handing;   /* the same */
     int attempts;              /* made before this claim */
-    bool relayed;     /* it came from the exit queue: its row is not claimed, and relay_book.h has it */
+    enum inflight_origin origin;
     bool proof;       /* a gateway delivered and counted it, nobody knows when: relay.c */
     bool in_doubt;    /* an earlier publish of it may have reached the broker */
     bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
                          this claim */
     bool expired;     /* its deadline has passed, and this time nothing of it was published */
     bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
-    bool rated;    /* at_ms is its slot: it waited for a rate (rates.h) */
-    int64_t slot_ms;   /* rated: from its slot to the next one */
+    int64_t slot_ms;   /* INFLIGHT_RATED: from its slot to the next one */
     int64_t let_go_ms; /* by a rate that was removed, which had kept it back; 0: by none */
     int64_t at_ms;     /* when to publish: due, or the next attempt */
     struct inflight_publish publish;
@@ -123,6 +131,10 @@ static inline struct inflight *inflight_pop(struct inflight **list)
         h->next = NULL;
     }
     return h;
+}
+static inline bool inflight_is_relayed(const struct inflight *h)
+{
+    return h->origin == INFLIGHT_RELAYED;
 }
 /* An attempt before this one did not succeed, or nobody knows. */
 static inline bool inflight_is_again(const struct inflight *h)

@@ -116,7 +116,7 @@ static bool keep_relayed(struct pipeline *p, struct inflight *h, enum settle_kin
 {
     struct runtime *rt = p->runtime;
     bool late = runtime_latest_ms(rt) > h->message.due_ms + rt->config->handover.grace_ms / 2;
-    if (!h->relayed || late || takes_room(p, h, outcome) || runtime_stopping(rt, STOP_PUBLISHERS))
+    if (!inflight_is_relayed(h) || late || takes_room(p, h, outcome) || runtime_stopping(rt, STOP_PUBLISHERS))
         return false;
     int64_t at_ms = h->at_ms;
     if (outcome != SETTLE_RELEASE)
@@ -132,7 +132,7 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
 {
     int64_t now_us = runtime_now_us(rt);
     int64_t from_ms = h->at_ms > h->let_go_ms ? h->at_ms : h->let_go_ms;
-    bool waited = h->rated || h->let_go_ms > 0; /* a rate is nobody's fault */
+    bool waited = h->origin == INFLIGHT_RATED || h->let_go_ms > 0; /* a rate is nobody's fault */
     h->later_us = now_us - from_ms * 1000;
     h->late_us = waited ? h->later_us : now_us - h->message.due_ms * 1000;
     if (waited)
@@ -164,8 +164,8 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
     if (result_queue_unsettled(&p->results) == 0)
         atomic_store(&p->settled_ms, clock_monotonic_ms());
     if (outcome == SETTLE_DELIVERED && !h->proof)
-        delivered_ring_add(&p->delivered, h->message.id, h->relayed, clock_monotonic_ms());
-    if (h->relayed) {
+        delivered_ring_add(&p->delivered, h->message.id, inflight_is_relayed(h), clock_monotonic_ms());
+    if (inflight_is_relayed(h)) {
         /* The row's next attempt is when it would be rescued. Its content is in the database, and this may
          * wait long for that: else what a target refuses would fill the relay's memory meanwhile, and hold up
          * all others. */
@@ -182,7 +182,7 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
 
 void pipeline_put_back(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
-    if (h->relayed && outcome == SETTLE_IN_DOUBT) {
+    if (inflight_is_relayed(h) && outcome == SETTLE_IN_DOUBT) {
         h->in_doubt = true;
         h->attempts++;
     }

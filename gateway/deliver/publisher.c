@@ -727,7 +727,7 @@ void publisher_send_to(struct publisher *p, struct inflight *h, struct due_queue
 
 bool publisher_keep_ours(struct publisher *p, struct inflight *h)
 {
-    if (h->relayed)
+    if (inflight_is_relayed(h))
         return pipeline_may_publish(p->pipeline, h);
     if (h->instance != lease_instance(p->lease)) {
         pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
@@ -786,7 +786,7 @@ static bool has_missed_its_slot(struct publisher *p, const struct inflight *h)
 {
     int64_t now_ms;
     const int64_t late_ms = h->slot_ms > SLOT_MS ? h->slot_ms : SLOT_MS;
-    return h->rated && !h->publish.is_try && runtime_now_ms(p->runtime, &now_ms) &&
+    return h->origin == INFLIGHT_RATED && !h->publish.is_try && runtime_now_ms(p->runtime, &now_ms) &&
            now_ms - h->at_ms > late_ms;
 }
 
@@ -876,7 +876,7 @@ static void release_all(struct publisher *p)
     p->role->release_waiting(p);
     for (struct inflight *h;
          (h = due_queue_take_due(p->queue, INT64_MAX, stopping ? DUE_ALL : DUE_CLAIMED)) != NULL;) {
-        if (h->relayed) {
+        if (inflight_is_relayed(h)) {
             inflight_free(h);
             continue;
         }
@@ -972,7 +972,7 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
         p->role->reject(p, h, e->text);
         return 0;
     }
-    if (h->relayed)
+    if (inflight_is_relayed(h))
         relay_book_sent(&p->pipeline->book, h->message.id);
     h->publish.published_ms = clock_monotonic_ms();
     flight_window_sent(&p->window, p->confirms.count, h->publish.published_ms);

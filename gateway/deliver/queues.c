@@ -47,7 +47,7 @@ int due_queue_push(struct due_queue *q, struct inflight *h)
     int64_t first_ms;
     GUARD(&q->lock);
     bool sooner = !find_first(q, DUE_ALL, &first_ms) || h->at_ms < first_ms;
-    int rc = due_heap_push(&q->heap[h->relayed], h->at_ms, h);
+    int rc = due_heap_push(&q->heap[inflight_is_relayed(h)], h->at_ms, h);
     if (rc == 0 && sooner)
         notifier_notify(&q->notifier);
     return rc;
@@ -145,7 +145,7 @@ void result_queue_put(struct result_queue *q, struct inflight *h)
     if (h->unsettled) {
         h->unsettled_ms = clock_monotonic_ms();
         h->unsettled_number = q->numbered++;
-        atomic_fetch_add(&q->unsettled, !h->relayed);
+        atomic_fetch_add(&q->unsettled, !inflight_is_relayed(h));
         flight_window_sent(&q->window, result_queue_unsettled(q) - 1, h->unsettled_ms);
         atomic_store(&q->room, q->window.size);
     }
@@ -194,7 +194,7 @@ struct inflight *result_queue_take_all(struct result_queue *q, int64_t wait_ms)
 void result_queue_defer(struct result_queue *q, struct inflight *h)
 {
     if (h->unsettled)
-        atomic_fetch_sub(&q->unsettled, !h->relayed);
+        atomic_fetch_sub(&q->unsettled, !inflight_is_relayed(h));
     h->unsettled = false;
 }
 
@@ -202,7 +202,7 @@ void result_queue_free(struct result_queue *q, struct inflight *h)
 {
     if (h->unsettled) {
         int64_t now_ms = clock_monotonic_ms(), took_ms = now_ms - h->unsettled_ms;
-        if (h->relayed)
+        if (inflight_is_relayed(h))
             atomic_store(&q->behind, took_ms >= BEHIND_MS);
         else
             atomic_store(&q->took_ms, took_ms);

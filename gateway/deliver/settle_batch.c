@@ -17,22 +17,23 @@ bool settle_backlog_is_empty(const struct settle_backlog *backlog)
 void settle_backlog_add(struct settle_backlog *backlog, struct inflight *list)
 {
     for (struct inflight *h; (h = inflight_pop(&list)) != NULL;) {
-        *backlog->last[h->relayed] = h;
-        backlog->last[h->relayed] = &h->next;
+        *backlog->last[inflight_is_relayed(h)] = h;
+        backlog->last[inflight_is_relayed(h)] = &h->next;
     }
 }
 
 void settle_backlog_put_back(struct settle_backlog *backlog, struct inflight *h)
 {
-    h->next = backlog->first[h->relayed];
+    h->next = backlog->first[inflight_is_relayed(h)];
     if (!h->next)
-        backlog->last[h->relayed] = &h->next;
-    backlog->first[h->relayed] = h;
+        backlog->last[inflight_is_relayed(h)] = &h->next;
+    backlog->first[inflight_is_relayed(h)] = h;
 }
 
 static bool same_owner(const struct inflight *a, const struct inflight *b)
 {
-    return a->relayed == b->relayed && a->instance == b->instance && !a->handing == !b->handing;
+    return inflight_is_relayed(a) == inflight_is_relayed(b) && a->instance == b->instance &&
+           !a->handing == !b->handing;
 }
 
 void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog, int64_t now_ms)

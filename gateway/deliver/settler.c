@@ -200,15 +200,16 @@ static void settle_ranges_close(struct claim_range **ranges)
 static struct settle_owner owner_of(const struct settler *s, size_t i)
 {
     const struct inflight *h = s->batch.messages[i];
-    int32_t instance = h->relayed ? lease_instance(s->lease) : h->instance;
-    return (struct settle_owner){.instance = instance, .relayed = h->relayed, .handing = h->handing != NULL};
+    int32_t instance = inflight_is_relayed(h) ? lease_instance(s->lease) : h->instance;
+    return (struct settle_owner){
+        .instance = instance, .relayed = inflight_is_relayed(h), .handing = h->handing != NULL};
 }
 
 /* Tried again after LATER_MS. */
 static void keep_for_later(struct settler *s, size_t i)
 {
     result_queue_defer(&s->pipeline->results, s->batch.messages[i]);
-    if (s->batch.messages[i]->relayed)
+    if (inflight_is_relayed(s->batch.messages[i]))
         relay_book_deferred(&s->pipeline->book, s->batch.messages[i]->message.id);
     if (!s->later) /* else more would come and come, and none were tried again */
         s->later_ms = clock_monotonic_ms() + LATER_MS;
@@ -270,7 +271,7 @@ static void finish_message(struct settler *s, size_t i)
     count_delivery(s, s->batch.messages[i]);
     say_end(s, s->batch.messages[i]);
     settle_handings_mark(&s->handings, s->batch.messages[i]);
-    if (s->batch.messages[i]->relayed)
+    if (inflight_is_relayed(s->batch.messages[i]))
         relay_book_done(&s->pipeline->book, s->batch.messages[i]->message.id);
     result_queue_free(&s->pipeline->results, s->batch.messages[i]);
     s->batch.messages[i] = NULL;
@@ -413,7 +414,7 @@ static void on_unclear(struct settler *s)
         struct inflight *h = s->batch.messages[i];
         if (!h)
             continue;
-        if (h->relayed || settle_batch_may_repeat(h->outcome) || inflight_goes_back(h)) {
+        if (inflight_is_relayed(h) || settle_batch_may_repeat(h->outcome) || inflight_goes_back(h)) {
             settle_backlog_put_back(&s->backlog, h);
             continue;
         }
@@ -486,7 +487,7 @@ static int settle_once(struct settler *s, struct err *e)
     settle_batch_take(&s->batch, &s->backlog, clock_monotonic_ms());
     if (s->batch.count == 0)
         return 0;
-    bool relayed = s->batch.messages[0]->relayed;
+    bool relayed = inflight_is_relayed(s->batch.messages[0]);
     if (settle_batch(s, e) != 0) {
         on_unclear(s);
         return -1;

@@ -275,7 +275,7 @@ static struct inflight *relay_hold(struct reader *r, const struct message *m)
     const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
     struct inflight *h = inflight_new(&row, 0, &r->pipeline->relayed);
     if (h)
-        h->relayed = true;
+        h->origin = INFLIGHT_RELAYED;
     return h;
 }
 

@@ -200,7 +200,7 @@ TEST(test_one_that_stands_still_is_tried_one_at_a_time)
 static void wait_for_k(bool relayed, int64_t deadline_ms)
 {
     struct inflight *h = make("k");
-    h->relayed = relayed;
+    h->origin = relayed ? INFLIGHT_RELAYED : INFLIGHT_CLAIMED;
     h->message.deadline_ms = deadline_ms;
     assert_int_equal(destination_cache_admit(&b, h, false, T0), DESTINATION_PARKED);
 }

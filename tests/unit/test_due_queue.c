@@ -11,7 +11,7 @@ static void push(struct due_queue *q, int number, int64_t due_ms, int64_t at_ms,
     struct inflight *h = make_inflight(&budget, number, "e", "k");
     h->message.due_ms = due_ms;
     h->at_ms = at_ms;
-    h->relayed = relayed;
+    h->origin = relayed ? INFLIGHT_RELAYED : INFLIGHT_CLAIMED;
     assert_int_equal(due_queue_push(q, h), 0);
 }
 

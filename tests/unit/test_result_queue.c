@@ -32,7 +32,7 @@ static struct inflight *put(int number, enum settle_kind outcome, bool relayed)
 {
     struct inflight *h = make_inflight(&budget, number, "e", "k");
     h->outcome = outcome;
-    h->relayed = relayed;
+    h->origin = relayed ? INFLIGHT_RELAYED : INFLIGHT_CLAIMED;
     result_queue_put(&q, h);
     return h;
 }

@@ -9,7 +9,7 @@ static void put(int number, int32_t instance, bool relayed)
 {
     struct inflight *h = make_inflight(&budget, number, "e", "k");
     h->instance = instance;
-    h->relayed = relayed;
+    h->origin = relayed ? INFLIGHT_RELAYED : INFLIGHT_CLAIMED;
     h->outcome = relayed ? SETTLE_DELIVERED : SETTLE_HANDED;
     settle_backlog_add(&backlog, h);
 }
