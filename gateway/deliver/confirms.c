@@ -36,7 +36,7 @@ static struct inflight *remove_publish(struct confirms *c, uint64_t tag)
     *(h->prev ? &h->prev->next : &c->oldest) = h->next;
     *(h->next ? &h->next->prev : &c->newest) = h->prev;
     c->count--;
-    c->ghosts -= h->released;
+    c->ghosts -= inflight_is_ghost(h);
     c->bytes -= h->size;
     h->next = h->prev = NULL;
     return h;

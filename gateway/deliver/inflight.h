@@ -57,6 +57,18 @@ enum inflight_origin {
                          neither range nor hand-over, and instance 0 */
 };
 
+/* May a publish of it have reached the broker? */
+enum inflight_doubt {
+    INFLIGHT_DOUBT_NONE,    /* no: its row may become cancellable */
+    INFLIGHT_DOUBT_COMPANY, /* the connection or channel ended once, in this claim, while it was in flight,
+                               and nothing was in doubt before. NONE again when the broker closes the channel
+                               over it alone, for it is malformed: then it took none before, either */
+    INFLIGHT_DOUBT_SENT,    /* it was in doubt before it came here, or is by a nack, or for want of a confirm;
+                               or a connection or channel ended twice */
+    INFLIGHT_DOUBT_GHOST,   /* unconfirmed for so long that its row was given back, as one in doubt: what is
+                               left has no content, and only its confirm is of interest */
+};
+
 /* What the publishers alone read and write, which hand it to each other.
  *
  * The flags are no states of one thing: each is set at a time of its own, so that any may stand beside any
@@ -87,12 +99,9 @@ struct inflight {
     struct handing *handing;   /* the same */
     int attempts;              /* made before this claim */
     enum inflight_origin origin;
-    bool proof;       /* a gateway delivered and counted it, nobody knows when: relay.c */
-    bool in_doubt;    /* an earlier publish of it may have reached the broker */
-    bool doubted_now; /* in_doubt only because it was in flight with others when the channel was closed, in
-                         this claim */
-    bool expired;     /* its deadline has passed, and this time nothing of it was published */
-    bool released; /* unconfirmed for so long that its row was given back: only the confirm is of interest */
+    bool proof; /* a gateway delivered and counted it, nobody knows when: relay.c */
+    enum inflight_doubt doubt;
+    bool expired;      /* its deadline has passed, and this time nothing of it was published */
     int64_t slot_ms;   /* INFLIGHT_RATED: from its slot to the next one */
     int64_t let_go_ms; /* by a rate that was removed, which had kept it back; 0: by none */
     int64_t at_ms;     /* when to publish: due, or the next attempt */
@@ -132,6 +141,21 @@ static inline struct inflight *inflight_pop(struct inflight **list)
     }
     return h;
 }
+static inline bool inflight_is_in_doubt(const struct inflight *h)
+{
+    return h->doubt != INFLIGHT_DOUBT_NONE;
+}
+static inline bool inflight_is_ghost(const struct inflight *h)
+{
+    return h->doubt == INFLIGHT_DOUBT_GHOST;
+}
+/* A publish of it may have reached the broker. After COMPANY that changes nothing: what is malformed the
+ * broker has not taken by then, either. */
+static inline void inflight_note_doubt(struct inflight *h)
+{
+    if (h->doubt == INFLIGHT_DOUBT_NONE)
+        h->doubt = INFLIGHT_DOUBT_SENT;
+}
 static inline bool inflight_is_relayed(const struct inflight *h)
 {
     return h->origin == INFLIGHT_RELAYED;
@@ -139,13 +163,13 @@ static inline bool inflight_is_relayed(const struct inflight *h)
 /* An attempt before this one did not succeed, or nobody knows. */
 static inline bool inflight_is_again(const struct inflight *h)
 {
-    return h->attempts > 0 || h->in_doubt;
+    return h->attempts > 0 || inflight_is_in_doubt(h);
 }
 /* Nothing of it was begun, so that nothing is written into its row: its range is put back. Where a deadline
  * may pass meanwhile, its row says when to look. */
 static inline bool inflight_goes_back(const struct inflight *h)
 {
-    return h->range && !h->in_doubt &&
+    return h->range && !inflight_is_in_doubt(h) &&
            (h->outcome == SETTLE_RELEASE || (h->outcome == SETTLE_WAIT && h->message.deadline_ms == 0));
 }
 /* For the log: its id. What goes back to a queue has a row of its own, and the id that its consumers know

@@ -183,7 +183,7 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
 void pipeline_put_back(struct pipeline *p, struct inflight *h, enum settle_kind outcome)
 {
     if (inflight_is_relayed(h) && outcome == SETTLE_IN_DOUBT) {
-        h->in_doubt = true;
+        inflight_note_doubt(h);
         h->attempts++;
     }
     if (!keep_relayed(p, h, outcome))
@@ -246,7 +246,8 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
         if (due_queue_push(&p->fast, h) == 0)
             return false;
     }
-    if (v == RELAY_RETURN || h->in_doubt) { /* its row may have been claimed while it was published */
+    /* Its row may have been claimed while it was published. */
+    if (v == RELAY_RETURN || inflight_is_in_doubt(h)) {
         pipeline_settle(p, h, SETTLE_RELEASE);
         return false;
     }

@@ -166,7 +166,7 @@ static void blame_first(struct publisher *p, int64_t now_ms)
 {
     int n = 0;
     for (const struct inflight *h = p->confirms.oldest; h && n < SUSPECTS; h = h->next)
-        n += !h->released && destination_cache_isolate(p->destinations, h->publish.destination);
+        n += !inflight_is_ghost(h) && destination_cache_isolate(p->destinations, h->publish.destination);
     destination_cache_wary(p->destinations, true, now_ms);
     struct inflight *all = destination_cache_unpark_all(p->destinations);
     while (all)
@@ -238,7 +238,7 @@ static bool was_answered(struct publisher *p)
     int64_t now_ms = clock_monotonic_ms();
     if (p->pinging)
         return false;
-    if (!newest || newest->released ||
+    if (!newest || inflight_is_ghost(newest) ||
         destination_cache_stands_still(p->destinations, newest->publish.destination))
         return true;
     if (now_ms - newest->publish.published_ms < ALONE_STALLED_MS)
@@ -343,7 +343,7 @@ static enum destination_verdict ask(struct publisher *p, struct inflight *h)
 
 static void trust_exchange(struct publisher *p, const struct inflight *h)
 {
-    if (!h->released)
+    if (!inflight_is_ghost(h))
         exchange_cache_learn(p->exchanges, exchange_key_of(h), EXCHANGE_GOOD, NULL);
 }
 

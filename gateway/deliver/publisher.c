@@ -197,7 +197,7 @@ static int64_t attempts_allowed(const struct publisher *p, const struct inflight
 static void fail(struct publisher *p, struct inflight *h, enum inflight_cause cause)
 {
     char text[500];
-    if (h->in_doubt) {
+    if (inflight_is_in_doubt(h)) {
         snprintf(text, sizeof text, "may have been delivered; no attempt is left: %.400s",
                  h->error ? h->error : "");
         inflight_set_error(h, cause, text);
@@ -212,16 +212,16 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
         return;
     int64_t next_at_ms = next_try_ms(p, h);
     h->next_at_ms = in_time(h, next_at_ms);
-    if (h->expired || (!h->in_doubt && h->next_at_ms < next_at_ms)) {
+    if (h->expired || (!inflight_is_in_doubt(h) && h->next_at_ms < next_at_ms)) {
         /* Ends it: `expired`, unless an earlier try may have arrived. Nobody may take that for undelivered,
          * so it is `failed` then, and its error says so. */
         char text[500];
         snprintf(text, sizeof text, "%s%s%s%.300s",
                  h->expired ? PUBLISHER_TOO_LATE : "the deadline is before the next try",
-                 h->in_doubt ? "; it may have been delivered" : "",
+                 inflight_is_in_doubt(h) ? "; it may have been delivered" : "",
                  h->expired ? "" : "; now: ", h->expired ? "" : reason);
         inflight_set_error(h, cause, text);
-        pipeline_settle(p->pipeline, h, h->in_doubt ? SETTLE_FAILED : SETTLE_EXPIRED);
+        pipeline_settle(p->pipeline, h, inflight_is_in_doubt(h) ? SETTLE_FAILED : SETTLE_EXPIRED);
         return;
     }
     inflight_set_error(h, cause, reason);
@@ -230,7 +230,7 @@ void publisher_refuse(struct publisher *p, struct inflight *h, const char *reaso
     expect_again(p, h, h->next_at_ms);
     if (h->attempts + 1 >= attempts_allowed(p, h))
         fail(p, h, cause);
-    else if (h->in_doubt) /* an earlier try may have arrived: `scheduled` would be cancellable */
+    else if (inflight_is_in_doubt(h)) /* an earlier try may have arrived: `scheduled` would be cancellable */
         pipeline_put_back(p->pipeline, h, SETTLE_IN_DOUBT);
     else
         pipeline_settle(p->pipeline, h, SETTLE_RETRY);
@@ -270,7 +270,7 @@ void publisher_acked(struct publisher *p, struct inflight *h)
         pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return;
     }
-    if (h->released) {
+    if (inflight_is_ghost(h)) {
         inflight_free(h);
         return;
     }
@@ -283,7 +283,7 @@ void publisher_nacked(struct publisher *p, struct inflight *h)
 {
     static const char *const reason = "RabbitMQ rejected it (nack): a queue may be full";
     refusals_add(&p->destinations->refusals, h, REFUSAL_OF_KEY, reason, clock_monotonic_ms());
-    if (h->released) {
+    if (inflight_is_ghost(h)) {
         inflight_free(h); /* it is in doubt already */
         return;
     }
@@ -348,7 +348,7 @@ static void name_culprit(struct publisher *p, const struct inflight *h, const st
 static void blame_in_doubt(struct publisher *p, struct inflight *h, const struct err *e)
 {
     name_culprit(p, h, e);
-    h->in_doubt = true;
+    inflight_note_doubt(h);
     h->publish.returned = false;
     settle_in_doubt(p, h, INFLIGHT_REFUSED, e->text, next_try_ms(p, h));
 }
@@ -364,8 +364,8 @@ static void blame_message(struct publisher *p, struct inflight *h, const struct 
         publisher_note_refused(p, h, e);
     /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
      * is missing now, or of a right, that can't be said. */
-    if (e->kind == ERR_REJECT && end->code != BROKER_NO_RIGHT && h->doubted_now)
-        h->in_doubt = false;
+    if (e->kind == ERR_REJECT && end->code != BROKER_NO_RIGHT && h->doubt == INFLIGHT_DOUBT_COMPANY)
+        h->doubt = INFLIGHT_DOUBT_NONE;
     h->publish.returned = false;
     publisher_refuse(p, h, e->text);
 }
@@ -387,8 +387,7 @@ static void doubt_message(struct publisher *p, struct inflight *h, bool suspect)
 {
     bool stood_still = destination_cache_stands_still(p->destinations, h->publish.destination);
     h->publish.left_behind = false;
-    h->doubted_now = !h->in_doubt;
-    h->in_doubt = true;
+    h->doubt = inflight_is_in_doubt(h) ? INFLIGHT_DOUBT_SENT : INFLIGHT_DOUBT_COMPANY;
     h->publish.isolate = suspect && !stood_still;
     h->publish.returned = false;
     if (p->role->alone && stood_still)
@@ -418,7 +417,7 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct p
     while ((h = confirms_take_any(c)) != NULL) {
         if (p->role->alone || h->publish.left_behind)
             publisher_left(p, h, false);
-        if (h->released) {
+        if (inflight_is_ghost(h)) {
             inflight_free(h);
             continue;
         }
@@ -447,7 +446,7 @@ static void leave_messages(struct publisher *p, struct publisher_previous *previ
     previous->confirms = p->confirms;
     for (struct inflight *h = previous->confirms.oldest, *next; h; h = next) {
         next = h->next;
-        if (h->released) {
+        if (inflight_is_ghost(h)) {
             if (p->role->alone)
                 publisher_left(p, h, false);
             inflight_free(confirms_take(&previous->confirms, h->publish.tag, false));
@@ -604,7 +603,7 @@ static void release_row(struct publisher *p, struct inflight *h)
     struct inflight *row = confirms_leave_ghost(&p->confirms, h);
     if (!row)
         return;
-    row->in_doubt = true;
+    inflight_note_doubt(row);
     inflight_set_error(row, INFLIGHT_UNCONFIRMED, PUBLISHER_UNCONFIRMED);
     row->next_at_ms = publisher_wait_until_ms(p, row);
     pipeline_put_back(p->pipeline, row, SETTLE_IN_DOUBT);
@@ -619,13 +618,13 @@ static void check_old(struct publisher *p, int64_t now_ms)
         if (age_ms <= DESTINATION_STALLED_MS)
             break;
         next = h->next;
-        if (h->released && (age_ms > GHOST_MS || p->confirms.ghosts > GHOSTS_MAX)) {
+        if (inflight_is_ghost(h) && (age_ms > GHOST_MS || p->confirms.ghosts > GHOSTS_MAX)) {
             publisher_left(p, h, false);
             inflight_free(confirms_take(&p->confirms, h->publish.tag, false));
             continue;
         }
         p->role->on_lagging(p, h, now_ms);
-        if (h->released || age_ms < KEPT_MS)
+        if (inflight_is_ghost(h) || age_ms < KEPT_MS)
             continue;
         kept += h->size;
         if ((age_ms > PUBLISHER_CONFIRM_MS || kept > KEPT_BYTES_MAX) && !p->pinging)
@@ -733,7 +732,7 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
         pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
         return false;
     }
-    if (h->in_doubt && relay_book_has_proof(&p->pipeline->book, h->message.id)) {
+    if (inflight_is_in_doubt(h) && relay_book_has_proof(&p->pipeline->book, h->message.id)) {
         h->proof = true; /* its gateway delivered and counted it before it died */
         pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return false;

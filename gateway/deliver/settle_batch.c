@@ -51,7 +51,7 @@ void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog, i
             *list = h->next;
             b->items[b->count] = (struct settle_item){.id = h->message.id,
                                                       .kind = h->outcome,
-                                                      .was_in_doubt = h->in_doubt,
+                                                      .was_in_doubt = inflight_is_in_doubt(h),
                                                       .next_at_ms = h->next_at_ms,
                                                       .error = h->error,
                                                       .isolate = h->cause == INFLIGHT_REFUSED,

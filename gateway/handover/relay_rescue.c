@@ -757,7 +757,7 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         pipeline_settle(l->pipeline, h, SETTLE_FAILED);
     } else if (runtime_now_ms(l->runtime, &now_ms) &&
                row->message.due_ms > now_ms + 2 * l->runtime->config->delivery.lead_ms + 1000) {
-        h->in_doubt = false; /* it came much too early: not a byte was sent by anybody */
+        h->doubt = INFLIGHT_DOUBT_NONE; /* it came much too early: not a byte was sent by anybody */
         h->next_at_ms = h->message.due_ms;
         pipeline_settle(l->pipeline, h, SETTLE_HOLD);
     } else if (due_queue_push(&l->pipeline->fast, h) != 0) {

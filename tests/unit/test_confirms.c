@@ -156,7 +156,7 @@ TEST(test_a_ghost_takes_the_place)
         struct inflight *row = confirms_leave_ghost(&c, h);
         assert_true(message_id_equal(row->message.id, h->message.id));
         assert_int_equal(row->message.body.len, 4);
-        assert_true(h->released && !row->released);
+        assert_true(inflight_is_ghost(h) && !inflight_is_ghost(row));
         inflight_free(row);
         assert_int_equal(c.count, 3);
         assert_int_equal(c.ghosts, 1);
