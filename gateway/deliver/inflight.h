@@ -69,6 +69,14 @@ enum inflight_doubt {
                                left has no content, and only its confirm is of interest */
 };
 
+/* How its outcome came about. */
+enum inflight_end {
+    INFLIGHT_END_TRY,      /* by what the broker said of this try, or what kept it from being published */
+    INFLIGHT_END_DEADLINE, /* its deadline has passed, and this time nothing of it was published: EXPIRED, or
+                              where it is in doubt FAILED; HOLD where it was to be handed over */
+    INFLIGHT_END_PROOF,    /* a gateway delivered and counted it, nobody knows when (relay.c): DELIVERED */
+};
+
 /* What the publishers alone read and write, which hand it to each other.
  *
  * The flags are no states of one thing: each is set at a time of its own, so that any may stand beside any
@@ -99,9 +107,7 @@ struct inflight {
     struct handing *handing;   /* the same */
     int attempts;              /* made before this claim */
     enum inflight_origin origin;
-    bool proof; /* a gateway delivered and counted it, nobody knows when: relay.c */
     enum inflight_doubt doubt;
-    bool expired;      /* its deadline has passed, and this time nothing of it was published */
     int64_t slot_ms;   /* INFLIGHT_RATED: from its slot to the next one */
     int64_t let_go_ms; /* by a rate that was removed, which had kept it back; 0: by none */
     int64_t at_ms;     /* when to publish: due, or the next attempt */
@@ -109,9 +115,9 @@ struct inflight {
     struct message message;          /* views into data */
     struct dead_letter_address back; /* the same; of what goes back to a queue: where to, and as what */
     enum settle_kind outcome;
-    bool unsettled; /* counted so, see queues.h */
+    enum inflight_end end;
+    int64_t unsettled_ms; /* monotonic: since when it counts as unsettled (queues.h); 0: it does not */
     uint64_t unsettled_number;
-    int64_t unsettled_ms; /* monotonic: since when */
     int64_t next_at_ms;
     int64_t late_us, later_us; /* delivered: so long after its due time; after the time of this attempt */
     char *error;               /* owned; why, for the outcome or from the return */

@@ -155,21 +155,21 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
         [SETTLE_EXPIRED] = METRIC_EXPIRED,     [SETTLE_HANDED] = METRIC_HANDED,
         [SETTLE_HOLD] = METRIC_NONE,           [SETTLE_WAIT] = METRIC_NONE,
         [SETTLE_RELEASE] = METRIC_NONE};
-    struct metrics *m = &p->runtime->metrics;
-    if (counted[outcome] != METRIC_NONE && !h->proof)
-        metrics_add(m, counted[outcome], 1);
-    if (outcome == SETTLE_DELIVERED && !h->proof)
+    bool by_proof = h->end == INFLIGHT_END_PROOF;
+    if (counted[outcome] != METRIC_NONE && !by_proof)
+        metrics_add(&p->runtime->metrics, counted[outcome], 1);
+    if (outcome == SETTLE_DELIVERED && !by_proof)
         note_lateness(p->runtime, h);
     h->outcome = outcome;
     if (result_queue_unsettled(&p->results) == 0)
         atomic_store(&p->settled_ms, clock_monotonic_ms());
-    if (outcome == SETTLE_DELIVERED && !h->proof)
+    if (outcome == SETTLE_DELIVERED && !by_proof)
         delivered_ring_add(&p->delivered, h->message.id, inflight_is_relayed(h), clock_monotonic_ms());
     if (inflight_is_relayed(h)) {
         /* The row's next attempt is when it would be rescued. Its content is in the database, and this may
          * wait long for that: else what a target refuses would fill the relay's memory meanwhile, and hold up
          * all others. */
-        bool to_be_proven = h->outcome == SETTLE_DELIVERED && !h->proof;
+        bool to_be_proven = h->outcome == SETTLE_DELIVERED && !by_proof;
         relay_book_settling(&p->book, h->message.id, to_be_proven ? clock_monotonic_ms() : 0);
         if (h->outcome == SETTLE_RELEASE) {
             h->outcome = SETTLE_WAIT;

@@ -155,8 +155,9 @@ static void expect_again(struct publisher *p, const struct inflight *h, int64_t 
 static bool publisher_is_expired(struct publisher *p, struct inflight *h)
 {
     int64_t deadline_ms = h->message.deadline_ms;
-    h->expired = deadline_ms > 0 && runtime_latest_ms(p->runtime) > deadline_ms;
-    return h->expired;
+    bool expired = deadline_ms > 0 && runtime_latest_ms(p->runtime) > deadline_ms;
+    h->end = expired ? INFLIGHT_END_DEADLINE : INFLIGHT_END_TRY;
+    return expired;
 }
 
 /* When to look at it again: no later than when its deadline has passed. */
@@ -208,18 +209,19 @@ static void fail(struct publisher *p, struct inflight *h, enum inflight_cause ca
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
 {
     enum inflight_cause cause = h->publish.returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
-    if (!h->expired && send_to_be_bound(p, h))
+    bool expired = h->end == INFLIGHT_END_DEADLINE;
+    if (!expired && send_to_be_bound(p, h))
         return;
     int64_t next_at_ms = next_try_ms(p, h);
     h->next_at_ms = in_time(h, next_at_ms);
-    if (h->expired || (!inflight_is_in_doubt(h) && h->next_at_ms < next_at_ms)) {
+    if (expired || (!inflight_is_in_doubt(h) && h->next_at_ms < next_at_ms)) {
         /* Ends it: `expired`, unless an earlier try may have arrived. Nobody may take that for undelivered,
          * so it is `failed` then, and its error says so. */
         char text[500];
         snprintf(text, sizeof text, "%s%s%s%.300s",
-                 h->expired ? PUBLISHER_TOO_LATE : "the deadline is before the next try",
+                 expired ? PUBLISHER_TOO_LATE : "the deadline is before the next try",
                  inflight_is_in_doubt(h) ? "; it may have been delivered" : "",
-                 h->expired ? "" : "; now: ", h->expired ? "" : reason);
+                 expired ? "" : "; now: ", expired ? "" : reason);
         inflight_set_error(h, cause, text);
         pipeline_settle(p->pipeline, h, inflight_is_in_doubt(h) ? SETTLE_FAILED : SETTLE_EXPIRED);
         return;
@@ -733,7 +735,7 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
         return false;
     }
     if (inflight_is_in_doubt(h) && relay_book_has_proof(&p->pipeline->book, h->message.id)) {
-        h->proof = true; /* its gateway delivered and counted it before it died */
+        h->end = INFLIGHT_END_PROOF; /* its gateway delivered and counted it before it died */
         pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return false;
     }

@@ -134,16 +134,15 @@ int result_queue_unsettled(const struct result_queue *q)
 
 static bool was_taken_by_the_broker(const struct inflight *h)
 {
-    return !h->proof && h->outcome == SETTLE_DELIVERED;
+    return h->end != INFLIGHT_END_PROOF && h->outcome == SETTLE_DELIVERED;
 }
 
 void result_queue_put(struct result_queue *q, struct inflight *h)
 {
     h->next = NULL;
-    h->unsettled = was_taken_by_the_broker(h);
     GUARD(&q->lock);
-    if (h->unsettled) {
-        h->unsettled_ms = clock_monotonic_ms();
+    h->unsettled_ms = was_taken_by_the_broker(h) ? clock_monotonic_ms() : 0;
+    if (h->unsettled_ms) {
         h->unsettled_number = q->numbered++;
         atomic_fetch_add(&q->unsettled, !inflight_is_relayed(h));
         flight_window_sent(&q->window, result_queue_unsettled(q) - 1, h->unsettled_ms);
@@ -193,14 +192,14 @@ struct inflight *result_queue_take_all(struct result_queue *q, int64_t wait_ms)
 
 void result_queue_defer(struct result_queue *q, struct inflight *h)
 {
-    if (h->unsettled)
+    if (h->unsettled_ms)
         atomic_fetch_sub(&q->unsettled, !inflight_is_relayed(h));
-    h->unsettled = false;
+    h->unsettled_ms = 0;
 }
 
 void result_queue_free(struct result_queue *q, struct inflight *h)
 {
-    if (h->unsettled) {
+    if (h->unsettled_ms) {
         int64_t now_ms = clock_monotonic_ms(), took_ms = now_ms - h->unsettled_ms;
         if (inflight_is_relayed(h))
             atomic_store(&q->behind, took_ms >= BEHIND_MS);

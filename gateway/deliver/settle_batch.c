@@ -55,7 +55,7 @@ void settle_batch_take(struct settle_batch *b, struct settle_backlog *backlog, i
                                                       .next_at_ms = h->next_at_ms,
                                                       .error = h->error,
                                                       .isolate = h->cause == INFLIGHT_REFUSED,
-                                                      .untried = h->expired,
+                                                      .untried = h->end == INFLIGHT_END_DEADLINE,
                                                       .in_batch = h->range != NULL,
                                                       .goes_back = inflight_goes_back(h)};
             b->messages[b->count++] = h;

@@ -223,7 +223,7 @@ static void count_delivery(struct settler *s, const struct inflight *h)
 {
     const int64_t late_us = s->runtime->config->slo.late_ms * 1000;
     bool again = inflight_is_again(h);
-    if (h->outcome != SETTLE_DELIVERED || h->proof)
+    if (h->outcome != SETTLE_DELIVERED || h->end == INFLIGHT_END_PROOF)
         return;
     s->slo.delivered++;
     s->slo.late += h->late_us > late_us;

@@ -553,7 +553,7 @@ static void settle_proven(struct reader *r, struct message_id id)
     struct inflight *h = relay_hold(r, &(struct message){.id = id, .due_ms = message_id_due_ms(id)});
     if (!h)
         relay_end_without_memory();
-    h->proof = true;
+    h->end = INFLIGHT_END_PROOF;
     pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
 }
 
