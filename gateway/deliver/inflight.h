@@ -93,7 +93,7 @@ struct inflight_publish {
     bool unproven;        /* the fast one's: it counts as in flight to a destination that has not confirmed
                              lately, from its admission on */
     bool left_behind;     /* its connection was held up, and is a previous one (publisher.c) */
-    /* Why it is refused. */
+    /* Why it is refused this time. */
     bool returned;   /* the broker sent it back as unroutable; its confirm is still to come, or has come */
     bool queue_gone; /* it is to go back to a queue that is not there */
 };

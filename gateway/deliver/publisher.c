@@ -351,7 +351,6 @@ static void blame_in_doubt(struct publisher *p, struct inflight *h, const struct
 {
     name_culprit(p, h, e);
     inflight_note_doubt(h);
-    h->publish.returned = false;
     settle_in_doubt(p, h, INFLIGHT_REFUSED, e->text, next_try_ms(p, h));
 }
 
@@ -388,10 +387,8 @@ static bool is_culprit(const struct publisher *p, const struct inflight *h, bool
 static void doubt_message(struct publisher *p, struct inflight *h, bool suspect)
 {
     bool stood_still = destination_cache_stands_still(p->destinations, h->publish.destination);
-    h->publish.left_behind = false;
     h->doubt = inflight_is_in_doubt(h) ? INFLIGHT_DOUBT_SENT : INFLIGHT_DOUBT_COMPANY;
     h->publish.isolate = suspect && !stood_still;
-    h->publish.returned = false;
     if (p->role->alone && stood_still)
         destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
     /* Should it go back to the database on the way, it is still to be published alone. */
@@ -794,6 +791,8 @@ static bool has_missed_its_slot(struct publisher *p, const struct inflight *h)
 bool publisher_route(struct publisher *p, struct inflight *h)
 {
     char reason[EXCHANGE_REASON_SIZE];
+    /* What was relayed and is tried again has these of its last publish. */
+    h->publish.returned = h->publish.queue_gone = h->publish.left_behind = false;
     if (!publisher_keep_ours(p, h))
         return false;
     if (publisher_is_expired(p, h)) {

@@ -3,7 +3,7 @@ is with what the gateway held: they are tried again, fail visibly, and arrive wh
 question here (its grace is an hour): what is not noticed is lost."""
 
 import harness
-from handover_kit import EXIT, Checks, handover
+from handover_kit import EXIT, Checks, handover, metric
 from harness import LiveTest, wait_until
 
 COUNT = 500 if harness.SAN else 2000
@@ -79,6 +79,29 @@ class Targets(Checks):
         self.assertEqual(self.c.wait_get('q').body, b'fails')
         wait_until(lambda: p.counts() == {'delivered': 1, 'cancelled': 1}, 10, 'the other to be delivered')
         self.assertIsNone(self.c.get('q'))
+
+    def test_one_that_was_rejected_and_then_unroutable_arrives_once(self):
+        """It stays in memory all the time: in doubt by the nack, so that a return does not put it back into the database. What was
+        said of one publish says nothing of the next one."""
+        p = self.begin(POSTDATE_RETRY_ATTEMPTS='1000', POSTDATE_RETRY_FIRST='300ms', POSTDATE_RETRY_MAX='300ms')
+        again = 'postdate_publish_retries_total{reason="in_doubt"}'
+
+        def wait_again():
+            seen = metric(self.g, again)
+            wait_until(lambda: metric(self.g, again) > seen + 1, 20, 'it to be tried again')
+        c = self.c
+        c.channel.exchange_declare('turns', 'topic', durable=True)
+        c.queue('full', 'k', 'turns', {'x-max-length': 1, 'x-overflow': 'reject-publish'})
+        c.publish('full', b'first', exchange='')
+        c.publish('k', b'm', {'x-delay': 1500, 'x-postdate-exchange': 'turns'})
+        wait_until(lambda: p.counts() == {'handed': 1}, 10, 'it to be handed over')
+        wait_again()
+        c.channel.queue_unbind('full', 'turns', 'k')
+        wait_again()
+        c.queue('roomy', 'k', 'turns')
+        self.assertEqual(c.wait_get('roomy').body, b'm')
+        wait_until(lambda: p.counts() == {'delivered': 1}, 10, 'it to be delivered')
+        self.assertIsNone(c.get('roomy'))
 
 
 class TtlTargets(Targets, LiveTest):
