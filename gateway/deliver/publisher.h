@@ -119,7 +119,7 @@ struct publisher {
     int64_t heard_ms;      /* monotonic: the last event of any kind, or the connect */
     int64_t parked_ms;     /* monotonic: the last look at all that is parked */
     int64_t looked_ms;     /* monotonic: the last look at what is unconfirmed */
-    int declared_epoch;    /* the hand-over publisher: of handover.topology_epoch … */
+    int declared_epoch;    /* the hand-over publisher: of handover.entry.topology_epoch … */
     int64_t declared_ms;   /* … monotonic: when */
     bool warned;           /* … said that RabbitMQ refuses it */
     bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
