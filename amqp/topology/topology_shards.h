@@ -1,13 +1,12 @@
-/* Several queues in the place of one: an exchange that gives each message to one of them.
+/* Shards: several queues in place of one, behind an exchange that routes each message to one of them.
  *
  *   source exchanges ──▶ shards exchange ─┬─▶ <queue>
  *                                         ├─▶ <queue>.2
  *                                         └─▶ <queue>.3 …
  *
- * RabbitMQ gives a message to a queue once, by however many ways it gets there; but two ways that lead to two
- * queues give it to both. So while a source has a second way, be it its direct binding to the first queue or
- * another shards exchange, no shards exchange leads anywhere but to the first queue. Hence the order of a
- * move:
+ * RabbitMQ delivers a message to a queue once, however many bindings route it there; but two bindings to two
+ * queues deliver it to both. So while a source has a second binding, directly to the first queue or to
+ * another shards exchange, all shards exchanges are bound to the first queue only. Hence the order of a move:
  *
  *   shards_prepare   the exchange is there, and leads to the first queue (a missing plugin shows before
  *                    anything is changed)
@@ -30,28 +29,28 @@
 #define SHARDS_MAX 64
 #define SHARDS_NAME_SIZE 300
 #define SHARDS_SETTLE_MS 1000
-#define SHARDS_WEIGHT "1" /* of a queue in a consistent-hash exchange; the random one does not look at it */
+#define SHARDS_WEIGHT "1" /* of a queue in a consistent-hash exchange; ignored by the random one */
 
-/* By what a message is given to a queue. An exchange's arguments cannot change, so each has a name of its
- * own. */
+/* How the queue of a message is chosen. An exchange's arguments cannot change, so each way has its own
+ * exchange. */
 struct shards_way {
-    const char *name; /* as the option has it, and the database: "random" */
+    const char *name; /* as in the option and the database: "random" */
     const char *exchange, *type, *plugin;
     const struct broker_arg *args;
 };
 
 struct shards_source {
     const char *exchange;
-    const char *to; /* an exchange that leads to the shards exchange; NULL: it leads there itself */
+    const char *to; /* an exchange bound to the shards exchange; NULL: the source itself is */
 };
 
-/* What the caller wants; strings are the caller's. */
+/* The wanted state; strings are the caller's. */
 struct shards {
-    const char *queue;             /* the first */
-    int queues;                    /* so many get messages: 1..SHARDS_MAX */
-    int most;                      /* so many may be bound, to any way: queues..SHARDS_MAX */
-    const struct shards_way *ways; /* all that may have been used, ever */
-    size_t way_count, way;         /* way: the one that is wanted */
+    const char *queue; /* the first */
+    int queues;        /* how many queues get messages: 1..SHARDS_MAX */
+    int most;          /* how many queues may be bound, to any shards exchange: queues..SHARDS_MAX */
+    const struct shards_way *ways; /* all that may ever have been used */
+    size_t way_count, way;         /* way: the wanted one */
     const struct shards_source *sources;
     size_t source_count;
     const struct broker_arg *args; /* of the bindings of all sources, which have the binding key "" */
@@ -64,11 +63,11 @@ void shards_queue_name(const char *first, int number, char out[SHARDS_NAME_SIZE]
 int shards_prepare(struct broker *b, const struct shards *s, struct err *e);
 /* Sources that are missing are left out. */
 int shards_narrow(struct broker *b, const struct shards *s, struct err *e);
-/* With shards_prepare. Sources, which must be there, are bound again, too, and all their other ways taken
- * away. The caller has declared the queues. */
+/* Includes shards_prepare. Also binds the sources, which must exist, again, and removes all their other
+ * bindings. The caller has declared the queues. */
 int shards_widen(struct broker *b, const struct shards *s, struct err *e);
-/* Sources, which lead directly to the first queue, lead by no shards exchange: the vhost may know more of
- * that than a database which is new or restored. */
+/* Removes the bindings of sources, which are bound directly to the first queue, to shards exchanges: the
+ * vhost may have some that a new or restored database does not record. */
 int shards_leave(struct broker *b, const struct shards *s, struct err *e);
 
 #endif

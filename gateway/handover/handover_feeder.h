@@ -1,4 +1,4 @@
-/* Claims what may be handed to the broker; handover_feeder.c says how. */
+/* The handover feeder: claims messages to hand over to RabbitMQ (handover_feeder.c). */
 #ifndef POSTDATE_GATEWAY_HANDOVER_HANDOVER_FEEDER_H
 #define POSTDATE_GATEWAY_HANDOVER_HANDOVER_FEEDER_H
 
@@ -6,7 +6,7 @@
 
 struct handover_feeder {
     struct claim_loop loop; /* the supervisor sets its first members */
-    int64_t counted_ms;     /* monotonic: when it counted what the broker holds */
+    int64_t counted_ms;     /* monotonic: last count of the messages that RabbitMQ holds */
     int64_t pushed;         /* in this look */
 };
 

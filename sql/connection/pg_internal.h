@@ -1,4 +1,4 @@
-/* The inside of a Postgres connection, for sql/ only. */
+/* The internals of a connection to PostgreSQL, for sql/ only. */
 #ifndef POSTDATE_SQL_CONNECTION_PG_INTERNAL_H
 #define POSTDATE_SQL_CONNECTION_PG_INTERNAL_H
 
@@ -10,26 +10,28 @@
 #include <libpq-fe.h>
 
 #define PG_PARAMS_MAX 16
-#define PG_LOCK_TIMEOUT "2s" /* of every session, unless its user sets another one */
+#define PG_LOCK_TIMEOUT "2s" /* of every session, unless its code sets another one */
 
 struct pg {
     PGconn *conn;
     bool prepared[SQL_QUERIES];
     bool committed_locally; /* a commit was reported that the synchronous standby did not confirm */
-    int notify_holder;    /* pid of whom PostgreSQL said last that its queue of NOTIFY waits for; 0: nobody */
-    int64_t begun_us;     /* of pg_begin_at */
-    bool cell_is_read;    /* the next one is known */
-    int cell;             /* the number of the database's cell; -1: it has none (sql/pipeline/store.c) */
-    int answer_ms;        /* how long an answer may take; 0: as long as the server lives */
-    bool locked_out;      /* the last failure was a lock_timeout */
-    bool hurried;         /* operate_hurry */
-    char blocked_by[300]; /* who held the lock that the last statement waited for, if it waited for long */
+    int notify_holder; /* pid of the session that, by PostgreSQL's last warning, prevents the cleanup of the
+                          NOTIFY queue; 0: none */
+    int64_t begun_us;  /* of pg_begin_at */
+    bool cell_is_read; /* the next one is known */
+    int cell;          /* the number of the database's cell; -1: it has none (sql/pipeline/store.c) */
+    int answer_ms;     /* time limit of an answer; 0: unlimited while the server is alive */
+    bool locked_out;   /* the last failure was a lock_timeout */
+    bool hurried;      /* operate_hurry */
+    char blocked_by[300]; /* the session whose lock the last statement waited for, if for long */
     void (*tell_blocked)(const char *who);
     bool other;        /* pg_open_other */
-    bool pooled;       /* something stands between: the backend is not the one that was announced at login */
-    bool silent;       /* one took longer, or the server is dead: the connection was given up */
-    bool no_partition; /* the last thing refused was a row that fits no partition */
-    bool lost; /* libpq gave up waiting for an answer: whatever comes next would be taken for another's */
+    bool pooled;       /* a proxy is in between: the backend is not the one announced at login */
+    bool silent;       /* an answer took longer, or the server is dead: the connection was closed */
+    bool no_partition; /* the last error was a row without a partition */
+    bool
+        lost; /* libpq stopped waiting for an answer: the next one would be assigned to the wrong statement */
 };
 
 enum pg_oid {
@@ -98,31 +100,31 @@ void pg_array_int4(struct buf *b, int32_t v);
 void pg_array_int8(struct buf *b, int64_t v);
 void pg_array_null(struct buf *b);
 
-/* What libpq makes of an URL or conninfo string; the caller frees it with PQconninfoFree. NULL with
- * ERR_CONFIG, and a text that quotes nothing that may be part of a password. */
+/* A parsed URL or conninfo string; the caller frees it with PQconninfoFree. NULL with ERR_CONFIG; the text
+ * quotes nothing that may be part of a password. */
 PQconninfoOption *pg_url_parse(const char *url, struct err *e);
 /* Text in one line, cut to out_size. */
 void pg_one_line(const char *text, char *out, size_t out_size);
 
 enum err_kind pg_kind_of_sqlstate(const char *sqlstate);
-/* A row was refused because no partition takes it. constraint: PG_DIAG_CONSTRAINT_NAME, or NULL; table:
+/* Was a row rejected because it has no partition? constraint: PG_DIAG_CONSTRAINT_NAME, or NULL; table:
  * PG_DIAG_TABLE_NAME, or NULL. */
 bool pg_is_no_partition(const char *sqlstate, const char *constraint, const char *table);
-/* A warning that says that a commit did not wait for its synchronous standby to the end. */
+/* Is it the warning that a commit did not wait for its synchronous standby to the end? */
 bool pg_is_local_commit(const char *sqlstate, const char *function);
-/* The SQLSTATE in the verbose text of a login that was refused; false: there is none. */
+/* The SQLSTATE in the verbose text of a refused login; false: there is none. */
 bool pg_login_sqlstate(const char *text, char out[6]);
 
 struct pg_attempt {
     const PQconninfoOption *options;
-    const char *const (*last)[2]; /* keywords and values that win over the options, up to a pair of NULL */
+    const char *const (*last)[2]; /* keywords and values that override the options, up to a pair of NULL */
     PQnoticeReceiver on_notice;
     void *arg;     /* of on_notice */
-    bool brief;    /* waits for no silent host */
+    bool brief;    /* does not wait for silent hosts */
     bool slow;     /* out: there was a silent one */
-    bool answered; /* out, where there is no connection: a server has said why not */
+    bool answered; /* out, without a connection: a server has sent an error */
 };
-/* Connects to the first host that will do, in at most about connect_timeout for each address. */
+/* Connects to the first suitable host, in at most about connect_timeout for each address. */
 PGconn *pg_connect(struct pg_attempt *a, struct err *e);
 /* The same to the server that c has, as the session `name`; sets what a connects to. */
 PGconn *pg_connect_beside(const struct pg *c, const char *name, struct pg_attempt *a, struct err *e);
@@ -131,8 +133,8 @@ PGconn *pg_connect_beside(const struct pg *c, const char *name, struct pg_attemp
 PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoticeReceiver on_notice,
                        struct pg *c, struct err *e);
 
-/* As pg_open, but every answer must come within answer_ms, else the connection is given up with ERR_AWAY.
- * Without this one, only a server that does not live is given up, whatever it is that takes long. */
+/* As pg_open, but if an answer takes longer than answer_ms, the connection is closed with ERR_AWAY.
+ * Connections of pg_open are closed only if the server is dead, however long an answer takes. */
 struct pg *pg_open_impatient(const char *url, const char *name, int answer_ms, struct err *e);
 /* Is it a session of its own? ERR_CONFIG: a pooler shares it with others. Nothing is set before that. */
 void pg_ignore_notice(void *arg, const PGresult *r);

@@ -1,5 +1,5 @@
-/* Messages of a delayed-message plugin on their way into the store (docs/internals/import.md): stored but
- * asleep, awake, and the proof that is left of them. One thread for each connection. */
+/* Messages of a delayed-message plugin on their way into the store (docs/internals/import.md): staged
+ * (asleep), scheduled (awake), and the proof of the import. One thread for each connection. */
 #ifndef POSTDATE_SQL_OPERATE_IMPORT_H
 #define POSTDATE_SQL_OPERATE_IMPORT_H
 
@@ -21,37 +21,37 @@ struct import_row {
     bool same_table;           /* out, of import_asleep: the plugin's table knows the run that read it */
 };
 
-/* Where rows are read from, and by whom. */
+/* The source of rows, and the run that reads them. */
 struct import_place {
     struct bytes node, run; /* run: its token */
-    struct bytes before;    /* those of the runs that the plugin's table knows of, separated by commas */
+    struct bytes before;    /* tokens of the runs that the plugin's table has, separated by commas */
 };
 
-/* By what the broker knows whose import it is: hexadecimal digits. */
+/* Identifies this Postdate's imports in RabbitMQ: hexadecimal digits. */
 #define IMPORT_OWNER_SIZE 33
 int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e);
 
-/* 1: nobody else imports from this node, until c is closed, and earlier runs can drop and forget nothing. 0:
- * somebody does. -1: error. */
+/* 1: no other session imports from this node until c is closed, and earlier runs can drop and forget nothing.
+ * 0: another one does. -1: error. */
 int import_be_alone(struct pg *c, const struct import_place *place, struct err *e);
 
 /* Stores rows asleep, but for those that are `known`, in one transaction; committed when 0 is returned.
  * ERR_BUSY: a later run has begun. */
 int import_stage(struct pg *c, const struct import_place *place, struct import_row *rows, size_t count,
                  struct err *e);
-/* Makes messages of those that are still asleep, in one transaction. What somebody has locked stays asleep:
+/* Makes messages of those that are still asleep, in one transaction. Rows of locked days or keys stay asleep:
  * `awake` is false then. ERR_BUSY, ERR_AWAY: as store_accept. */
 int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, size_t count, struct err *e);
-/* Forgets those of these entries of this node that are asleep, or that are awake, whose proof is kept
- * elsewhere then; ids NULL: all of them. Unless a later run has begun. How many; -1: error. */
+/* Deletes the records of these entries of this node: asleep ones, or (awake) those whose proof is stored
+ * elsewhere; ids NULL: all. Not if a later run has begun. How many; -1: error. */
 int64_t import_forget(struct pg *c, const struct import_place *place, bool awake,
                       const struct message_id *ids, size_t count, struct err *e);
 
-/* Up to `most` that are asleep, of an import from this node that came to no end: id, due_ms, same_table. How
- * many; -1: error. */
+/* Up to `most` that are asleep, of an unfinished import from this node: id, due_ms, same_table. How many; -1:
+ * error. */
 int import_asleep(struct pg *c, const struct import_place *place, struct import_row *rows, size_t most,
                   struct err *e);
-/* The rows of these ids that are asleep, with all that they have, in the arena. How many; -1: error. */
+/* The rows of these ids that are asleep, with all fields, in the arena. How many; -1: error. */
 int import_read(struct pg *c, const struct message_id *ids, size_t count, struct arena *a,
                 struct import_row *rows, struct err *e);
 
@@ -63,10 +63,10 @@ int import_proof(struct pg *c, struct bytes node, struct message_id after, struc
 /* 1: some of this node are awake; 0: none; -1: error. */
 int import_has_proof(struct pg *c, struct bytes node, struct err *e);
 
-/* How messages of a proof stand now. */
+/* The present states of messages of a proof. */
 struct import_standing {
-    char state[16]; /* as users see it; "gone": settled, and no longer kept; "missing" */
-    bool moved;     /* it is due at another time than the proof says */
+    char state[16]; /* as shown to users; "gone": settled, and deleted after its retention; "missing" */
+    bool moved;     /* its due time differs from the proof's */
     int64_t count;
 };
 #define IMPORT_STANDINGS_MAX 32

@@ -1,4 +1,4 @@
-/* What the files of `postdate import` share. */
+/* Shared by the files of `postdate import`. */
 #ifndef POSTDATE_GATEWAY_CLI_IMPORT_IMPORT_INTERNAL_H
 #define POSTDATE_GATEWAY_CLI_IMPORT_IMPORT_INTERNAL_H
 
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* --- One call of the broker's administration: what is asked of plugin.erl, and what it answers. */
+/* --- One call of rabbitmqctl: the request to plugin.erl, and its answer. */
 #define IMPORT_NODE_SIZE 256
 #define IMPORT_NODES_MAX 32
 #define IMPORT_RUN_SIZE 33
@@ -31,7 +31,7 @@ struct import_entry {
     struct message_id id;
     int64_t due_ms;
     struct bytes exchange;
-    const char *unknown;                 /* why the broker could not read it; NULL: it could */
+    const char *unknown;                 /* why RabbitMQ could not read it; NULL: it could */
     size_t size;                         /* of the body */
     struct bytes properties, keys, body; /* keys: base64, separated by commas; body without data: it was too
                                             large, or not asked for */
@@ -48,17 +48,17 @@ struct import_answer {
     struct arena arena;
     struct buf out, entry_list, survey_list;
     char node[IMPORT_NODE_SIZE];
-    char before[IMPORT_RUNS_SIZE]; /* the runs that came to no end on the table as it is now */
+    char before[IMPORT_RUNS_SIZE]; /* unfinished runs on the present table */
     int64_t now_ms;
     bool has_timer; /* the plugin's process runs */
-    bool is_down;   /* nothing is known of its tables */
+    bool is_down;   /* its tables are unknown */
     bool has_table, ended;
-    bool gone;   /* the node was started anew since the batch was read: nothing was taken */
+    bool gone;   /* the node was restarted since the batch was read: nothing was taken */
     bool fenced; /* another run has begun */
     struct import_ids taken, marks, present;
     struct import_entry *entries;
     size_t count;
-    enum import_reading next; /* what is to be read next; from next_ms on */
+    enum import_reading next; /* where the next read begins; from next_ms on */
     int64_t next_ms;
     struct import_survey *surveys;
     size_t survey_count;
@@ -91,7 +91,7 @@ struct import_count {
     bool mapped;
     int64_t waiting, soon; /* by the survey: all; those that are due within the margin */
     int64_t read, stored, refused, left;
-    int64_t first_ms, last_ms; /* of what was read */
+    int64_t first_ms, last_ms; /* of the messages read */
 };
 
 struct import_reason {
@@ -115,9 +115,9 @@ struct import_run {
     struct import_reason reasons[IMPORT_REASONS_MAX];
     size_t reason_count;
     int64_t other_reasons;
-    int64_t found;     /* of those that an earlier run left behind: read by it, stored by this one */
+    int64_t found;     /* of messages of an unfinished earlier run: read by it, stored by this one */
     int64_t delivered; /* … delivered by the plugin meanwhile */
-    int64_t known;     /* the plugin had again what an earlier import has stored */
+    int64_t known;     /* messages that the plugin had again, and that an earlier import has stored */
     bool proof_failed; /* the file ends within this node's part */
     struct progress progress;
     int64_t seq, done, total;
@@ -136,7 +136,7 @@ int import_message(const struct import_run *run, const struct import_entry *entr
 /* NULL: there are too many, or the name is too long. */
 struct import_count *import_count_of(struct import_run *run, struct bytes exchange);
 void import_count_refusal(struct import_run *run, struct bytes exchange, const char *why);
-/* What waits, by exchange; in a dry run also by hour. */
+/* Counts waiting messages by exchange; in a dry run also by hour. */
 int import_count_survey(struct import_run *run, const struct import_answer *a, struct err *e);
 void import_count_print_hours(const struct import_run *run, const struct import_answer *a);
 void import_count_print(const struct import_run *run);
@@ -148,13 +148,14 @@ void import_count_print_reasons(const struct import_run *run);
 
 /* --- import_message.c */
 
-/* Creates or continues it: what a run that died has not ended is cut off. NULL: ERR_USAGE, or
- * ERR_BUSY: another import has it open. */
+/* Creates the file, or continues it: truncates the part of a run that died. NULL: ERR_USAGE, or ERR_BUSY:
+ * another import has it open. */
 FILE *import_proof_open(const char *path, struct err *e);
-/* What the file (NULL: none) has of this node already is forgotten in the database: an earlier run was ended
- * before it did that. Before this run stores anything. */
+/* Deletes the database's proof of messages of this node that the file (NULL: none) has already, because an
+ * earlier run ended before that. Before this run stores anything. */
 int import_proof_settle(struct import_run *run, FILE *file, struct err *e);
-/* Counts what is stored of this node, and writes it to the file (NULL: none), which is on the disk then. */
+/* Counts the stored messages of this node, and writes them to the file (NULL: none), which is flushed to the
+ * disk. */
 int import_proof_write(struct import_run *run, FILE *file, struct err *e);
 /* `postdate import verify FILE`; the exit code. */
 int import_proof_verify(struct cli *cli, const char *path);
