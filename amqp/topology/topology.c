@@ -26,6 +26,9 @@
 #include "core/base/names.h"
 #include "core/message/dead_letter.h"
 #include "core/message/delay.h"
+#include "core/message/envelope.h"
+#include "core/message/publish_headers.h"
+#include "core/message/ttl_ladder.h"
 #include "core/message/wire.h"
 
 #include <stdio.h>
@@ -35,26 +38,157 @@
 #define TOPOLOGY_CELL_WEIGHT_MAX 100
 
 #define READ_MS 1000 /* another gateway that starts has it for a moment */
-#define DELIVERY_LIMIT_LASTING 2000000000
 #define PERSISTENT 2
 
-/* A quorum queue for one message, of which the newest one stays. Idempotent. 0 also where the login may not.
- * No limit of deliveries: each gateway that starts is one. What a policy says of a time is all that could
- * empty it; then a database that went back while no gateway ran is not noticed. */
-static int topology_declare_history(struct broker *b, struct err *e)
+/* --- The list (topology.h), in the order in which its parts are declared: from the end on, so that what
+ * comes in finds its way. */
+
+#define LIMIT_NEVER 1000000000
+#define LIMIT_LASTING 2000000000
+#define LIMIT_CONTROL 20
+#define RUNGS (TTL_LADDER_RADIX - 1)
+
+/* clang-format off */
+#define QUORUM BROKER_TEXT("x-queue-type", "quorum")
+#define REFUSES BROKER_TEXT("x-overflow", "reject-publish")
+#define LIMIT(n) QUORUM, BROKER_NUMBER("x-delivery-limit", n), REFUSES
+#define DEAD(exchange) BROKER_TEXT("x-dead-letter-exchange", exchange)
+#define DEAD_TO(queue) DEAD(""), BROKER_TEXT("x-dead-letter-routing-key", queue)
+#define SURELY BROKER_TEXT("x-dead-letter-strategy", "at-least-once")
+#define WITH(x) BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), x)
+#define QUEUE(parts, name, ...) QUEUES(parts, name, 0, __VA_ARGS__)
+#define QUEUES(parts, name, count, ...) {parts, TOPOLOGY_QUEUE, name, BROKER_ARGS(__VA_ARGS__), .most = count}
+#define EXCHANGE(parts, name, args, ...) {parts, TOPOLOGY_EXCHANGE, name, args, __VA_ARGS__, .most = 0}
+#define BINDING(parts, queue, exchange, args) {parts, TOPOLOGY_BINDING, queue, args, .type = exchange}
+/* clang-format on */
+
+const struct broker_arg topology_as_headers[] = {
+    BROKER_TEXT("x-delayed-type", "headers"), BROKER_TEXT("x-postdate-transport", "plugin"), BROKER_NO_ARG};
+
+static const struct topology_item items[] = {
+    QUEUE(TOPOLOGY_INTAKE, broker_names.rejected, LIMIT(LIMIT_NEVER)),
+    QUEUE(TOPOLOGY_CONTROL | TOPOLOGY_READ, broker_names.control, LIMIT(LIMIT_CONTROL),
+          DEAD_TO(broker_names.rejected)),
+    QUEUE(TOPOLOGY_INTAKE | TOPOLOGY_READ, intake_names.expired, LIMIT(LIMIT_NEVER),
+          DEAD_TO(broker_names.rejected), SURELY),
+    QUEUES(TOPOLOGY_INTAKE | TOPOLOGY_READ | TOPOLOGY_BOUND, intake_names.queue, SHARDS_MAX,
+           LIMIT(LIMIT_NEVER), DEAD_TO(intake_names.expired), SURELY),
+    /* Of RabbitMQ's exchange type (exchange-type/), and the way of what expires there. */
+    EXCHANGE(TOPOLOGY_INTAKE, broker_names.expired, NULL, "fanout", .internal = true),
+    BINDING(TOPOLOGY_INTAKE, intake_names.expired, broker_names.expired, NULL),
+    QUEUE(TOPOLOGY_INTAKE | TOPOLOGY_READ, broker_names.intake_delayed, LIMIT(LIMIT_NEVER),
+          DEAD(broker_names.expired), SURELY),
+    /* Classic: the only type that neither keeps what has x-opt-delivery-time back nor asks for another way of
+     * reading. At-least-once is for quorum queues alone, so what expires here while RabbitMQ dies may be
+     * lost; it expires only while no gateway reads. What plain leads to differs: the intake queue, or an
+     * exchange that spreads (topology_shards.h). */
+    QUEUE(TOPOLOGY_FRONT | TOPOLOGY_READ, intake_names.timed, BROKER_TEXT("x-queue-type", "classic"), REFUSES,
+          DEAD_TO(intake_names.expired)),
+    EXCHANGE(TOPOLOGY_FRONT, broker_names.plain, NULL, "fanout", .internal = true),
+    EXCHANGE(TOPOLOGY_FRONT, broker_names.sort,
+             BROKER_ARGS(BROKER_TEXT("alternate-exchange", broker_names.plain)), "headers", .internal = true),
+    BINDING(TOPOLOGY_FRONT, intake_names.timed, broker_names.sort,
+            WITH(BROKER_PRESENT(DELIVERY_TIME_HEADER))),
+    /* For one message, of which the newest one stays. No limit of deliveries: each gateway that starts is
+     * one. What a policy says of a time is all that could empty it; then a database that went back while no
+     * gateway ran is not noticed. */
+    QUEUE(TOPOLOGY_HISTORY, broker_names.history, QUORUM, BROKER_NUMBER("x-delivery-limit", LIMIT_LASTING),
+          BROKER_NUMBER("x-max-length", 1), BROKER_TEXT("x-overflow", "drop-head")),
+    /* Internal: what comes through it was dead-lettered, as no client can publish to it, nor pretend. The
+     * queue has no dead-letter exchange, and no limit of deliveries that matters: nothing leaves it before a
+     * gateway has stored it. */
+    QUEUE(TOPOLOGY_RETRY, broker_names.retry, LIMIT(LIMIT_LASTING)),
+    EXCHANGE(TOPOLOGY_RETRY, broker_names.retry, NULL, "fanout", .internal = true),
+    BINDING(TOPOLOGY_RETRY, broker_names.retry, broker_names.retry, NULL),
+    EXCHANGE(TOPOLOGY_RETRY, broker_names.returns, NULL, "headers"),
+    QUEUES(TOPOLOGY_EXIT | TOPOLOGY_READ | TOPOLOGY_BOUND, broker_names.exit, EXIT_QUEUES_MAX,
+           LIMIT(LIMIT_LASTING)),
+    EXCHANGE(TOPOLOGY_LAST_HOP, broker_names.last_unrouted, NULL, "fanout"),
+    BINDING(TOPOLOGY_LAST_HOP, broker_names.exit, broker_names.last_unrouted, NULL),
+    EXCHANGE(TOPOLOGY_LAST_HOP, broker_names.last,
+             BROKER_ARGS(BROKER_TEXT("alternate-exchange", broker_names.last_unrouted)), "headers"),
+    QUEUE(TOPOLOGY_LAST_HOP | TOPOLOGY_READ, broker_names.receipts, LIMIT(LIMIT_LASTING)),
+    BINDING(TOPOLOGY_LAST_HOP, broker_names.receipts, broker_names.last,
+            WITH(BROKER_TEXT(LAST_HOP_HEADER, LAST_HOP_BROKER))),
+    BINDING(TOPOLOGY_LAST_HOP, broker_names.receipts, broker_names.last,
+            WITH(BROKER_PRESENT(LAST_HOP_PING_HEADER))),
+    /* A ttl of 0: there are no consumers, so what comes in is dead-lettered at once. A policy can't make it
+     * longer, for the lower one counts. */
+    QUEUE(TOPOLOGY_LAST_HOP, broker_names.exit_broker, QUORUM, BROKER_NUMBER("x-message-ttl", 0),
+          DEAD(broker_names.last), SURELY, REFUSES),
+    QUEUE(TOPOLOGY_LAST_HOP, broker_names.exit_broker_2, QUORUM, BROKER_NUMBER("x-message-ttl", 0),
+          DEAD(broker_names.last), SURELY, REFUSES),
+    EXCHANGE(TOPOLOGY_NATIVE, broker_names.native, NULL, "headers"),
+    EXCHANGE(TOPOLOGY_PLUGIN, broker_names.delayed, topology_as_headers, TOPOLOGY_DELAYED_TYPE),
+    EXCHANGE(TOPOLOGY_TTL, broker_names.ladder_exit, NULL, "headers"),
+    {TOPOLOGY_LADDER, TOPOLOGY_EXCHANGE, .most = TTL_LADDER_LEVELS_MAX},
+    {TOPOLOGY_LADDER, TOPOLOGY_QUEUE, .most = TTL_LADDER_LEVELS_MAX * RUNGS},
+    EXCHANGE(TOPOLOGY_OTHER, broker_names.owner, NULL, NULL),
+    EXCHANGE(TOPOLOGY_OTHER, broker_names.exit_shards, NULL, NULL),
+    EXCHANGE(TOPOLOGY_OTHER, broker_names.shards_random, NULL, NULL),
+    EXCHANGE(TOPOLOGY_OTHER, broker_names.shards_routing_key, NULL, NULL),
+    EXCHANGE(TOPOLOGY_OTHER, broker_names.shards_message_id, NULL, NULL),
+    EXCHANGE(TOPOLOGY_OTHER, broker_names.shards_key, NULL, NULL),
+};
+
+static void name_item(struct topology_cursor *c)
 {
-    if (broker_declare_queue(b, broker_names.history,
-                             BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum"),
-                                         BROKER_NUMBER("x-delivery-limit", DELIVERY_LIMIT_LASTING),
-                                         BROKER_NUMBER("x-max-length", 1),
-                                         BROKER_TEXT("x-overflow", "drop-head")),
-                             e) == 0)
-        return 0;
-    if (e->kind != ERR_PERMISSION || broker_recover(b, e) != 0)
-        return -1;
-    err_clear(e); /* nothing that is delivered depends on it */
+    const int i = c->number - 1;
+    char rung[TTL_LADDER_NAME_SIZE];
+    if ((c->item->parts & TOPOLOGY_LADDER) == 0)
+        shards_queue_name(c->item->name, c->number, c->name);
+    else
+        snprintf(c->name, sizeof c->name, "%s",
+                 c->item->kind == TOPOLOGY_EXCHANGE ? ttl_ladder_exchange(i)
+                                                    : ttl_ladder_queue(i / RUNGS, i % RUNGS + 1, rung));
+}
+
+bool topology_next(struct topology_cursor *c)
+{
+    const struct topology_item *end = items + sizeof items / sizeof items[0];
+    bool more = c->item && c->number < c->item->most && (c->numbers == 0 || c->number < c->numbers);
+    c->number = more ? c->number + 1 : 1;
+    if (!more)
+        c->item = c->item ? c->item + 1 : items;
+    while (c->item < end && ((c->item->parts & c->parts) == 0 || (c->kind && c->item->kind != c->kind)))
+        c->item++;
+    if (c->item == end)
+        return false;
+    name_item(c);
+    return true;
+}
+
+int topology_declare_item(struct broker *b, const struct topology_cursor *c, struct err *e)
+{
+    const struct topology_item *i = c->item;
+    struct broker_arg args[9] = {BROKER_NO_ARG};
+    if (i->kind == TOPOLOGY_EXCHANGE)
+        return broker_declare_exchange_as(
+            b,
+            &(struct broker_exchange){
+                .name = c->name, .type = i->type, .internal = i->internal, .args = i->args},
+            e);
+    if (i->kind == TOPOLOGY_BINDING)
+        return broker_bind_queue(b, &(struct broker_binding){i->name, i->type, NULL, i->args}, e);
+    size_t count = 0;
+    for (; i->args[count].name; count++)
+        args[count] = i->args[count];
+    /* With a leader on another node than the others. Not the first: what is there cannot be declared with
+     * other arguments. */
+    if (c->number > 1)
+        args[count] = (struct broker_arg)BROKER_TEXT("x-queue-leader-locator", "balanced");
+    return broker_declare_queue(b, c->name, args, e);
+}
+
+int topology_declare_parts(struct broker *b, int parts, int numbers, struct err *e)
+{
+    for (struct topology_cursor c = {.parts = parts, .numbers = numbers}; topology_next(&c);)
+        if (topology_declare_item(b, &c, e))
+            return -1;
     return 0;
 }
+
+/* --- how far the database has come */
 
 int topology_note_history(struct broker *b, const struct history_point *p, struct err *e)
 {
@@ -105,37 +239,6 @@ static int may_not_read(struct broker *b, struct err *why, struct err *e)
     return 0;
 }
 
-/* --- Exchanges and queues of the intake.
- *
- * Why these arguments:
- * - x-dead-letter-*: an `expiration` on a message means "after delivery" to its publisher, but RabbitMQ lets
- * it tick in the intake queue too. What expires there goes to a second queue that intake reads as well.
- * - x-dead-letter-strategy=at-least-once (it needs x-overflow=reject-publish): by default RabbitMQ forgets a
- * dead-lettered message that is on its way when the broker dies. Without the feature flag stream_queue the
- * broker logs a warning and falls back to the default. An unreachable target only stalls the expired
- * messages, and the gateway declares it again.
- * - x-delivery-limit: RabbitMQ 4 gives quorum queues a limit of 20 and then dead-letters or drops, so that a
- * gateway which loses its connection 20 times with a full prefetch would lose accepted messages. "No limit"
- * is -1, which only 4.0 and later take; a very large number works everywhere, and an upgrade of the broker
- * finds the same arguments again.
- * - The second queue passes on, in the same way, what a policy makes expire there, too, or what is delivered
- * oftener than a policy allows: the rejected queue is the end of the line, and somebody looks at it.
- * - What expires in the queue that RabbitMQ's exchange type fills (exchange-type/) comes to the second queue
- * by an internal exchange, to which no client can publish: so it is known to have come by the type, and
- * x-death says by which exchange.
- * - x-overflow=reject-publish everywhere: under a policy with max-length the default would drop the oldest
- * message. (A policy's own overflow beats the argument: amqp/inspect/policy_probe.h.)
- * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
- * queue after that many times. (With RabbitMQ's default strategy, at-most-once.) */
-
-struct queue {
-    int64_t limit;                    /* of deliveries */
-    const char *dead_letter_to;       /* a queue … */
-    const char *dead_letter_exchange; /* … or an exchange, with the routing key that it came with */
-    bool balanced; /* with a leader on another node than others of its kind. Not the first one of a kind: what
-                      is there cannot be declared with other arguments */
-};
-
 int topology_read_history(struct broker *b, struct history_point *out, struct err *why, struct err *e)
 {
     const char *queue = broker_names.history;
@@ -156,8 +259,6 @@ int topology_read_history(struct broker *b, struct history_point *out, struct er
 }
 
 #define DELAYS_SINCE 404
-#define DELIVERY_LIMIT_NEVER 1000000000
-#define DELIVERY_LIMIT_CONTROL 20
 
 #define RANDOM "x-random", "rabbitmq_random_exchange"
 #define HASH "x-consistent-hash", "rabbitmq_consistent_hash_exchange"
@@ -170,73 +271,19 @@ const struct shards_way topology_intake_ways[TOPOLOGY_WAYS] = {
     {"key", broker_names.shards_key, HASH, BROKER_ARGS(BROKER_TEXT("hash-header", "x-postdate-key"))},
 };
 
-static int declare_queue(struct broker *b, const char *name, const struct queue *q, struct err *e)
-{
-    struct broker_arg args[9] = {BROKER_TEXT("x-queue-type", "quorum"),
-                                 BROKER_NUMBER("x-delivery-limit", q->limit),
-                                 BROKER_TEXT("x-overflow", "reject-publish")};
-    size_t count = 3;
-    const char *exchange = q->dead_letter_exchange != NULL ? q->dead_letter_exchange : "";
-    if (q->dead_letter_to != NULL || q->dead_letter_exchange != NULL)
-        args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-exchange", exchange);
-    if (q->dead_letter_to != NULL)
-        args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-routing-key", q->dead_letter_to);
-    if (count > 3 && q->limit != DELIVERY_LIMIT_CONTROL)
-        args[count++] = (struct broker_arg)BROKER_TEXT("x-dead-letter-strategy", "at-least-once");
-    if (q->balanced)
-        args[count++] = (struct broker_arg)BROKER_TEXT("x-queue-leader-locator", "balanced");
-    return broker_declare_queue(b, name, args, e);
-}
-
 /* --- in front of the intake queue (topology.h) */
 bool topology_front_needed(const struct broker *b)
 {
     return broker_version_number(b) >= DELAYS_SINCE;
 }
 
-/* The queue for what has x-opt-delivery-time, until a gateway takes it.
- *
- * - classic: the only type that neither keeps such a message back nor asks for another way of reading.
- * - x-dead-letter-*: at-least-once is for quorum queues alone, so what expires here while RabbitMQ dies may
- * be lost; it expires only while no gateway reads.
- *
- * From the end on: what comes in finds its way. What plain leads to differs: the intake queue, or an exchange
- * that spreads (topology_shards.h). */
-static int declare_front(struct broker *b, const struct topology *t, struct topology_found *out,
-                         struct err *e)
-{
-    const char *timed = out->timed_queue;
-    const struct broker_exchange plain = {.name = broker_names.plain, .type = "fanout", .internal = true};
-    const struct broker_exchange sort = {
-        .name = broker_names.sort,
-        .type = "headers",
-        .internal = true,
-        .args = BROKER_ARGS(BROKER_TEXT("alternate-exchange", broker_names.plain))};
-    const struct broker_binding timed_ones = {
-        timed, broker_names.sort, NULL,
-        BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_PRESENT(DELIVERY_TIME_HEADER))};
-    const struct broker_binding all = {.to = t->intake_queue, .from = broker_names.plain};
-    snprintf(out->timed_queue, sizeof out->timed_queue, "%s" TOPOLOGY_TIMED_SUFFIX, t->intake_queue);
-    return broker_declare_queue(b, timed,
-                                BROKER_ARGS(BROKER_TEXT("x-queue-type", "classic"),
-                                            BROKER_TEXT("x-overflow", "reject-publish"),
-                                            BROKER_TEXT("x-dead-letter-exchange", ""),
-                                            BROKER_TEXT("x-dead-letter-routing-key", out->expired_queue)),
-                                e) ||
-                   broker_declare_exchange_as(b, &plain, e) || broker_declare_exchange_as(b, &sort, e) ||
-                   broker_bind_queue(b, &timed_ones, e) ||
-                   (t->step == TOPOLOGY_DIRECT && broker_bind_queue(b, &all, e))
-               ? -1
-               : 0;
-}
-
 /* An intake exchange that is there leads to it instead of to the queue. In between a message with the header
  * may be stored twice, and none is lost: RabbitMQ gives a message to a queue once, by however many ways it
  * gets there. */
-static int bind_front(struct broker *b, const char *exchange, const char *intake_queue, struct err *e)
+static int bind_front(struct broker *b, const char *exchange, struct err *e)
 {
     const struct broker_binding sort = {.to = broker_names.sort, .from = exchange};
-    const struct broker_binding direct = {.to = intake_queue, .from = exchange};
+    const struct broker_binding direct = {.to = intake_names.queue, .from = exchange};
     return broker_bind_exchange(b, &sort, e) || broker_unbind_queue(b, &direct, e) ? -1 : 0;
 }
 
@@ -247,8 +294,8 @@ static int declare_intake_exchange(struct broker *b, const char *name, const str
         return -1;
     if (t->step != TOPOLOGY_DIRECT)
         return 0;
-    return front ? bind_front(b, name, t->intake_queue, e)
-                 : broker_bind_queue(b, &(struct broker_binding){.to = t->intake_queue, .from = name}, e);
+    return front ? bind_front(b, name, e)
+                 : broker_bind_queue(b, &(struct broker_binding){.to = intake_names.queue, .from = name}, e);
 }
 
 /* It harms no other: 0, and out->refused says what is wrong with it. -1: it cannot be told now. */
@@ -260,59 +307,6 @@ static int note_refusal(struct broker *b, struct topology_found *out, struct err
     if (out->refused.kind == ERR_NONE)
         out->refused = why;
     err_clear(e);
-    return 0;
-}
-
-bool topology_is_intake_queue(const char *intake_queue, const char *name)
-{
-    char right[SHARDS_NAME_SIZE];
-    for (int i = 1; i <= SHARDS_MAX; i++) {
-        shards_queue_name(intake_queue, i, right);
-        if (strcmp(name, right) == 0)
-            return true;
-    }
-    return false;
-}
-
-int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e)
-{
-    char expired[300];
-    snprintf(expired, sizeof expired, "%s.expired", intake_queue);
-    struct queue q = {.limit = DELIVERY_LIMIT_NEVER};
-    if (topology_is_intake_queue(intake_queue, name)) {
-        q.dead_letter_to = expired;
-        q.balanced = strcmp(name, intake_queue) != 0;
-    } else if (strcmp(name, broker_names.intake_delayed) == 0) {
-        q.dead_letter_exchange = broker_names.expired;
-    } else if (strcmp(name, expired) == 0) {
-        q.dead_letter_to = broker_names.rejected;
-    } else if (strcmp(name, broker_names.control) == 0) {
-        q.limit = DELIVERY_LIMIT_CONTROL;
-        q.dead_letter_to = broker_names.rejected;
-    }
-    return declare_queue(b, name, &q, e);
-}
-
-int topology_declare_lasting(struct broker *b, const char *name, struct err *e)
-{
-    return declare_queue(b, name, &(struct queue){.limit = DELIVERY_LIMIT_LASTING}, e);
-}
-
-void topology_exit_queue(int number, char name[TOPOLOGY_EXIT_NAME_SIZE])
-{
-    shards_queue_name(broker_names.exit, number, name);
-}
-
-int topology_declare_exit(struct broker *b, int queues, struct err *e)
-{
-    char name[TOPOLOGY_EXIT_NAME_SIZE];
-    if (topology_declare_lasting(b, broker_names.exit, e))
-        return -1;
-    for (int i = 2; i <= queues; i++) {
-        topology_exit_queue(i, name);
-        if (declare_queue(b, name, &(struct queue){.limit = DELIVERY_LIMIT_LASTING, .balanced = true}, e))
-            return -1;
-    }
     return 0;
 }
 
@@ -328,7 +322,7 @@ static int bind_shards(struct broker *b, const struct topology *t, const char *c
         bool sorted = topology_front_needed(b) && strcmp(names[i], broker_names.plain) != 0;
         sources[i] = (struct shards_source){names[i], sorted ? broker_names.sort : NULL};
     }
-    const struct shards s = {.queue = t->intake_queue,
+    const struct shards s = {.queue = intake_names.queue,
                              .queues = t->queues,
                              .most = t->unknown && t->step == TOPOLOGY_NARROW ? SHARDS_MAX : t->most,
                              .ways = topology_intake_ways,
@@ -353,41 +347,6 @@ size_t topology_sources(const struct broker *b, const struct topology *t, const 
     for (size_t i = 0; i < t->route_count; i++)
         out[count++] = t->route_exchanges[i];
     return count;
-}
-
-/* The queue of RabbitMQ's exchange type (exchange-type/), and the way of what expires there. */
-static int declare_delayed(struct broker *b, const struct topology *t, const char *expired, struct err *e)
-{
-    const struct broker_exchange dead = {.name = broker_names.expired, .type = "fanout", .internal = true};
-    const struct broker_binding all = {.to = expired, .from = broker_names.expired};
-    return broker_declare_exchange_as(b, &dead, e) || broker_bind_queue(b, &all, e) ||
-                   topology_declare_queue(b, t->intake_queue, broker_names.intake_delayed, e)
-               ? -1
-               : 0;
-}
-
-static int declare_queues(struct broker *b, const struct topology *t, struct topology_found *out,
-                          struct err *e)
-{
-    int len = snprintf(out->expired_queue, sizeof(out->expired_queue), "%s.expired", t->intake_queue);
-    if (len < 0 || len > 255)
-        return err_set(e, ERR_CONFIG,
-                       "intake.queue: '%.40s…' is too long: with '.expired' it may have 255 bytes",
-                       t->intake_queue);
-    out->queues = t->most > 1 ? t->most : 1;
-    /* Targets first: from its first message on a queue has somewhere to put what expires. */
-    if (topology_declare_queue(b, t->intake_queue, broker_names.rejected, e) ||
-        topology_declare_queue(b, t->intake_queue, out->expired_queue, e) ||
-        topology_declare_queue(b, t->intake_queue, t->intake_queue, e) ||
-        declare_delayed(b, t, out->expired_queue, e) || topology_declare_history(b, e))
-        return -1;
-    char name[SHARDS_NAME_SIZE];
-    for (int i = 2; i <= t->most; i++) {
-        shards_queue_name(t->intake_queue, i, name);
-        if (topology_declare_queue(b, t->intake_queue, name, e))
-            return -1;
-    }
-    return 0;
 }
 
 static int bind_all(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
@@ -424,30 +383,31 @@ static int declare_delivery(struct broker *b, const char *name, struct topology_
     return 0;
 }
 
+/* Nothing that is delivered depends on it. */
+static int declare_history(struct broker *b, struct err *e)
+{
+    if (topology_declare_parts(b, TOPOLOGY_HISTORY, 1, e) == 0)
+        return 0;
+    if (e->kind != ERR_PERMISSION || broker_recover(b, e) != 0)
+        return -1;
+    err_clear(e);
+    return 0;
+}
+
 int topology_declare(struct broker *b, const struct topology *t, struct topology_found *out, struct err *e)
 {
-    out->timed_queue[0] = '\0';
+    const struct broker_binding plain = {.to = intake_names.queue, .from = broker_names.plain};
+    const bool front = topology_front_needed(b);
+    out->queues = t->most > 1 ? t->most : 1;
     err_clear(&out->refused);
-    if (declare_queues(b, t, out, e) || (topology_front_needed(b) && declare_front(b, t, out, e)) ||
+    if (topology_declare_parts(b, TOPOLOGY_INTAKE | (front ? TOPOLOGY_FRONT : 0), out->queues, e) ||
+        declare_history(b, e) || (front && t->step == TOPOLOGY_DIRECT && broker_bind_queue(b, &plain, e)) ||
         bind_all(b, t, out, e))
         return -1;
     return declare_delivery(b, t->delivery_exchange, out, e);
 }
 
 /* --- what consumers refused */
-
-/* Internal: what comes through it was dead-lettered, as no client can publish to it, nor pretend. The queue
- * has no dead-letter exchange, and no limit of deliveries that matters: nothing leaves it before a gateway
- * has stored it. */
-int topology_declare_retry(struct broker *b, struct err *e)
-{
-    const struct broker_exchange retry = {.name = broker_names.retry, .type = "fanout", .internal = true};
-    const struct broker_binding all = {.to = broker_names.retry, .from = broker_names.retry};
-    if (topology_declare_lasting(b, broker_names.retry, e) || broker_declare_exchange_as(b, &retry, e) ||
-        broker_bind_queue(b, &all, e))
-        return -1;
-    return broker_declare_exchange(b, broker_names.returns, "headers", e);
-}
 
 /* RabbitMQ removes the binding with the queue. Somebody may have deleted the exchange. Headers exchanges look
  * at headers that begin with x- only where x-match says so (since 3.10). */

@@ -11,6 +11,64 @@
 #include "amqp/topology/topology_shards.h"
 #include "core/message/history_point.h"
 
+/* --- The list of what gateways declare. Not in it: exchanges that the configuration names (intake, routes,
+ * delivery, cells), bindings between exchanges, and the queues and exchanges of probes. */
+enum topology_kind { TOPOLOGY_QUEUE = 1, TOPOLOGY_EXCHANGE, TOPOLOGY_BINDING };
+/* Bits: the parts of the list, and what gateways do with a queue. */
+enum {
+    TOPOLOGY_INTAKE = 1,
+    TOPOLOGY_CONTROL = 2, /* declared by the control thread: a gateway works without it */
+    TOPOLOGY_FRONT = 4,   /* only where topology_front_needed */
+    TOPOLOGY_HISTORY = 8,
+    /* For messages that consumers refused: their queues dead-letter to the internal exchange postdate.retry,
+     * which leads to the queue of that name; from the exchange postdate.return each goes back to exactly one
+     * queue, which its header x-postdate-queue names. */
+    TOPOLOGY_RETRY = 16,
+    TOPOLOGY_EXIT = 32,
+    TOPOLOGY_LAST_HOP = 64, /* with TOPOLOGY_EXIT (transport.h) */
+    TOPOLOGY_NATIVE = 128,
+    TOPOLOGY_PLUGIN = 256,
+    TOPOLOGY_TTL = 512,
+    TOPOLOGY_LADDER = 1024, /* names without arguments: transport.c declares the levels of its window */
+    TOPOLOGY_OTHER = 2048,  /* names without arguments: declared where they are used */
+    TOPOLOGY_READ = 4096,   /* a gateway consumes from the queue, */
+    TOPOLOGY_BOUND = 8192,  /* and binds it to exchanges outside the list */
+    TOPOLOGY_ALL = 4095,
+};
+struct topology_item {
+    int parts;
+    enum topology_kind kind;
+    const char *name;              /* of a binding: the queue to which it leads */
+    const struct broker_arg *args; /* NULL: none */
+    const char *type;              /* of an exchange; of a binding: the exchange where it begins */
+    int most;                      /* there may be numbers 1 to most of it; 0: there is one, without */
+    bool internal;
+};
+/* A place in the list: for (struct topology_cursor c = {.parts = …}; topology_next(&c);). */
+struct topology_cursor {
+    int parts;               /* set by the caller: items with any of these bits, … */
+    enum topology_kind kind; /* … of this kind (0: any), … */
+    int numbers;             /* … of numbered items 1 to numbers (0: all) */
+    const struct topology_item *item;
+    int number;                  /* of the item, from 1 on */
+    char name[SHARDS_NAME_SIZE]; /* of that number of the item */
+};
+/* Moves to the next item that the cursor asks for. False: there is none. Any thread. */
+bool topology_next(struct topology_cursor *c);
+/* Declares the item at the cursor, which is not of TOPOLOGY_LADDER or TOPOLOGY_OTHER. Idempotent. Errors as
+ * broker_declare_queue. */
+int topology_declare_item(struct broker *b, const struct topology_cursor *c, struct err *e);
+/* Declares all items of these parts, of numbered ones 1 to numbers. */
+int topology_declare_parts(struct broker *b, int parts, int numbers, struct err *e);
+
+/* The exchange of rabbitmq_delayed_message_exchange that RabbitMQ waits with. The second argument tells
+ * Postdate's own type of that name (exchange-type/) that this is not for it: with that one, what is handed
+ * over would come back to the intake. */
+#define TOPOLOGY_DELAYED_TYPE "x-delayed-message"
+extern const struct broker_arg topology_as_headers[];
+
+#define LAST_HOP_PING_HEADER "x-postdate-ping" /* what has this comes to the receipts, and nowhere else */
+
 /* --- The feed of several cells in one vhost: a consistent-hash exchange that gives each message to one of
  * them.
  *
@@ -56,14 +114,10 @@ int topology_note_history(struct broker *b, const struct history_point *p, struc
  * its kind is ERR_NONE. -1: the connection is gone. */
 int topology_read_history(struct broker *b, struct history_point *out, struct err *why, struct err *e);
 
-#define TOPOLOGY_EXIT_NAME_SIZE 300
-
 struct topology {
     const char *intake_exchange;        /* fanout, durable */
-    const char *intake_queue;           /* quorum, durable; dead-letters to the default exchange with key
-                                           "<intake_queue>.expired" */
     const char *delivery_exchange;      /* topic, durable, where it is not there */
-    const char *const *route_exchanges; /* fanout, durable, bound to intake_queue */
+    const char *const *route_exchanges; /* fanout, durable, bound to the intake queue */
     size_t route_count;
     /* With several intake queues, as shards_run.h has it: what is to be done, and what is remembered. */
     enum topology_step { TOPOLOGY_DIRECT, TOPOLOGY_PREPARE, TOPOLOGY_NARROW, TOPOLOGY_WIDEN } step;
@@ -79,10 +133,8 @@ struct topology {
 extern const struct shards_way topology_intake_ways[TOPOLOGY_WAYS];
 
 struct topology_found {
-    int queues;              /* intake_queue and those beside it, all that are to be read */
-    char expired_queue[300]; /* the name of the second intake queue */
-    char timed_queue[300];   /* that of the third, in front; "": there is none */
-    struct err refused;      /* the first exchange that cannot be declared: it has another type, say */
+    int queues;         /* intake queues, all that are to be read */
+    struct err refused; /* the first exchange that cannot be declared: it has another type, say */
 };
 
 /* Declares all of it. Of an exchange that RabbitMQ refuses, out->refused tells, and all others are declared.
@@ -98,36 +150,12 @@ int topology_declare(struct broker *b, const struct topology *t, struct topology
  *   intake exchanges ─▶ postdate.sort ─┬─ has x-opt-delivery-time ─▶ <intake queue>.timed, classic
  *                                      └─ has not: postdate.plain ─▶ the intake queue, quorum
  */
-#define TOPOLOGY_TIMED_SUFFIX ".timed" /* core/message/x_death.c knows it, too */
 /* Does this broker need it? */
 bool topology_front_needed(const struct broker *b);
 
 /* All exchanges by which messages come to the intake queue: with the front broker_names.plain first;
  * intake_exchange; those of routes. out has room for route_count + 2. How many. */
 size_t topology_sources(const struct broker *b, const struct topology *t, const char **out);
-
-/* Is it the intake queue, or one of those beside it? */
-bool topology_is_intake_queue(const char *intake_queue, const char *name);
-
-/* Declares one of its queues, by its name: intake_queue, one beside it, broker_names.intake_delayed,
- * broker_names.rejected,
- * "<intake_queue>.expired", or broker_names.control, which topology_declare leaves to the thread that reads
- * it: a gateway works without it. */
-int topology_declare_queue(struct broker *b, const char *intake_queue, const char *name, struct err *e);
-
-/* A queue that gives nothing up before a gateway has acknowledged it. */
-int topology_declare_lasting(struct broker *b, const char *name, struct err *e);
-/* The exit queues, which are such queues: what RabbitMQ waited with, until a gateway takes it. Their number:
- * from 1 on. */
-void topology_exit_queue(int number, char name[TOPOLOGY_EXIT_NAME_SIZE]);
-/* Number 1 to `queues`, whose leaders RabbitMQ puts on different nodes. */
-int topology_declare_exit(struct broker *b, int queues, struct err *e);
-
-/* --- What RabbitMQ has for messages that consumers refused: their queues dead-letter to the internal
- * exchange postdate.retry, which leads to the queue of that name; from the exchange postdate.return each goes
- * back to exactly one queue, which its header x-postdate-queue names. */
-/* Idempotent. */
-int topology_declare_retry(struct broker *b, struct err *e);
 
 /* Lets messages for that queue go back to it; declares the exchange, too. ERR_NOT_FOUND: there is no such
  * queue, or it is another connection's own; ERR_PERMISSION: its owner does not let us (the connection is dead

@@ -4,7 +4,7 @@
  *   postdate.native, postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
  *                                                            │   (or, of several, one of these)
  *                                                            └─ as it is delivered ─▶ postdate.exit.broker
- *                                                                                    (last_hop_declare) */
+ *                                                                                    (TOPOLOGY_LAST_HOP) */
 #include "amqp/topology/transport.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"
@@ -116,14 +116,12 @@ static const char *native_steer(const struct transport_wait *w, struct buf *head
     return broker_names.native;
 }
 
-static const char *const exchanges[] = {broker_names.native, NULL};
-
 const struct transport transport_native = {
     .name = "native",
     .max_delay_ms = MAX_DELAY_MS,
     .waits_in_exit = true,
-    .exit = {.name = broker_names.native, .type = "headers"},
-    .exchanges = exchanges,
+    .exit = broker_names.native,
+    .parts = TOPOLOGY_NATIVE,
     .steer = native_steer,
 };
 
@@ -131,20 +129,15 @@ const struct transport transport_native = {
  * headers exchange once the wait is over. Its confirm means "in Mnesia, not on disk", it has one copy on one
  * node, and what does not route at due time it drops: rescue makes up for all of that. */
 
-#define TYPE "x-delayed-message"
 #define PLUGIN_MAX_DELAY_MS                                                                                  \
     INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer                          \
                          */
 
-/* The second tells Postdate's own type of that name (exchange-type/) that this is not for it: with that one,
- * what is handed over would come back to the intake. */
-static const struct broker_arg as_headers[] = {BROKER_TEXT("x-delayed-type", "headers"),
-                                               BROKER_TEXT("x-postdate-transport", "plugin"), BROKER_NO_ARG};
-
 int transport_probe_plugin(const struct broker_options *o, struct err *e)
 {
-    const struct shards_way way = {
-        .type = TYPE, .plugin = "rabbitmq_delayed_message_exchange", .args = as_headers};
+    const struct shards_way way = {.type = TOPOLOGY_DELAYED_TYPE,
+                                   .plugin = "rabbitmq_delayed_message_exchange",
+                                   .args = topology_as_headers};
     return shards_probe(o, &way, e);
 }
 
@@ -162,13 +155,11 @@ static const char *plugin_steer(const struct transport_wait *w, struct buf *head
     return broker_names.delayed;
 }
 
-static const char *const exchanges_plugin[] = {broker_names.delayed, NULL};
-
 const struct transport transport_plugin = {
     .name = "plugin",
     .max_delay_ms = PLUGIN_MAX_DELAY_MS,
-    .exit = {.name = broker_names.delayed, .type = TYPE, .args = as_headers},
-    .exchanges = exchanges_plugin,
+    .exit = broker_names.delayed,
+    .parts = TOPOLOGY_PLUGIN,
     .steer = plugin_steer,
 };
 
@@ -244,15 +235,15 @@ static int declare_levels(struct broker *b, const struct transport_options *o, s
 
 int transport_ttl_count(struct broker *b, int64_t window_ms, bool exact, int64_t *waiting, struct err *e)
 {
-    char queue[TTL_LADDER_NAME_SIZE];
+    struct topology_cursor c = {.parts = TOPOLOGY_LADDER,
+                                .kind = TOPOLOGY_QUEUE,
+                                .numbers = ttl_ladder_levels(window_ms) * (TTL_LADDER_RADIX - 1)};
     uint32_t ready;
-    *waiting = 0;
-    for (int level = first_level(exact); level < ttl_ladder_levels(window_ms); level++) {
-        for (int digit = 1; digit < TTL_LADDER_RADIX; digit++) {
-            if (broker_look_at_queue(b, ttl_ladder_queue(level, digit, queue), &ready, NULL, e))
-                return -1;
-            *waiting += ready;
-        }
+    for (*waiting = 0; topology_next(&c); *waiting += ready) {
+        ready = 0;
+        if (c.number > first_level(exact) * (TTL_LADDER_RADIX - 1) &&
+            broker_look_at_queue(b, c.name, &ready, NULL, e))
+            return -1;
     }
     return 0;
 }
@@ -269,39 +260,16 @@ static const char *ttl_steer(const struct transport_wait *w, struct buf *headers
     return ttl_ladder_exchange(used - 1);
 }
 
-static bool ttl_queue(size_t i, char name[TRANSPORT_NAME_SIZE])
-{
-    const size_t rungs = TTL_LADDER_RADIX - 1;
-    if (i >= TTL_LADDER_LEVELS_MAX * rungs)
-        return false;
-    ttl_ladder_queue((int)(i / rungs), (int)(i % rungs) + 1, name);
-    return true;
-}
-
-_Static_assert(TTL_LADDER_NAME_SIZE <= TRANSPORT_NAME_SIZE, "a name fits");
-
-static const char *const exchanges_ttl[] = {
-    broker_names.ladder_exit, broker_names.ladder_0, broker_names.ladder_1,
-    broker_names.ladder_2,    broker_names.ladder_3, broker_names.ladder_4,
-    broker_names.ladder_5,    broker_names.ladder_6, NULL};
-
 const struct transport transport_ttl = {
     .name = "ttl",
     .max_delay_ms = TTL_LADDER_MAX_DELAY_MS,
-    .exit = {.name = broker_names.ladder_exit, .type = "headers"},
-    .exchanges = exchanges_ttl,
-    .queue = ttl_queue,
+    .exit = broker_names.ladder_exit,
+    .parts = TOPOLOGY_TTL | TOPOLOGY_LADDER,
     .declare = declare_levels,
     .steer = ttl_steer,
 };
 
-/* --- All transports together: where the wait ends, or where the exit queue waits; what there is of any in a
- * vhost.
- *
- *   postdate.native, postdate.delayed, or postdate.ttl.exit ─┬─ in an envelope ─▶ postdate.exit ─▶ relay
- *                                                            │   (or, of several, one of these)
- *                                                            └─ as it is delivered ─▶ postdate.exit.broker
- *                                                                                    (last_hop_declare) */
+/* --- all of them */
 
 const struct transport *const transport_all[TRANSPORT_COUNT] = {&transport_native, &transport_plugin,
                                                                 &transport_ttl};
@@ -309,40 +277,6 @@ const struct transport *const transport_all[TRANSPORT_COUNT] = {&transport_nativ
 /* What RabbitMQ delivers itself. */
 static const struct broker_arg last_hop_by_broker[] = {
     BROKER_TEXT("x-match", "all-with-x"), BROKER_TEXT(LAST_HOP_HEADER, LAST_HOP_BROKER), BROKER_NO_ARG};
-
-int last_hop_declare(struct broker *b, struct err *e)
-{
-    const struct broker_exchange receipts = {
-        .name = broker_names.last,
-        .type = "headers",
-        .args = BROKER_ARGS(BROKER_TEXT("alternate-exchange", broker_names.last_unrouted))};
-    const struct broker_binding rest = {.to = broker_names.exit, .from = broker_names.last_unrouted};
-    const struct broker_binding by_broker = {broker_names.receipts, broker_names.last, NULL,
-                                             last_hop_by_broker};
-    const struct broker_binding pings = {
-        broker_names.receipts, broker_names.last, NULL,
-        BROKER_ARGS(BROKER_TEXT("x-match", "all-with-x"), BROKER_PRESENT(LAST_HOP_PING_HEADER))};
-
-    /* From the end on: nothing that comes out ever finds its next step missing. */
-    if (topology_declare_exit(b, 1, e) ||
-        broker_declare_exchange(b, broker_names.last_unrouted, "fanout", e) ||
-        broker_bind_queue(b, &rest, e) || broker_declare_exchange_as(b, &receipts, e) ||
-        topology_declare_lasting(b, broker_names.receipts, e) || broker_bind_queue(b, &by_broker, e) ||
-        broker_bind_queue(b, &pings, e))
-        return -1;
-    /* A ttl of 0: there are no consumers, so what comes in is dead-lettered at once. A policy can't make it
-     * longer, for the lower one counts. */
-    for (int i = 1; i <= LAST_HOP_QUEUES; i++)
-        if (broker_declare_queue(b, last_hop_queue(i),
-                                 BROKER_ARGS(BROKER_TEXT("x-queue-type", "quorum"),
-                                             BROKER_NUMBER("x-message-ttl", 0),
-                                             BROKER_TEXT("x-dead-letter-exchange", broker_names.last),
-                                             BROKER_TEXT("x-dead-letter-strategy", "at-least-once"),
-                                             BROKER_TEXT("x-overflow", "reject-publish")),
-                                 e))
-            return -1;
-    return 0;
-}
 
 int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *e)
 {
@@ -396,7 +330,7 @@ static struct shards exit_shards(const struct shards_source *sources, size_t cou
 int transport_can_share_exit(struct broker *b, struct err *e)
 {
     const struct shards s = exit_shards(NULL, 0);
-    return topology_declare_exit(b, 1, e) || shards_prepare(b, &s, e) ? -1 : 0;
+    return topology_declare_parts(b, TOPOLOGY_EXIT, 1, e) || shards_prepare(b, &s, e) ? -1 : 0;
 }
 
 static int bind_exit_queues(struct broker *b, const char *exit, const struct transport_options *o,
@@ -422,9 +356,9 @@ int transport_declare(const struct transport *t, struct broker *b, const struct 
                        "handover.window: %" PRId64 " ms does not fit transport %s: 1 to %" PRId64
                        " ms (%" PRId64 " days) are allowed",
                        o->window_ms, t->name, t->max_delay_ms, t->max_delay_ms / 86400000);
-    if (broker_declare_exchange_as(b, &t->exit, e) || topology_declare_exit(b, o->exit_queues, e) ||
-        bind_exit_queues(b, t->exit.name, o, e) ||
-        (o->last_hop_queue && bind_last_hop(b, t->exit.name, o->last_hop_queue, e)))
+    if (topology_declare_parts(b, TOPOLOGY_EXIT | (t->parts & ~TOPOLOGY_LADDER), o->exit_queues, e) ||
+        bind_exit_queues(b, t->exit, o, e) ||
+        (o->last_hop_queue && bind_last_hop(b, t->exit, o->last_hop_queue, e)))
         return -1;
     return t->declare ? t->declare(b, o, e) : 0;
 }
@@ -462,38 +396,27 @@ static int go_on(struct broker *b, int found, const struct err *why, struct err 
     return broker_recover(b, e) != 0 ? -1 : why->kind == ERR_PERMISSION;
 }
 
-static int has_exchange(struct broker *b, const struct transport *t, struct err *e)
+static int has_any(struct broker *b, int parts, enum topology_kind kind, struct err *e)
 {
-    int there = 0;
-    for (size_t i = 0; there == 0 && t->exchanges[i] != NULL; i++) {
-        struct err why = {0};
-        there = broker_has_exchange(b, t->exchanges[i], &why);
-        there = go_on(b, there, &why, e);
-    }
-    return there;
-}
-
-static int has_queue(struct broker *b, const struct transport *t, struct err *e)
-{
-    char name[TRANSPORT_NAME_SIZE];
     uint32_t ready;
     int there = 0;
-    for (size_t i = 0; there == 0 && t->queue && t->queue(i, name); i++) {
+    for (struct topology_cursor c = {.parts = parts, .kind = kind}; there == 0 && topology_next(&c);) {
         struct err why = {0};
-        there = broker_look_at_queue(b, name, &ready, NULL, &why);
-        there = go_on(b, there == 0 ? 1 : -1, &why, e);
+        there = kind == TOPOLOGY_EXCHANGE                             ? broker_has_exchange(b, c.name, &why)
+                : broker_look_at_queue(b, c.name, &ready, NULL, &why) ? -1
+                                                                      : 1;
+        there = go_on(b, there, &why, e);
     }
     return there;
 }
 
 int transport_is_anything_there(const struct transport *first, struct broker *b, struct err *e)
 {
-    int there = has_exchange(b, first, e);
-    for (size_t t = 0; there == 0 && t < TRANSPORT_COUNT; t++)
-        there = has_exchange(b, transport_all[t], e);
-    for (size_t t = 0; there == 0 && t < TRANSPORT_COUNT; t++)
-        there = has_queue(b, transport_all[t], e);
-    return there;
+    const int any = TOPOLOGY_NATIVE | TOPOLOGY_PLUGIN | TOPOLOGY_TTL | TOPOLOGY_LADDER;
+    int there = has_any(b, first->parts, TOPOLOGY_EXCHANGE, e);
+    if (there == 0)
+        there = has_any(b, any, TOPOLOGY_EXCHANGE, e);
+    return there == 0 ? has_any(b, any, TOPOLOGY_QUEUE, e) : there;
 }
 
 /* --- what comes out of all of them goes another way */
@@ -501,10 +424,10 @@ int transport_move_exit(struct broker *b, const struct broker_options *o, shards
 {
     struct shards_source sources[TRANSPORT_COUNT] = {{.exchange = NULL}};
     for (size_t t = 0; t < TRANSPORT_COUNT; t++)
-        sources[t].exchange = transport_all[t]->exit.name;
+        sources[t].exchange = transport_all[t]->exit;
     struct shards s = exit_shards(sources, TRANSPORT_COUNT);
     s.most = EXIT_QUEUES_MAX; /* it is not known what was there before */
-    return shards_probe_hosts(o, s.ways, skip, e) || topology_declare_exit(b, 1, e) ||
+    return shards_probe_hosts(o, s.ways, skip, e) || topology_declare_parts(b, TOPOLOGY_EXIT, 1, e) ||
                    shards_narrow(b, &s, e) || shards_await_hosts(o, s.queue, s.ways, skip, e)
                ? -1
                : 0;

@@ -13,6 +13,7 @@
 #define POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
 
 #include "amqp/connection/broker.h"
+#include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards_hosts.h"
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
@@ -21,7 +22,6 @@
 #include <stdint.h>
 
 #define TRANSPORT_HEADERS_MAX 512 /* bytes that transport_address appends, at most */
-#define TRANSPORT_NAME_SIZE 64
 
 #define TRANSPORT_EXIT_DIRECT 0   /* exit queue 1 gets it, without that exchange */
 #define TRANSPORT_EXIT_UNKNOWN -1 /* its bindings are left as they are, perhaps for transport_move_exit */
@@ -43,15 +43,11 @@ struct transport_wait {
 };
 
 struct transport {
-    const char *name;            /* "native", "plugin", "ttl" */
-    int64_t max_delay_ms;        /* longest wait it can do */
-    bool waits_in_exit;          /* the exit queue itself waits: it must not drop what is too much for it */
-    struct broker_exchange exit; /* where its wait is over, or begins in an exit queue */
-    const char *const
-        *exchanges; /* all that transport_declare makes with the longest window, NULL behind the last */
-    /* … and the name of queue number i besides the exit queues; false: there are no more. NULL: there are
-     * none. */
-    bool (*queue)(size_t i, char name[TRANSPORT_NAME_SIZE]);
+    const char *name;     /* "native", "plugin", "ttl" */
+    int64_t max_delay_ms; /* longest wait it can do */
+    bool waits_in_exit;   /* the exit queue itself waits: it must not drop what is too much for it */
+    const char *exit;     /* the exchange where its wait is over, or begins in an exit queue */
+    int parts;            /* of the list of what is declared (topology.h) */
     /* Those above the exit; NULL: none. */
     int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);
     /* As transport_address. */
@@ -105,18 +101,14 @@ int transport_move_exit(struct broker *b, const struct broker_options *o, shards
  * afterwards, but for -1; its confirms may be off. */
 int transport_is_anything_there(const struct transport *first, struct broker *b, struct err *e);
 
-/* --- What RabbitMQ needs to deliver by itself what it waited with (handover.last_hop = broker;
- * core/message/publish_headers.h).
+/* --- What RabbitMQ needs to deliver by itself what it waited with: TOPOLOGY_LAST_HOP, and bindings
+ * (handover.last_hop = broker; core/message/publish_headers.h).
  *
  * Dead-lettering from the exit queues is at-least-once: what a target queue refuses or cannot take stays and
  * is tried again every three minutes, and 32 such messages hold up all others (rabbit_fifo_dlx_worker, 3.10
  * to 4.3). Of everything that is dead-lettered a copy goes to the receipts. Should these and the delivery
  * exchange both be gone, it comes to the gateways' own exit queue by an alternate exchange. What finds its
  * delivery exchange, and no queue there, is dropped. */
-#define LAST_HOP_PING_HEADER "x-postdate-ping" /* what has this comes to the receipts, and nowhere else */
-
-/* Exchanges, queues and bindings but those of delivery exchanges. Idempotent. Errors as broker_declare_*. */
-int last_hop_declare(struct broker *b, struct err *e);
 /* What is for this delivery exchange goes there. ERR_NOT_FOUND: there is no such exchange. */
 int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *e);
 

@@ -29,6 +29,15 @@ void names_set_prefix(const char *prefix)
     names_make(&broker_names, prefix);
 }
 
+struct names_intake intake_names = {"postdate.intake", "postdate.intake.expired", "postdate.intake.timed"};
+
+void names_set_intake(const char *queue)
+{
+    snprintf(intake_names.queue, sizeof intake_names.queue, "%s", queue);
+    snprintf(intake_names.expired, sizeof intake_names.expired, "%s.expired", queue);
+    snprintf(intake_names.timed, sizeof intake_names.timed, "%s.timed", queue);
+}
+
 const char *names_random(const char *name, char out[NAMES_SIZE])
 {
     snprintf(out, NAMES_SIZE, "%s.%08" PRIx32 "%08" PRIx32, name, random_u32(), random_u32());

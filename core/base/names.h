@@ -83,6 +83,14 @@ void names_make(struct names *out, const char *prefix);
 /* Fills broker_names. Call it before any other thread is started. */
 void names_set_prefix(const char *prefix);
 
+/* The names of intake.queue and of the queues beside it, which need not begin with the prefix. With
+ * NAMES_PREFIX until names_set_intake, the only writer, which is called as names_set_prefix is. */
+struct names_intake {
+    char queue[300], expired[300], timed[300]; /* core/message/x_death.c knows the suffixes, too */
+};
+extern struct names_intake intake_names;
+void names_set_intake(const char *queue);
+
 /* A unique name: the given one, a dot and 16 random digits. Returns out. */
 const char *names_random(const char *name, char out[NAMES_SIZE]);
 

@@ -142,6 +142,7 @@ int cli_load_config(struct cli *cli)
         return err_exit_code(&e);
     cli->has_config = true;
     names_set_prefix(cli->config.amqp.prefix);
+    names_set_intake(cli->config.intake.queue);
     secrets_allow_dumps(cli->config.log.core_dumps);
     return 0;
 }

@@ -255,7 +255,7 @@ static int connect_control(struct control *c, struct err *e)
         return -1;
     }
     reopened_begin(&c->reopened);
-    if (topology_declare_queue(c->broker, rt->config->intake.queue, CONTROL_QUEUE, e) ||
+    if (topology_declare_parts(c->broker, TOPOLOGY_CONTROL, 1, e) ||
         broker_consume_all(c->broker, &consumer, 1, PREFETCH, e) != 0) {
         if (err_is_transient(e)) {
             server_status_failed(&rt->rabbitmq, e);

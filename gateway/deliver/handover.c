@@ -97,7 +97,7 @@ int handover_declare_last_hop(struct handover *handover, struct err *e)
     struct broker *b = sessions_open_broker(handover->runtime, "postdate last hop", e);
     if (!b)
         return -1;
-    int rc = last_hop_declare(b, e);
+    int rc = topology_declare_parts(b, TOPOLOGY_EXIT | TOPOLOGY_LAST_HOP, 1, e);
     broker_close(b);
     return rc;
 }

@@ -239,7 +239,7 @@ static int connect_retry(struct inbox *box, struct err *e)
     box->prefetch = PREFETCH;
     box->queue = broker_names.retry;
     box->most = RETRY_BATCH_MAX;
-    return topology_declare_retry(box->broker, e) != 0 ? -1 : inbox_consume(box, e);
+    return topology_declare_parts(box->broker, TOPOLOGY_RETRY, 1, e) != 0 ? -1 : inbox_consume(box, e);
 }
 
 static void disconnect_retry(struct inbox *box)

@@ -47,7 +47,7 @@ struct relay_mover {
 
 struct leader_check {
     struct broker *broker;
-    char queue[TOPOLOGY_EXIT_NAME_SIZE];
+    char queue[SHARDS_NAME_SIZE];
     bool answered, readable;
 };
 
@@ -91,7 +91,7 @@ static unsigned check_leaders(struct reader *r, unsigned wanted, int64_t wait_ms
     unsigned readable = 0;
     for (int i = 0; i < EXIT_QUEUES_MAX; i++) {
         checks[i].answered = (wanted & 1u << i) == 0;
-        topology_exit_queue(i + 1, checks[i].queue);
+        shards_queue_name(broker_names.exit, i + 1, checks[i].queue);
         if (!checks[i].answered)
             ask(r, &checks[i]);
     }
@@ -183,10 +183,10 @@ static bool is_first(const struct reader *r)
 
 static int add_consumer(struct reader *r, int number, struct err *e)
 {
-    char queue[TOPOLOGY_EXIT_NAME_SIZE], tag[TAG_SIZE];
+    char queue[SHARDS_NAME_SIZE], tag[TAG_SIZE];
     int *consumers = &r->consumers[number - 1];
     uint16_t prefetch = prefetch_of(r, *consumers);
-    topology_exit_queue(number, queue);
+    shards_queue_name(broker_names.exit, number, queue);
     tag_consumer(number, *consumers, tag);
     int rc = is_first(r) ? broker_consume(r->broker, queue, tag, prefetch, e)
                          : broker_consume_more(r->broker, queue, tag, prefetch, e);
@@ -920,7 +920,8 @@ static int open_connection(struct reader *r, struct err *e)
     r->full_ms = 0;
     r->low_ms = clock_monotonic_ms();
     r->broker = sessions_open_broker_with(r->runtime, "postdate relay", RELAY_HEARTBEAT_S, e);
-    if (!r->broker || topology_declare_exit(r->broker, atomic_load(&r->handover->exit.queues), e) != 0)
+    if (!r->broker ||
+        topology_declare_parts(r->broker, TOPOLOGY_EXIT, atomic_load(&r->handover->exit.queues), e) != 0)
         return -1;
     check_all_leaders(r);
     if (relay_consume_all(r, e) != 0)

@@ -161,8 +161,8 @@ static bool send_ping(struct relay_rescue *rescue, struct relay_line *line, cons
 /* By an exit queue, or, with the number of one of RabbitMQ's last hop, by that. False: it was not sent. */
 static bool relay_ping_exit(struct relay_rescue *rescue, int number, int64_t now_ms)
 {
-    char queue[TOPOLOGY_EXIT_NAME_SIZE];
-    topology_exit_queue(number, queue);
+    char queue[SHARDS_NAME_SIZE];
+    shards_queue_name(broker_names.exit, number, queue);
     return send_ping(rescue, &rescue->exits[number - 1].line, queue, 0, now_ms);
 }
 
@@ -186,7 +186,7 @@ static bool declare_new(struct relay_rescue *rescue, int queues)
     if (queues <= atomic_load(&rescue->handover->exit.queues))
         return true;
     struct broker *b = relay_line_use(rescue, rescue->common, &e);
-    if (b && topology_declare_exit(b, queues, &e) == 0) {
+    if (b && topology_declare_parts(b, TOPOLOGY_EXIT, queues, &e) == 0) {
         failing_over(declaring);
         return true;
     }
@@ -295,10 +295,10 @@ static int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const stru
  * come to some. */
 static int count_consumers(struct relay_rescue *rescue, int number)
 {
-    char queue[TOPOLOGY_EXIT_NAME_SIZE];
+    char queue[SHARDS_NAME_SIZE];
     uint32_t ready, consumers;
     struct err e = {0};
-    topology_exit_queue(number, queue);
+    shards_queue_name(broker_names.exit, number, queue);
     struct relay_line *line = &rescue->exits[number - 1].line;
     struct broker *b = relay_line_use(rescue, line, &e);
     if (b && broker_look_at_queue(b, queue, &ready, &consumers, &e) == 0)
@@ -354,8 +354,8 @@ static void mind_consumers(struct relay_rescue *rescue, int number, int64_t sile
 
 static void say_dead(struct exit_watch *w, int number, bool heard)
 {
-    char queue[TOPOLOGY_EXIT_NAME_SIZE];
-    topology_exit_queue(number, queue);
+    char queue[SHARDS_NAME_SIZE];
+    shards_queue_name(broker_names.exit, number, queue);
     if (w->dead && log_turns(&w->said_dead, true))
         log_warning("queue %s has delivered nothing for %d s: no more messages are handed over, and overdue "
                     "messages in it are delivered from the database. If RabbitMQ does not bring that queue "
@@ -468,7 +468,7 @@ static bool has_receipts(struct relay_rescue *rescue)
 /* What the start declared, in case that somebody has deleted some of it. -1: e says what is missing. */
 static int declare_again(struct relay_rescue *rescue, struct pg *pg, struct err *e)
 {
-    struct topology_found found = {.timed_queue = ""};
+    struct topology_found found = {0};
     struct broker *b = relay_line_use(rescue, rescue->common, e);
     if (!b || startup_declare(rescue->runtime, b, pg, false, &found, e) != 0)
         return -1;

@@ -563,7 +563,6 @@ static int intake_store(struct intake *in, struct err *e)
 }
 
 #define QUEUES_LEAST 4 /* queues that share the prefetch: intake, exchange type, expired, timed */
-#define BY_TYPE_TAG "postdate.delayed"
 
 /* In addition to the batches: deferred deliveries stay unacknowledged and must not use up the prefetch. */
 static int64_t most_ahead(const struct config *c)
@@ -582,16 +581,17 @@ static int consume(struct intake *in, struct err *e)
     struct inbox *box = &in->inbox;
     const struct config *c = in->runtime->config;
     size_t n = 0;
-    for (int i = 0; i < in->found.queues; i++) {
-        shards_queue_name(c->intake.queue, i + 1, in->queue_names[i]);
-        shards_queue_name("postdate", i + 1, in->tags[i]);
-        in->consumers[n++] = (struct broker_consumer){in->queue_names[i], in->tags[i]};
-    }
-    in->consumers[n++] = (struct broker_consumer){broker_names.intake_delayed, BY_TYPE_TAG};
-    box->by_type = BY_TYPE_TAG;
-    in->consumers[n++] = (struct broker_consumer){in->found.expired_queue, "postdate.expired"};
-    if (in->found.timed_queue[0] != '\0')
-        in->consumers[n++] = (struct broker_consumer){in->found.timed_queue, "postdate.timed"};
+    struct topology_cursor of = {.parts = TOPOLOGY_INTAKE |
+                                          (topology_front_needed(box->broker) ? TOPOLOGY_FRONT : 0),
+                                 .kind = TOPOLOGY_QUEUE,
+                                 .numbers = in->found.queues};
+    while (topology_next(&of))
+        if (of.item->parts & TOPOLOGY_READ) {
+            memcpy(in->names[n], of.name, sizeof of.name);
+            in->consumers[n] = (struct broker_consumer){in->names[n], in->names[n]};
+            n++;
+        }
+    box->by_type = broker_names.intake_delayed;
     box->consumers = in->consumers;
     box->consumer_count = n;
     box->prefetch = (uint16_t)(intake_unacknowledged_max(c) / (in->found.queues + QUEUES_LEAST - 1));
@@ -601,19 +601,19 @@ static int consume(struct intake *in, struct err *e)
 /* Said once: RabbitMQ may be upgraded while the gateway runs. */
 static void warn_of_delays(struct intake *in)
 {
-    if (in->found.timed_queue[0] != '\0' && log_turns(&in->delays_said, true))
+    if (topology_front_needed(in->inbox.broker) && log_turns(&in->delays_said, true))
         log_warning(
             "RabbitMQ %s itself delays messages with the header x-opt-delivery-time in quorum queues, so "
             "they are routed through the classic queue '%s', which has one copy on one node, until they "
             "are stored (x-postdate-at has the same meaning, and is replicated)",
-            broker_version(in->inbox.broker), in->found.timed_queue);
+            broker_version(in->inbox.broker), intake_names.timed);
 }
 
 static int connect_intake(struct inbox *box, struct err *e)
 {
     struct intake *in = box->own;
     const struct config *c = in->runtime->config;
-    in->found = (struct topology_found){.timed_queue = ""};
+    in->found = (struct topology_found){0};
     box->queue = c->intake.queue;
     box->most = (size_t)c->intake.prefetch / 2;
     box->most = box->most < 1 ? 1 : box->most > INBOX_BATCH_MAX ? INBOX_BATCH_MAX : box->most;

@@ -42,8 +42,8 @@ struct intake {
     /* The thread's own. */
     struct accept_rules rules;
     struct topology_found found;
-    struct broker_consumer consumers[INTAKE_QUEUES]; /* names in found, and below */
-    char queue_names[SHARDS_MAX][SHARDS_NAME_SIZE], tags[SHARDS_MAX][24];
+    struct broker_consumer consumers[INTAKE_QUEUES]; /* each tag is the name of its queue */
+    char names[INTAKE_QUEUES][SHARDS_NAME_SIZE];
     bool delays_said;
     struct store_session session;
     struct store_locks locks;

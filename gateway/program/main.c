@@ -165,6 +165,7 @@ int main(int argc, char **argv)
         return code;
     o.cells = cells.count > 0 ? &cells : NULL;
     names_set_prefix(config.amqp.prefix);
+    names_set_intake(config.intake.queue);
     if (check)
         printf("configuration is fine%s%s\n", config.source ? ": " : " (defaults and environment)",
                config.source ? config.source : "");

@@ -2,7 +2,6 @@
 #include "core/base/clock.h"
 
 #include "amqp/topology/topology.h"
-#include "amqp/topology/topology_shards.h"
 #include "core/base/names.h"
 #include "core/base/timestamp.h"
 #include "gateway/deliver/claim_loop.h"
@@ -79,22 +78,14 @@ static int add_ready(struct once *o, const char *queue, struct once_facts *f, st
 
 static int look_at_queues(struct once *o, struct once_facts *f, struct err *e)
 {
-    const char *intake = o->runtime->config->intake.queue;
-    char name[SHARDS_NAME_SIZE], expired[300], timed[300];
-    int queues = atomic_load(&o->runtime->intake_queues);
-    snprintf(expired, sizeof expired, "%s.expired", intake);
-    snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, intake);
+    struct topology_cursor c = {.kind = TOPOLOGY_QUEUE, .numbers = atomic_load(&o->runtime->intake_queues)};
     if (!o->broker && (o->broker = sessions_open_broker(o->runtime, "postdate once", e)) == NULL)
         return -1;
-    for (int i = 1; i <= queues; i++) {
-        shards_queue_name(intake, i, name);
-        if (add_ready(o, name, f, e) != 0)
+    c.parts = TOPOLOGY_INTAKE | (topology_front_needed(o->broker) ? TOPOLOGY_FRONT : 0) |
+              (atomic_load(&o->handover->last_hop.queue) > 0 ? TOPOLOGY_LAST_HOP : 0);
+    while (topology_next(&c))
+        if ((c.item->parts & TOPOLOGY_READ) && add_ready(o, c.name, f, e) != 0)
             return -1;
-    }
-    if (add_ready(o, broker_names.intake_delayed, f, e) != 0 || add_ready(o, expired, f, e) != 0 ||
-        (topology_front_needed(o->broker) && add_ready(o, timed, f, e) != 0) ||
-        (atomic_load(&o->handover->last_hop.queue) > 0 && add_ready(o, broker_names.receipts, f, e) != 0))
-        return -1;
     if (o->no_control || add_ready(o, broker_names.control, f, e) == 0)
         return 0;
     o->no_control = e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION;

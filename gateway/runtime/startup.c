@@ -60,7 +60,7 @@ static int declare(void *ctx, enum topology_step step, const struct shards_recor
     if ((moves && shards_probe_hosts(&o, way, say_skipped, e) != 0) ||
         topology_declare(d->broker, t, d->found, e) != 0)
         return -1;
-    return step == TOPOLOGY_NARROW ? shards_await_hosts(&o, t->intake_queue, way, say_skipped, e) : 0;
+    return step == TOPOLOGY_NARROW ? shards_await_hosts(&o, intake_names.queue, way, say_skipped, e) : 0;
 }
 
 /* Logged once: the configuration of this gateway does not apply. */
@@ -90,7 +90,6 @@ int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool st
     struct declaring d = {.runtime = rt,
                           .broker = b,
                           .topology = {.intake_exchange = c->intake.exchange,
-                                       .intake_queue = c->intake.queue,
                                        .delivery_exchange = c->delivery.exchange,
                                        .route_exchanges = routes,
                                        .route_count = c->route_count},
@@ -180,8 +179,10 @@ static int try_transport(struct runtime *rt, const struct transport *t, struct e
     struct broker *b = sessions_open_broker(rt, "postdate startup", e);
     if (!b)
         return -1;
-    int rc =
-        (last_hop && last_hop_declare(b, e) != 0) || startup_declare_transport(rt, t, b, &o, e) != 0 ? -1 : 0;
+    int rc = (last_hop && topology_declare_parts(b, TOPOLOGY_EXIT | TOPOLOGY_LAST_HOP, 1, e) != 0) ||
+                     startup_declare_transport(rt, t, b, &o, e) != 0
+                 ? -1
+                 : 0;
     broker_close(b);
     if (rc == 0 || (e->kind != ERR_NOT_FOUND && !err_is_transient(e)))
         return rc;
@@ -534,7 +535,7 @@ static int learn_history(struct runtime *rt, struct broker *b, struct err *e)
 
 static int try_rabbitmq(struct runtime *rt, struct broker *b, struct pg *pg, struct err *e)
 {
-    struct topology_found found = {.timed_queue = ""};
+    struct topology_found found = {0};
     if (startup_take_vhost(rt, b, pg, e) != 0 || startup_declare(rt, b, pg, true, &found, e) != 0)
         return -1;
     if (found.refused.kind != ERR_NONE) /* as long as nothing depends on this gateway yet */

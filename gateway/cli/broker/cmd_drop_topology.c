@@ -1,10 +1,7 @@
 /* postdate drop-topology: what gateways have declared in RabbitMQ goes, when Postdate is to be removed. */
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
-#include "amqp/topology/transport.h"
 #include "core/base/names.h"
-#include "core/message/dead_letter.h"
-#include "core/message/envelope.h"
 #include "gateway/cli/command.h"
 
 #include <inttypes.h>
@@ -23,145 +20,52 @@ struct removal {
     uint32_t messages;
 };
 
-typedef int visit_fn(struct removal *r, const char *name, struct err *e);
-
-/* --- what there may be */
+typedef int visit_fn(struct removal *r, const struct topology_cursor *c, struct inspect_queue *q,
+                     struct err *e);
 
 /* Those beside the first intake queue: as many as are configured, and up to the first that is missing. */
-static int each_shard(struct removal *r, visit_fn *visit, struct err *e)
-{
-    char name[SHARDS_NAME_SIZE];
-    for (int i = 2; i <= SHARDS_MAX; i++) {
-        struct inspect_queue q;
-        shards_queue_name(r->config->intake.queue, i, name);
-        if (inspect_queue(r->broker, name, &q, e) != 0)
-            return -1;
-        if (!q.exists && i > r->config->intake.queues)
-            return 0;
-        if (visit(r, name, e) != 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int each_queue(struct removal *r, visit_fn *visit, struct err *e)
 {
-    char expired[300], timed[300], name[TRANSPORT_NAME_SIZE], exit[TOPOLOGY_EXIT_NAME_SIZE];
-    const char *intake = r->config->intake.queue;
-    snprintf(expired, sizeof expired, "%s.expired", intake);
-    snprintf(timed, sizeof timed, "%s" TOPOLOGY_TIMED_SUFFIX, intake);
-    const char *const names[] = {intake,
-                                 timed,
-                                 broker_names.intake_delayed,
-                                 expired,
-                                 broker_names.control,
-                                 broker_names.history,
-                                 broker_names.exit,
-                                 broker_names.exit_broker,
-                                 broker_names.exit_broker_2,
-                                 broker_names.receipts,
-                                 broker_names.last_unrouted,
-                                 broker_names.retry,
-                                 broker_names.rejected};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (visit(r, names[i], e) != 0)
+    for (struct topology_cursor c = {.parts = TOPOLOGY_ALL, .kind = TOPOLOGY_QUEUE}; topology_next(&c);) {
+        struct inspect_queue q;
+        if (inspect_queue(r->broker, c.name, &q, e) != 0 || (q.exists && visit(r, &c, &q, e) != 0))
             return -1;
-    if (each_shard(r, visit, e) != 0)
-        return -1;
-    for (int i = 2; i <= EXIT_QUEUES_MAX; i++) {
-        topology_exit_queue(i, exit);
-        if (visit(r, exit, e) != 0)
-            return -1;
+        if (!q.exists && (c.item->parts & TOPOLOGY_INTAKE) && c.number > r->config->intake.queues)
+            c.number = c.item->most;
     }
-    for (size_t t = 0; t < TRANSPORT_COUNT; t++)
-        for (size_t i = 0; transport_all[t]->queue && transport_all[t]->queue(i, name); i++)
-            if (visit(r, name, e) != 0)
-                return -1;
     return 0;
-}
-
-static int each_intake_exchange(struct removal *r, visit_fn *visit, struct err *e)
-{
-    const struct config *c = r->config;
-    for (size_t i = 0; i < c->route_count; i++)
-        if (visit(r, c->routes[i].intake_exchange, e) != 0)
-            return -1;
-    return visit(r, c->intake.exchange, e);
-}
-
-/* A delivery exchange of the user's own has bindings of the user's, and another Postdate may use it. */
-static bool is_ours(const char *exchange)
-{
-    return strncmp(exchange, broker_names.own, strlen(broker_names.own)) == 0;
-}
-
-static int each_other_exchange(struct removal *r, visit_fn *visit, struct err *e)
-{
-    static const char *const names[] = {
-        broker_names.last,    broker_names.last_unrouted, broker_names.retry,
-        broker_names.returns, broker_names.owner,         broker_names.sort,
-        broker_names.plain,   broker_names.exit_shards,   broker_names.expired};
-    for (size_t i = 0; i < TOPOLOGY_WAYS; i++)
-        if (visit(r, topology_intake_ways[i].exchange, e) != 0)
-            return -1;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (visit(r, names[i], e) != 0)
-            return -1;
-    for (size_t t = 0; t < TRANSPORT_COUNT; t++)
-        for (size_t i = 0; transport_all[t]->exchanges[i] != NULL; i++)
-            if (visit(r, transport_all[t]->exchanges[i], e) != 0)
-                return -1;
-    return 0;
-}
-
-/* --- what is done with each */
-
-/* Alike, and up to 75 of them. */
-static bool is_rung(const char *queue)
-{
-    return strncmp(queue, broker_names.ladder, strlen(broker_names.ladder)) == 0;
-}
-
-/* How far the database has come: that is no message. */
-static bool is_note(const char *queue)
-{
-    return strcmp(queue, broker_names.history) == 0;
 }
 
 /* RabbitMQ does not tell how many messages a consumer has and did not acknowledge. */
-static int look_at_queue(struct removal *r, const char *name, struct err *e)
+static int look_at_queue(struct removal *r, const struct topology_cursor *c, struct inspect_queue *q,
+                         struct err *e)
 {
-    struct inspect_queue q;
-    if (inspect_queue(r->broker, name, &q, e) != 0)
-        return -1;
-    if (!q.exists)
-        return 0;
-    if (is_note(name))
-        q.ready = 0;
-    bool taken = q.consumers > 0, full = q.ready > 0 && !r->purge, rung = q.ready == 0 && is_rung(name);
-    r->messages += full ? q.ready : 0;
+    (void)e;
+    if (c->item->parts & TOPOLOGY_HISTORY) /* how far the database has come: that is no message */
+        q->ready = 0;
+    bool taken = q->consumers > 0, full = q->ready > 0 && !r->purge;
+    bool rung = q->ready == 0 && (c->item->parts & TOPOLOGY_LADDER); /* alike, and up to 75 of them */
+    r->messages += full ? q->ready : 0;
     r->taken += taken;
     r->full += full;
     r->queues += !r->really;
     r->rungs += !taken && rung;
     if (taken || full)
-        printf("keep   queue %s: %s (%" PRIu32 " message%s)\n", name,
-               taken ? "it has a consumer" : "it is not empty", q.ready, q.ready == 1 ? "" : "s");
-    else if (q.ready > 0 || (!r->really && !rung))
-        printf("delete queue %s (%" PRIu32 " message%s)\n", name, q.ready, q.ready == 1 ? "" : "s");
+        printf("keep   queue %s: %s (%" PRIu32 " message%s)\n", c->name,
+               taken ? "it has a consumer" : "it is not empty", q->ready, q->ready == 1 ? "" : "s");
+    else if (q->ready > 0 || (!r->really && !rung))
+        printf("delete queue %s (%" PRIu32 " message%s)\n", c->name, q->ready, q->ready == 1 ? "" : "s");
     return 0;
 }
 
 /* A quorum queue without leader looks empty, and RabbitMQ deletes it with all that it holds
  * (`rabbit_quorum_queue`: `stat`, `delete`). Only with a leader it takes a consumer. */
-static int prove_led(struct removal *r, const char *name, struct err *e)
+static int prove_led(struct removal *r, const struct topology_cursor *c, struct inspect_queue *q,
+                     struct err *e)
 {
-    struct inspect_queue q;
+    const char *name = c->name;
     struct err why;
-    if (inspect_queue(r->probe, name, &q, e) != 0)
-        return -1;
-    if (!q.exists)
-        return 0;
+    (void)q;
     /* Ended at once, or it may still be counted when the queue is to go. */
     if (broker_consume(r->probe, name, name, 1, &why) == 0 &&
         broker_cancel_consume(r->probe, name, &why) == 0)
@@ -180,17 +84,13 @@ static int prove_all_led(struct removal *r, struct err *e)
 }
 
 /* Somebody may have published there since it was looked at. */
-static int delete_queue(struct removal *r, const char *name, struct err *e)
+static int delete_queue(struct removal *r, const struct topology_cursor *c, struct inspect_queue *q,
+                        struct err *e)
 {
-    struct inspect_queue q;
-    if (inspect_queue(r->broker, name, &q, e) != 0)
-        return -1;
-    if (!q.exists)
-        return 0;
-    if (q.consumers > 0 || (q.ready > 0 && !r->purge && !is_note(name)))
-        return err_set(e, ERR_BUSY, "queue %s is in use now: check it, and try again", name);
+    if (q->consumers > 0 || (q->ready > 0 && !r->purge && !(c->item->parts & TOPOLOGY_HISTORY)))
+        return err_set(e, ERR_BUSY, "queue %s is in use now: check it, and try again", c->name);
     r->queues++;
-    return broker_delete_queue(r->broker, name, e);
+    return broker_delete_queue(r->broker, c->name, e);
 }
 
 static int delete_exchange(struct removal *r, const char *name, struct err *e)
@@ -206,13 +106,14 @@ static int delete_exchange(struct removal *r, const char *name, struct err *e)
     return r->really ? broker_delete_exchange(r->broker, name, false, e) : 0;
 }
 
-/* It has the bindings of consumers, who may listen to another Postdate, too. The last one: RabbitMQ closes
+/* It has the bindings of consumers, who may listen to another Postdate, too; one of the user's own has the
+ * user's. The last one: RabbitMQ closes
  * the channel where it refuses. */
 static int delete_delivery(struct removal *r, struct err *e)
 {
     const char *name = r->config->delivery.exchange;
     bool exists;
-    if (!is_ours(name))
+    if (strncmp(name, broker_names.own, strlen(broker_names.own)) != 0)
         return 0;
     if (inspect_exchange(r->broker, name, &exists, e) != 0)
         return -1;
@@ -236,8 +137,7 @@ static bool is_blocked(const struct removal *r)
 }
 
 /* The intake's exchanges first: who still publishes is refused, and nothing more comes into a queue that
- * goes.
- */
+ * goes. */
 static int remove_all(struct removal *r, struct err *e)
 {
     if (each_queue(r, look_at_queue, e) != 0)
@@ -249,10 +149,16 @@ static int remove_all(struct removal *r, struct err *e)
     if (r->rungs > 0 && !r->really)
         printf("delete %d queue%s %s* (0 messages)\n", r->rungs, r->rungs == 1 ? "" : "s",
                broker_names.ladder);
-    if (each_intake_exchange(r, delete_exchange, e) != 0 ||
+    for (size_t i = 0; i < r->config->route_count; i++)
+        if (delete_exchange(r, r->config->routes[i].intake_exchange, e) != 0)
+            return -1;
+    if (delete_exchange(r, r->config->intake.exchange, e) != 0 ||
         (r->really && each_queue(r, delete_queue, e) != 0))
         return -1;
-    return each_other_exchange(r, delete_exchange, e) != 0 ? -1 : delete_delivery(r, e);
+    for (struct topology_cursor c = {.parts = TOPOLOGY_ALL, .kind = TOPOLOGY_EXCHANGE}; topology_next(&c);)
+        if (delete_exchange(r, c.name, e) != 0)
+            return -1;
+    return delete_delivery(r, e);
 }
 
 static int report(const struct removal *r)

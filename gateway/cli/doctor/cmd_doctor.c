@@ -154,6 +154,7 @@ static void check_config(struct doctor *d)
         return;
     cli->has_config = true;
     names_set_prefix(cli->config.amqp.prefix);
+    names_set_intake(cli->config.intake.queue);
     d->config = &cli->config;
     if (d->config->source != NULL)
         doctor_ok(d, "config", "%s, and the environment", d->config->source);

@@ -68,12 +68,12 @@ static void check_pings(struct doctor *d, const struct relay_marks *m)
 static void check_exit(struct doctor *d, int number, const struct relay_marks *m)
 {
     struct inspect_queue q = {0};
-    char name[TOPOLOGY_EXIT_NAME_SIZE];
+    char name[SHARDS_NAME_SIZE];
     struct err e;
     int64_t ping_ms = m->ping_ms[number - 1];
     if (!is_watched(m) || (ping_ms > 0 && m->now_ms - ping_ms < STUCK_MS))
         return;
-    topology_exit_queue(number, name);
+    shards_queue_name(broker_names.exit, number, name);
     if (inspect_queue(d->broker, name, &q, &e) != 0 || !q.exists || (ping_ms == 0 && q.consumers > 0))
         return; /* broker.exit has told, or it has just begun */
     doctor_warn(d, "handover.exit",
@@ -253,50 +253,39 @@ static void try_right(struct refusals *r, enum inspect_right right, const char *
         buf_printf(&r->text, "%s%s '%.80s'", r->text.len > 0 ? ", " : "", words[right], name);
 }
 
-static void try_queue(struct refusals *r, const char *name, bool bound)
+static void try_parts(struct refusals *r, int parts, int numbers)
 {
-    try_right(r, INSPECT_CONFIGURE_QUEUE, name);
-    try_right(r, INSPECT_READ_QUEUE, name);
-    if (bound)
-        try_right(r, INSPECT_WRITE_QUEUE, name);
-}
-
-static void try_exchange(struct refusals *r, const char *name)
-{
-    try_right(r, INSPECT_CONFIGURE_EXCHANGE, name);
+    for (struct topology_cursor c = {.parts = parts, .numbers = numbers}; topology_next(&c);) {
+        if (c.item->kind == TOPOLOGY_EXCHANGE)
+            try_right(r, INSPECT_CONFIGURE_EXCHANGE, c.name);
+        if (c.item->kind == TOPOLOGY_QUEUE)
+            try_right(r, INSPECT_CONFIGURE_QUEUE, c.name);
+        if (c.item->parts & TOPOLOGY_READ)
+            try_right(r, INSPECT_READ_QUEUE, c.name);
+        if (c.item->parts & TOPOLOGY_BOUND)
+            try_right(r, INSPECT_WRITE_QUEUE, c.name);
+    }
 }
 
 static void try_all(struct refusals *r)
 {
     const struct config *c = r->doctor->config;
-    char expired[300], exit[TOPOLOGY_EXIT_NAME_SIZE];
-    snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
-    try_exchange(r, c->intake.exchange);
-    try_queue(r, c->intake.queue, true);
-    try_queue(r, expired, false);
-    try_right(r, INSPECT_CONFIGURE_QUEUE, broker_names.rejected);
-    try_queue(r, broker_names.control, false);
-    for (size_t i = 0; i < c->route_count; i++)
-        try_exchange(r, c->routes[i].intake_exchange);
+    try_right(r, INSPECT_CONFIGURE_EXCHANGE, c->intake.exchange);
     if (owns_delivery(r->doctor))
-        try_exchange(r, c->delivery.exchange);
+        try_right(r, INSPECT_CONFIGURE_EXCHANGE, c->delivery.exchange);
     if (c->delivery.exchange[0] != '\0')
         try_right(r, INSPECT_WRITE_EXCHANGE, c->delivery.exchange);
-    for (size_t i = 0; i < c->route_count; i++)
+    for (size_t i = 0; i < c->route_count; i++) {
+        try_right(r, INSPECT_CONFIGURE_EXCHANGE, c->routes[i].intake_exchange);
         if (c->routes[i].delivery_exchange[0] != '\0')
             try_right(r, INSPECT_WRITE_EXCHANGE, c->routes[i].delivery_exchange);
-    try_queue(r, broker_names.intake_delayed, false);
-    try_exchange(r, broker_names.expired);
-    for (int i = 1; i <= c->exit.queues; i++) {
-        topology_exit_queue(i, exit);
-        try_queue(r, exit, true);
     }
+    try_parts(r, TOPOLOGY_INTAKE | TOPOLOGY_CONTROL, 1);
+    try_parts(r, TOPOLOGY_EXIT, (int)c->exit.queues);
     if (c->exit.queues > 1)
-        try_exchange(r, broker_names.exit_shards);
-    if (c->handover.transport == TRANSPORT_TIMER)
-        return;
-    try_exchange(r, broker_names.delayed);
-    try_exchange(r, broker_names.ladder_exit);
+        try_right(r, INSPECT_CONFIGURE_EXCHANGE, broker_names.exit_shards);
+    if (c->handover.transport != TRANSPORT_TIMER)
+        try_parts(r, TOPOLOGY_PLUGIN | TOPOLOGY_TTL, 1);
 }
 
 void doctor_check_permissions(struct doctor *d)
@@ -344,28 +333,25 @@ static void report_misfit(struct doctor *d, const char *name, struct err *why)
         why->text, name);
 }
 
-#define ANY_TYPE ""
-
 enum fit { FIT_REPORTED, FIT_MISSING, FIT_GOOD, FITS };
 
-/* What is there must be what the gateway would declare; declaring that again changes nothing. type: of an
- * exchange, or ANY_TYPE; NULL: it is a queue. */
-static enum fit find_fit(struct doctor *d, const char *name, const char *type)
+/* What is there must be what the gateway would declare; declaring that again changes nothing. of: its place
+ * in the list; NULL: it is an exchange of the configuration, of this type (NULL: of any). */
+static enum fit find_fit(struct doctor *d, const char *name, const char *type,
+                         const struct topology_cursor *of)
 {
     struct inspect_queue q = {0};
     struct err e;
-    int rc = type != NULL ? inspect_exchange(d->broker, name, &q.exists, &e)
-                          : inspect_queue(d->broker, name, &q, &e);
+    int rc = of ? inspect_queue(d->broker, name, &q, &e) : inspect_exchange(d->broker, name, &q.exists, &e);
     if (rc != 0) {
         doctor_error(d, "broker.topology", &e);
         return FIT_REPORTED;
     }
     if (!q.exists)
         return FIT_MISSING;
-    if (type != NULL && type[0] == '\0')
+    if (!of && !type)
         return FIT_GOOD;
-    rc = type != NULL ? broker_declare_exchange(d->broker, name, type, &e)
-                      : topology_declare_queue(d->broker, d->config->intake.queue, name, &e);
+    rc = of ? topology_declare_item(d->broker, of, &e) : broker_declare_exchange(d->broker, name, type, &e);
     /* What is not permitted the permission check has told. */
     if (rc == 0 || (e.kind == ERR_PERMISSION && broker_recover(d->broker, &e) == 0))
         return FIT_GOOD;
@@ -376,30 +362,27 @@ static enum fit find_fit(struct doctor *d, const char *name, const char *type)
 void doctor_check_topology(struct doctor *d)
 {
     const struct config *c = d->config;
-    char expired[300];
+    struct topology_cursor of = {
+        .parts = TOPOLOGY_INTAKE | TOPOLOGY_CONTROL, .kind = TOPOLOGY_QUEUE, .numbers = 1};
     int count[FITS] = {0};
-    snprintf(expired, sizeof expired, "%s.expired", c->intake.queue);
-    count[find_fit(d, c->intake.exchange, "fanout")]++;
-    const char *const queues[] = {c->intake.queue, broker_names.intake_delayed, expired,
-                                  broker_names.rejected, broker_names.control};
-    for (size_t i = 0; i < sizeof queues / sizeof queues[0] && !broker_is_dead(d->broker); i++)
-        count[find_fit(d, queues[i], NULL)]++;
+    count[find_fit(d, c->intake.exchange, "fanout", NULL)]++;
+    while (!broker_is_dead(d->broker) && topology_next(&of))
+        count[find_fit(d, of.name, NULL, &of)]++;
     for (size_t i = 0; i < c->route_count && !broker_is_dead(d->broker); i++)
-        count[find_fit(d, c->routes[i].intake_exchange, "fanout")]++;
+        count[find_fit(d, c->routes[i].intake_exchange, "fanout", NULL)]++;
     if (owns_delivery(d) && !broker_is_dead(d->broker))
-        count[find_fit(d, c->delivery.exchange, ANY_TYPE)]++;
+        count[find_fit(d, c->delivery.exchange, NULL, NULL)]++;
     if (count[FIT_REPORTED] > 0)
         return;
     d->declared = count[FIT_MISSING] == 0;
     if (d->declared)
         doctor_ok(d, "broker.topology", "%d exchanges and queues exist with the expected settings",
                   count[FIT_GOOD]);
-    else {
+    else
         doctor_warn(d, "broker.topology",
                     "%d of %d exchanges and queues do not exist yet" REMEDY
                     "start a gateway: it declares them, and until then messages cannot be published to '%s'",
                     count[FIT_MISSING], count[FIT_MISSING] + count[FIT_GOOD], c->intake.exchange);
-    }
 }
 
 /* --- backlogs */
@@ -467,13 +450,12 @@ static void check_queue(struct doctor *d, const char *check, const char *name, i
 
 void doctor_check_queues(struct doctor *d)
 {
-    char expired[300], exit[TOPOLOGY_EXIT_NAME_SIZE];
-    snprintf(expired, sizeof expired, "%s.expired", d->config->intake.queue);
+    char exit[SHARDS_NAME_SIZE];
     check_queue(d, "broker.intake", d->config->intake.queue, 0);
-    check_queue(d, "broker.expired", expired, 0);
+    check_queue(d, "broker.expired", intake_names.expired, 0);
     check_queue(d, "broker.control", broker_names.control, 0);
     for (int i = 1; i <= d->config->exit.queues; i++) {
-        topology_exit_queue(i, exit);
+        shards_queue_name(broker_names.exit, i, exit);
         check_queue(d, "broker.exit", exit, i);
     }
     check_queue(d, "broker.retry", broker_names.retry, 0);

@@ -182,16 +182,19 @@ static void tally_queue(struct policy_tally *t, const json_t *queue)
     }
 }
 
-static bool is_ours(const struct doctor *d, const char *queue)
+static bool is_ours(const char *queue)
 {
-    return topology_is_intake_queue(d->config->intake.queue, queue) || names_is_own(bytes_of_str(queue));
+    for (struct topology_cursor c = {.parts = TOPOLOGY_ALL, .kind = TOPOLOGY_QUEUE}; topology_next(&c);)
+        if (strcmp(c.name, queue) == 0)
+            return true;
+    return names_is_own(bytes_of_str(queue));
 }
 
 static void report_policies(struct doctor *d, const json_t *queues)
 {
     struct policy_tally t = {0};
     for (size_t i = 0; i < json_array_size(queues); i++)
-        if (is_ours(d, text_of(json_array_get(queues, i), "name")))
+        if (is_ours(text_of(json_array_get(queues, i), "name")))
             tally_queue(&t, json_array_get(queues, i));
     if (t.rungs + t.others == 0)
         return doctor_ok(d, "broker.policies",
@@ -390,7 +393,7 @@ static void report_down(struct doctor *d, const json_t *queues)
     size_t count = 0;
     for (size_t i = 0; i < json_array_size(queues); i++) {
         const json_t *q = json_array_get(queues, i);
-        if (is_ours(d, text_of(q, "name")) && is_down(text_of(q, "state")) && count++ == 0)
+        if (is_ours(text_of(q, "name")) && is_down(text_of(q, "state")) && count++ == 0)
             first = text_of(q, "name");
     }
     if (count == 0)

@@ -181,11 +181,9 @@ void doctor_check_delays(struct doctor *d)
         return doctor_ok(d, "broker.delays", "this RabbitMQ ignores x-opt-delivery-time");
     doctor_warn(d, "broker.delays",
                 "RabbitMQ %s itself delays messages with the header x-opt-delivery-time in quorum queues; "
-                "they are routed to Postdate through '%s" TOPOLOGY_TIMED_SUFFIX
-                "', which has one copy, on one "
-                "node, until they are stored" REMEDY
-                "publish with x-postdate-at instead, which is replicated: docs/publish.md",
-                broker_version(d->broker), d->config->intake.queue);
+                "they are routed to Postdate through '%s', which has one copy, on one node, until they are "
+                "stored" REMEDY "publish with x-postdate-at instead, which is replicated: docs/publish.md",
+                broker_version(d->broker), intake_names.timed);
 }
 
 /* From 4.3 on it is CloudAMQP's fork. */
