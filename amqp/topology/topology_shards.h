@@ -8,18 +8,18 @@
  * queues deliver it to both. So while a source has a second binding, directly to the first queue or to
  * another shards exchange, all shards exchanges are bound to the first queue only. Hence the order of a move:
  *
- *   shards_prepare   the exchange is there, and leads to the first queue (a missing plugin shows before
- *                    anything is changed)
- *   shards_narrow    every shards exchange leads to the first queue alone; then the sources are bound to the
- *                    one that is wanted; then all their other ways are taken away
- *   a pause          once all nodes have applied that (topology_shards_hosts.h), of SHARDS_SETTLE_MS: a
- * message that RabbitMQ began to route before takes both ways still shards_widen     the others are bound.
- * Again and again, for somebody may delete something, and what a gateway asked for that is dead by now may be
- * done late
+ *   shards_prepare   declares the exchange, bound to the first queue (a missing plugin shows before anything
+ *                    is changed)
+ *   shards_narrow    binds every shards exchange to the first queue alone; then binds the sources to the
+ *                    wanted one; then removes all their other bindings
+ *   a pause          of SHARDS_SETTLE_MS, once all nodes have applied that (topology_shards_hosts.h), because
+ *                    a message that RabbitMQ began to route before still uses both bindings
+ *   shards_widen     binds the other queues. Repeated, because a client may delete a binding, and a request
+ *                    of a gateway that has died may be executed late
  *
- * Nothing is unroutable in between: the first queue is never unbound from what feeds a source. The caller
- * remembers, in the database, all sources before it moves them, and that they are moved between the pause and
- * shards_widen, and holds a lock meanwhile, for gateways with different settings do this at the same time
+ * Nothing is unroutable in between: the first queue is never unbound. The caller records in the database all
+ * sources before it moves them, and between the pause and shards_widen that they are moved, and holds a lock
+ * meanwhile, because gateways with different settings do this at the same time
  * (gateway/runtime/shards_run.h). One thread, that of the connection. Errors as broker_declare_exchange. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_SHARDS_H
 #define POSTDATE_AMQP_TOPOLOGY_TOPOLOGY_SHARDS_H

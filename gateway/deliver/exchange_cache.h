@@ -1,6 +1,6 @@
-/* What is known of delivery exchanges: a publish to a missing or forbidden one closes the channel and leaves
- * everything in flight on it in doubt. So the first message to each exchange goes through the serial queue,
- * alone, and only an exchange that took one is used by the fast queue. Thread-safe. */
+/* Delivery exchanges, and whether they accept messages: a publish to a missing or forbidden one closes the
+ * channel and leaves everything in flight on it in doubt. So the first message to each exchange goes through
+ * the serial queue, alone, and only exchanges that accepted one are used by the fast queue. Thread-safe. */
 #ifndef POSTDATE_GATEWAY_DELIVER_EXCHANGE_CACHE_H
 #define POSTDATE_GATEWAY_DELIVER_EXCHANGE_CACHE_H
 
@@ -11,15 +11,15 @@
 
 #define EXCHANGE_CACHE_MAX 1024
 #define EXCHANGE_REASON_SIZE 340 /* RabbitMQ's text has up to 255 bytes */
-#define EXCHANGE_REFUSED_MS                                                                                  \
-    1000 /* how long a refusal is believed without asking again; also in 001_42_retry.sql */
+#define EXCHANGE_REFUSED_MS 1000 /* how long a refusal is valid without a new try; also in 001_42_retry.sql  \
+                                  */
 
 enum exchange_verdict { EXCHANGE_UNKNOWN, EXCHANGE_GOOD, EXCHANGE_REFUSED, EXCHANGE_MISSING };
 
 struct inflight;
 
-/* What a message may find missing: its exchange; or the queue that it goes back to, which has to be bound
- * first. */
+/* The object that may be missing for a message: its exchange; or the queue to which it returns, which must be
+ * bound first. */
 struct exchange_key {
     enum exchange_kind { EXCHANGE_ITSELF, EXCHANGE_RETURN_QUEUE } kind;
     struct bytes name;
@@ -47,11 +47,11 @@ struct exchange_key exchange_key_of(const struct inflight *h);
 /* reason (size reason_size) is filled for EXCHANGE_REFUSED and EXCHANGE_MISSING. */
 enum exchange_verdict exchange_cache_ask(struct exchange_cache *cache, struct exchange_key key, char *reason,
                                          size_t reason_size);
-/* It took one, or refuses them. EXCHANGE_MISSING: as a queue that is not there does. reason: NULL for
+/* Records that it accepted a message, or refuses them. EXCHANGE_MISSING: a missing queue. reason: NULL for
  * EXCHANGE_GOOD. */
 void exchange_cache_learn(struct exchange_cache *cache, struct exchange_key key, enum exchange_verdict v,
                           const char *reason);
-/* After a channel was closed on the fast queue: nothing is certain any more. */
+/* After a channel of the fast publisher was closed: all verdicts are unknown again. */
 void exchange_cache_forget(struct exchange_cache *cache);
 
 #endif

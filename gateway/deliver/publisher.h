@@ -1,9 +1,9 @@
-/* Publishes a queue's messages on their millisecond and learns what became of them.
+/* The publishers: publish the messages of a due queue when they are due, and process the confirms.
  *
- * The fast publisher keeps many publishes in flight. The serial one goes on only after the broker has
- * answered, so that a channel that is closed or held up has one culprit. The patient one tries what stands
- * still, one message a destination, and may be held up itself. See exchange_cache.h and destination_cache.h
- * for which messages go where. */
+ * The fast publisher keeps many publishes in flight. The serial one continues only after RabbitMQ has
+ * answered, so that a closed or blocked channel has one culprit. The patient one tries destinations that
+ * hang, with one message each, and may be blocked itself. exchange_cache.h and destination_cache.h decide
+ * which publisher gets a message. */
 #ifndef POSTDATE_GATEWAY_DELIVER_PUBLISHER_H
 #define POSTDATE_GATEWAY_DELIVER_PUBLISHER_H
 
@@ -27,61 +27,62 @@ struct publish_to {
     struct bytes exchange, routing_key;
 };
 
-/* A connection that was held up. */
+/* A connection that was blocked. */
 struct publisher_previous {
     struct broker *broker; /* NULL: none */
     struct confirms confirms;
     int64_t since_ms, heard_ms; /* monotonic */
-    int64_t others_ms;          /* monotonic: RabbitMQ answers on another one since; 0: it does not */
+    int64_t others_ms; /* monotonic: RabbitMQ has answered on another connection since; 0: it has not */
 };
 
 /* Why a connection, or its channel, ended. */
 struct publisher_end {
     const struct err *e;
-    int code; /* with which RabbitMQ closed it: perhaps over one of those in flight; 0: it was lost */
+    int code; /* RabbitMQ's code, if it closed it, perhaps because of a message in flight; 0: it was lost */
 };
 
-/* How one publisher differs from the others. Each has all of these: where there is nothing to do, one that
- * does nothing. But what is for a function that a role does not use, it has not. */
+/* How one publisher differs from the others. Each role has all of these functions, some of which do nothing;
+ * except those for a function that the role does not use. */
 struct publisher_role {
-    const char *name; /* as the broker shows its connection */
+    const char *name; /* the connection's name in RabbitMQ */
     enum up_bit up;
-    size_t queue;          /* where its due queue lies in struct pipeline */
-    bool alone;            /* one publish at a time: the next one after the broker answered a ping */
-    bool judges_exchanges; /* alone, and a closed channel tells about the last publish's exchange. What waits
-                              in front of it goes on waiting when its connection is lost */
-    bool hands_over;       /* publishes long before due, not mandatory: the broker is to wait */
+    size_t queue;          /* offset of its due queue in struct pipeline */
+    bool alone;            /* one publish at a time: the next one after RabbitMQ has answered a ping */
+    bool judges_exchanges; /* alone, and a closed channel is attributed to the last publish's exchange.
+                              Messages in its queue stay there when its connection is lost */
+    bool hands_over;       /* publishes to RabbitMQ's delay, long before the due time, not mandatory */
 
     /* Its connection. */
     int (*prepare)(struct publisher *p, struct broker *b, struct err *e); /* a new one */
     void (*announce)(struct publisher *p, bool ready);                    /* may others send it messages? */
-    int (*keep_up)(struct publisher *p, struct err *e); /* again and again, before publishing */
-    int (*watch)(struct publisher *p, struct err *e);   /* and after it: what does not confirm */
+    int (*keep_up)(struct publisher *p, struct err *e); /* in each round, before publishing */
+    int (*watch)(struct publisher *p, struct err *e);   /* and after it: checks missing confirms */
     /* That is lost: everything in flight is in doubt. */
     void (*give_up)(struct publisher *p, const struct publisher_end *end);
 
     /* What it publishes. */
     bool (*has_room)(struct publisher *p);
-    bool (*route)(struct publisher *p, struct inflight *h); /* true: publish it here; else it is dealt with */
+    bool (*route)(struct publisher *p,
+                  struct inflight *h); /* true: publish it here; false: it was passed on or settled */
     enum destination_verdict (*ask)(struct publisher *p, struct inflight *h); /* for publisher_route */
-    /* Fills p->properties, and where to publish to where that is not the message's own. 0: it has been dealt
-     * with; -1: and the channel was closed over it, or the connection is lost. */
+    /* Fills p->properties, and the target if it is not the message's own. 0: the message was settled or
+     * passed on; -1: the same, and the channel was closed over it, or the connection is lost. */
     int (*compose)(struct publisher *p, struct inflight *h, struct publish_to *to, struct err *e);
     void (*reject)(struct publisher *p, struct inflight *h, const char *reason); /* it can't be published */
 
-    /* What became of it. */
+    /* Its outcome. */
     void (*on_ack)(struct publisher *p, struct inflight *h);
     void (*on_nack)(struct publisher *p, struct inflight *h);
-    void (*on_pong)(struct publisher *p); /* it has dealt with all up to p->answered_tag */
+    void (*on_pong)(struct publisher *p); /* RabbitMQ has processed all up to p->answered_tag */
     /* Unconfirmed for DESTINATION_STALLED_MS. */
     void (*on_lagging)(struct publisher *p, const struct inflight *h, int64_t now_ms);
-    /* The channel is held up: it changes over next. For publisher_end_silence. */
+    /* The channel is blocked: the publisher changes over next. For publisher_end_silence. */
     void (*on_held_up)(struct publisher *p, int64_t now_ms);
 
-    /* Messages that were taken from the queue and wait beside it: for their destination, or until nothing
-     * else is in flight. */
+    /* Messages taken from the queue that wait beside it: for their destination, or until nothing else is in
+     * flight. */
     bool (*take_waiting)(struct publisher *p, struct inflight **h); /* true: *h is to be published */
-    bool (*has_waiting)(struct publisher *p);                       /* that may go now */
+    bool (*has_waiting)(struct publisher *p);                       /* and may be published now */
     void (*release_waiting)(struct publisher *p); /* all: back to the queue, or to the database */
 };
 
@@ -99,30 +100,30 @@ struct publisher {
     const struct publisher_role *role;
     /* Of the hand-over publisher: */
     struct last_hop_routes routes;
-    int exit_bound;     /* of transport_options: exit queues that get what comes out */
-    bool exit_left;     /* nobody knew when they were bound last, so perhaps they are not */
-    bool routes_away;   /* RabbitMQ does not answer there */
+    int exit_bound;     /* of transport_options: exit queues that get released messages */
+    bool exit_left;     /* their bindings were unknown at the last declaration, so they may be missing */
+    bool routes_away;   /* RabbitMQ does not answer on that connection */
     int last_hop_queue; /* the exit queue that is bound for RabbitMQ's last hop; 0: none */
     /* Of all: */
-    int64_t clock_back_ms;       /* so far the queue has followed the database's clock back */
+    int64_t clock_back_ms;       /* how far the queue's times follow the database's clock set back */
     struct flight_window window; /* how many may be unconfirmed */
-    int stalled;                 /* of these, do not count: their queues are behind the others' */
+    int stalled;                 /* of these, not counted: their queues are slower than the others */
     struct broker *broker;
     bool blocked;
-    bool pinging;          /* the answer to a ping is to come */
+    bool pinging;          /* a ping is not answered yet */
     int64_t pinged_ms;     /* monotonic: the last ping */
     uint64_t ping_tag;     /* of the publish before it */
-    uint64_t answered_tag; /* the broker has dealt with this one, and all before */
+    uint64_t answered_tag; /* RabbitMQ has processed this publish, and all before */
     int64_t unheard_ms;    /* monotonic: the first publish since heard_ms; 0: none */
     bool answered;         /* anything, on this connection */
     int64_t switched_ms;   /* monotonic: the last try to change over to another connection */
     int64_t heard_ms;      /* monotonic: the last event of any kind, or the connect */
-    int64_t parked_ms;     /* monotonic: the last look at all that is parked */
-    int64_t looked_ms;     /* monotonic: the last look at what is unconfirmed */
+    int64_t parked_ms;     /* monotonic: the last check of all parked messages */
+    int64_t looked_ms;     /* monotonic: the last check of unconfirmed messages */
     int declared_epoch;    /* the hand-over publisher: of handover.entry.topology_epoch … */
     int64_t declared_ms;   /* … monotonic: when */
-    bool warned;           /* … said that RabbitMQ refuses it */
-    bool refused; /* the hand-over publisher: the broker closed the channel over a publish, and took none
+    bool warned;           /* … logged that RabbitMQ refuses it */
+    bool refused; /* the hand-over publisher: RabbitMQ closed the channel over a publish, and accepted none
                      since */
     struct reopened reopened;
     bool got_on; /* RabbitMQ closed the connection over a publish, and answered others before */
@@ -135,48 +136,49 @@ struct publisher {
     struct buf properties;
 };
 
-/* p has what it shares with other threads already. */
+/* p's pointers to shared state must be set before. */
 void publisher_open(struct publisher *p, const struct publisher_role *role, struct exchange_cache *exchanges,
                     struct destination_cache *destinations);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
 
 /* --- for the roles */
-/* After so long an unconfirmed message's row is given back, as one in doubt; its confirm still counts. */
+/* After this time, the row of an unconfirmed message is released in doubt; its confirm is still processed. */
 #define PUBLISHER_CONFIRM_MS 30000
-#define PUBLISHER_AGAIN_MS 1000 /* what holds up a channel is tried again after that */
+#define PUBLISHER_AGAIN_MS 1000 /* a message that blocks a channel is tried again after this */
 /* Sends a ping. */
 int publisher_ping(struct publisher *p, struct err *e);
-/* For how long a ping has not been answered, where that is too long; else 0. */
+/* How long a ping has been unanswered, if that is too long; else 0. */
 int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms);
-/* The broker took a delivery, or did not. */
+/* RabbitMQ confirmed a delivery, or rejected it (nack). */
 void publisher_acked(struct publisher *p, struct inflight *h);
 void publisher_nacked(struct publisher *p, struct inflight *h);
-/* Their connection is given up: what is in c is in doubt, and published again; alone, where one of them may
+/* Their connection is closed: the messages in c are in doubt, and published again; alone, if one of them may
  * have been the reason. Empties c. */
 void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct publisher_end *end);
-/* The message was certainly not delivered: try again later, or fail. */
+/* The message was certainly not delivered: retries it later, or fails it. */
 void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason);
-/* Where h goes is missing or forbidden, whatever its routing key. */
+/* h's exchange is missing or not permitted, for all routing keys. */
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e);
-/* h is not in flight any more; confirmed: the broker answered. */
+/* h is no longer in flight; confirmed: RabbitMQ has confirmed it. */
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed);
-/* h's destination stands still: it waits in the database, until then (database ms). */
+/* h's destination hangs: it waits in the database, until a time chosen here. */
 void publisher_wait(struct publisher *p, struct inflight *h);
-/* Called again and again: looks at what is unconfirmed. False: the broker is blocked, and need not answer. */
+/* Called in each round: checks unconfirmed messages. False: RabbitMQ blocks publishers, and need not answer.
+ */
 bool publisher_check_unconfirmed(struct publisher *p, int64_t now_ms);
-/* Is there room in the publish window, beside what is left on previous connections? */
+/* Is there room in the publish window, besides messages on previous connections? */
 bool publisher_window_has_room(struct publisher *p);
-/* Then: changes over to another connection, or (-1) this one is of no use any more. */
+/* After a silence: changes over to another connection, or returns -1: this one must be closed. */
 int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms, struct err *e);
-/* False: h was not ours any more, and has been dealt with; or it was claimed, and too much is not settled: it
- * goes back to its queue. What was relayed does not, for it has proofs. */
+/* False: h was no longer ours, and was settled or put back; or it is claimed, and too many messages are
+ * unsettled: it returns to its queue. A relayed message does not, because it has proofs. */
 bool publisher_keep_ours(struct publisher *p, struct inflight *h);
-/* To a due queue; without memory for that it is released. */
+/* Pushes h to a due queue; out of memory: releases it. */
 void publisher_send_to(struct publisher *p, struct inflight *h, struct due_queue *to);
 /* A role's route, for a delivery. */
 bool publisher_route(struct publisher *p, struct inflight *h);
-/* The publisher is to deal with h as v says. True: it publishes it itself. */
+/* Handles h according to v. True: publish it here. */
 bool publisher_send_on(struct publisher *p, struct inflight *h, enum destination_verdict v);
 /* Is it an answer to a requester that waits without a queue (direct reply-to)? */
 bool publisher_is_reply(const struct message *m);
