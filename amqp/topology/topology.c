@@ -17,7 +17,7 @@
  * by an internal exchange, to which no client can publish: so it is known to have come by the type, and
  * x-death says by which exchange.
  * - x-overflow=reject-publish everywhere: under a policy with max-length the default would drop the oldest
- * message. (A policy's own overflow beats the argument: amqp/inspect/policy_probe.h.)
+ * message. (A policy's own overflow beats the argument: amqp/inspect/policy_trial.h.)
  * - The control queue has a limit on purpose: what takes the gateway down with it is parked in the rejected
  * queue after that many times. (With RabbitMQ's default strategy, at-most-once.) */
 #include "amqp/topology/topology.h"

@@ -4,7 +4,7 @@
 
 #define CONNECT_MS 3000 /* of each host, while nobody else may declare */
 
-static int probe(struct broker *b, const struct shards_way *way, struct err *e)
+static int ask_type(struct broker *b, const struct shards_way *way, struct err *e)
 {
     char name[NAMES_SIZE];
     const struct broker_exchange x = {.name = names_random(broker_names.probe_shards, name),
@@ -17,10 +17,10 @@ static int probe(struct broker *b, const struct shards_way *way, struct err *e)
     return broker_delete_exchange(b, name, false, e) ? -1 : 1;
 }
 
-int shards_probe(const struct broker_options *o, const struct shards_way *way, struct err *e)
+int shards_ask(const struct broker_options *o, const struct shards_way *way, struct err *e)
 {
     struct broker *b = broker_open(o, e);
-    int rc = b ? probe(b, way, e) : -1;
+    int rc = b ? ask_type(b, way, e) : -1;
     broker_close(b);
     return rc;
 }
@@ -31,7 +31,7 @@ typedef int ask_fn(struct broker *b, const char *queue, const struct shards_way 
 static int ask_for_type(struct broker *b, const char *queue, const struct shards_way *way, struct err *e)
 {
     (void)queue;
-    int known = probe(b, way, e);
+    int known = ask_type(b, way, e);
     return known == 0  ? err_set(e, ERR_CONFIG,
                                  "RabbitMQ at %s does not know the exchange type %s: enable its plugin on "
                                   "each node (rabbitmq-plugins enable %s)",
@@ -80,8 +80,8 @@ static int ask_all(const struct broker_options *o, const struct question *q, str
     return 0;
 }
 
-int shards_probe_hosts(const struct broker_options *o, const struct shards_way *way, shards_skip_fn *skip,
-                       struct err *e)
+int shards_ask_hosts(const struct broker_options *o, const struct shards_way *way, shards_skip_fn *skip,
+                     struct err *e)
 {
     return ask_all(o, &(struct question){ask_for_type, NULL, way, skip}, e);
 }

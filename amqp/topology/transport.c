@@ -80,7 +80,7 @@ static int show_probe(struct broker *b, int64_t now_ms, int64_t began_ms, int64_
                : 0;
 }
 
-int transport_probe_native(const struct broker_options *o, int64_t now_ms, struct err *e)
+int transport_ask_native(const struct broker_options *o, int64_t now_ms, struct err *e)
 {
     int64_t began_ms = clock_monotonic_ms(), after_ms;
     struct broker *b = broker_open(o, e);
@@ -133,15 +133,15 @@ const struct transport transport_native = {
     INT64_C(4294967295) /* the plugin delivers at once what is asked to wait longer                          \
                          */
 
-int transport_probe_plugin(const struct broker_options *o, struct err *e)
+int transport_ask_plugin(const struct broker_options *o, struct err *e)
 {
     const struct shards_way way = {.type = TOPOLOGY_DELAYED_TYPE,
                                    .plugin = "rabbitmq_delayed_message_exchange",
                                    .args = topology_as_headers};
-    return shards_probe(o, &way, e);
+    return shards_ask(o, &way, e);
 }
 
-int transport_probe_plugin_used(const struct broker_options *o, struct err *e)
+int transport_ask_plugin_used(const struct broker_options *o, struct err *e)
 {
     struct broker *b = broker_open(o, e);
     int used = b ? broker_has_exchange(b, broker_names.delayed, e) : -1;
@@ -427,7 +427,7 @@ int transport_move_exit(struct broker *b, const struct broker_options *o, shards
         sources[t].exchange = transport_all[t]->exit;
     struct shards s = exit_shards(sources, TRANSPORT_COUNT);
     s.most = EXIT_QUEUES_MAX; /* it is not known what was there before */
-    return shards_probe_hosts(o, s.ways, skip, e) || topology_declare_parts(b, TOPOLOGY_EXIT, 1, e) ||
+    return shards_ask_hosts(o, s.ways, skip, e) || topology_declare_parts(b, TOPOLOGY_EXIT, 1, e) ||
                    shards_narrow(b, &s, e) || shards_await_hosts(o, s.queue, s.ways, skip, e)
                ? -1
                : 0;

@@ -79,11 +79,11 @@ int transport_ttl_count(struct broker *b, int64_t window_ms, bool exact, int64_t
 
 /* Does this broker keep messages back by itself? It is shown one that is for half a second from now, by the
  * database's clock, in a queue of its own. 1 yes; 0 no, and e says why; -1 error. */
-int transport_probe_native(const struct broker_options *o, int64_t now_ms, struct err *e);
+int transport_ask_native(const struct broker_options *o, int64_t now_ms, struct err *e);
 /* Does this broker have the plugin? 1 yes; 0 no, and e says so; -1 error. Over a connection of its own. */
-int transport_probe_plugin(const struct broker_options *o, struct err *e);
+int transport_ask_plugin(const struct broker_options *o, struct err *e);
 /* Has transport_plugin been declared here before, with or without the plugin now? 1 yes, 0 no, -1 error. */
-int transport_probe_plugin_used(const struct broker_options *o, struct err *e);
+int transport_ask_plugin_used(const struct broker_options *o, struct err *e);
 
 /* Can what comes out go to several exit queues? ERR_CONFIG: RabbitMQ has not the plugin. Declares exit
  * queue 1. */

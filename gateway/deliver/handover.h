@@ -1,6 +1,6 @@
 /* What is known of RabbitMQ's waiting: whether messages may be handed over, what it needs for that, and what
- * of it is lost. Told by prober, hand-over publisher and relay. Each member is atomic; times are monotonic
- * where nothing else is said. */
+ * of it is lost. Told by policy watch, hand-over publisher and relay. Each member is atomic; times are
+ * monotonic where nothing else is said. */
 #ifndef POSTDATE_GATEWAY_DELIVER_HANDOVER_H
 #define POSTDATE_GATEWAY_DELIVER_HANDOVER_H
 
@@ -12,7 +12,7 @@
  * rest. At least the TTL of a rung of the ladder's level 1. */
 #define HANDOVER_SLACK_MS 1600
 
-/* Does a policy of the broker's change its waiting (prober.c)? */
+/* Does a policy of the broker's change its waiting (policy_watch.c)? */
 enum policy_state { POLICY_UNKNOWN, POLICY_NONE, POLICY_IN_THE_WAY };
 
 /* Towards RabbitMQ: may messages be handed over, which and how many, and is the delay topology complete? */

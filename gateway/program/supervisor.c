@@ -7,7 +7,7 @@
 #include "gateway/deliver/retry.h"
 #include "gateway/deliver/settler.h"
 #include "gateway/handover/handover_feeder.h"
-#include "gateway/handover/prober.h"
+#include "gateway/handover/policy_watch.h"
 #include "gateway/handover/relay.h"
 #include "gateway/http/http.h"
 #include "gateway/intake/intake.h"
@@ -44,7 +44,7 @@ struct supervisor {
     struct claimer claimer;
     struct intake intake;
     struct janitor janitor;
-    struct prober prober;
+    struct policy_watch policy_watch;
     struct relay relay;
     struct retry retry;
     struct handover_feeder handover_feeder;
@@ -109,8 +109,8 @@ static const struct thread threads[] = {
      .ends_with = STOP_INTAKE,      .notifier = AT(janitor.notifier)},
     {.run = retry_thread,           .arg = AT(retry),           SEES_RUNTIME(retry),
      .ends_with = STOP_INTAKE,      .notifier = AT(retry.inbox.notifier)},
-    {.run = prober_thread,          .arg = AT(prober),          SEES_RUNTIME(prober), .handover = AT(prober.handover),
-     .ends_with = STOP_INTAKE,      .up = UP_PROBER,            .notifier = AT(prober.notifier)},
+    {.run = policy_watch_thread,          .arg = AT(policy_watch),          SEES_RUNTIME(policy_watch), .handover = AT(policy_watch.handover),
+     .ends_with = STOP_INTAKE,      .up = UP_POLICIES,            .notifier = AT(policy_watch.notifier)},
     {.run = relay_thread,           .arg = AT(relay),           SEES_ALL(relay),
      .ends_with = STOP_RELAY,       .up = UP_RELAY,             .notifier = AT(pipeline.relay_notifier)},
     {.run = relay_lookup_thread,    .arg = AT(relay),           SEES_ALL(relay),

@@ -1,6 +1,6 @@
 #include "gateway/runtime/rejected.h"
 
-#include "amqp/inspect/policy_probe.h"
+#include "amqp/inspect/policy_trial.h"
 #include "core/base/names.h"
 #include "core/message/wire.h"
 #include "gateway/runtime/sessions.h"

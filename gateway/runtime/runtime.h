@@ -40,7 +40,7 @@ enum up_bit {
     UP_RELAY = 128,
     UP_CONTROL = 256,
     UP_PATIENT = 512,
-    UP_PROBER = 1024,
+    UP_POLICIES = 1024,
 };
 
 struct store_item;

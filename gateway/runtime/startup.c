@@ -57,7 +57,7 @@ static int declare(void *ctx, enum topology_step step, const struct shards_recor
     const struct shards_way *way = &topology_intake_ways[t->way];
     const struct broker_options o = sessions_broker_options(d->runtime, "postdate shards");
     bool moves = step == TOPOLOGY_NARROW || (step == TOPOLOGY_PREPARE && !r->settled);
-    if ((moves && shards_probe_hosts(&o, way, say_skipped, e) != 0) ||
+    if ((moves && shards_ask_hosts(&o, way, say_skipped, e) != 0) ||
         topology_declare(d->broker, t, d->found, e) != 0)
         return -1;
     return step == TOPOLOGY_NARROW ? shards_await_hosts(&o, intake_names.queue, way, say_skipped, e) : 0;
@@ -142,7 +142,7 @@ static int declare_there(void *ctx, struct err *e)
 static int give_back(struct runtime *rt, struct emptied *v, struct err *e)
 {
     struct broker_options o = sessions_broker_options(rt, "postdate startup");
-    int keeps = transport_probe_plugin(&o, e);
+    int keeps = transport_ask_plugin(&o, e);
     if (keeps != 0)
         return keeps < 0 ? -1 : declare_there(v, e);
     const struct handing_loss loss = {.is_gone = is_empty, .declare = declare_there, .ctx = v};
@@ -200,17 +200,17 @@ static int can_native(struct runtime *rt, struct pg *pg, const struct broker_opt
                 "it does not go with handover.last_hop = broker: RabbitMQ would deliver by its own clock");
         return 0;
     }
-    return store_clock(pg, &now_us, e) != 0 ? -1 : transport_probe_native(o, now_us / 1000, e);
+    return store_clock(pg, &now_us, e) != 0 ? -1 : transport_ask_native(o, now_us / 1000, e);
 }
 
 /* The plugin may have been removed together with its messages. */
 static int can_plugin(struct runtime *rt, struct pg *pg, const struct broker_options *o, struct err *e)
 {
     (void)pg;
-    int has = transport_probe_plugin(o, e);
+    int has = transport_ask_plugin(o, e);
     if (has != 0)
         return has;
-    int used = rt->config->handover.transport == TRANSPORT_AUTO ? transport_probe_plugin_used(o, e) : 0;
+    int used = rt->config->handover.transport == TRANSPORT_AUTO ? transport_ask_plugin_used(o, e) : 0;
     if (used < 0 && err_is_transient(e))
         return -1;
     if (used > 0)

@@ -1,5 +1,5 @@
 /* The broker, as far as AMQP and the gateway's own login can show. */
-#include "amqp/inspect/policy_probe.h"
+#include "amqp/inspect/policy_trial.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"
 #include "amqp/topology/transport.h"
@@ -527,13 +527,13 @@ void doctor_check_echo(struct doctor *d)
 #define ANSWER_MS 5000
 
 /* Watches for a second, and as much longer as a round takes. */
-static int watch_policies(struct broker *b, struct policy_probe *p, struct err *e)
+static int watch_policies(struct broker *b, struct policy_trial *p, struct err *e)
 {
     int64_t began_ms = clock_monotonic_ms(), ago_ms = 0;
     bool ended = false;
-    int rc = policy_probe_begin(p, b, e);
+    int rc = policy_trial_begin(p, b, e);
     while (rc >= 0 && (!ended || ago_ms < LOOK_MS) && ago_ms < ANSWER_MS) {
-        rc = policy_probe_run(p, LOOK_MS / 10, e);
+        rc = policy_trial_run(p, LOOK_MS / 10, e);
         ended |= rc == 1;
         ago_ms = clock_monotonic_ms() - began_ms;
     }
@@ -544,10 +544,10 @@ static int watch_policies(struct broker *b, struct policy_probe *p, struct err *
 
 static void report_waiting(struct doctor *d, struct broker *b)
 {
-    struct policy_probe p;
+    struct policy_trial p;
     struct err e;
     char what[400], how[900];
-    policy_probe_init(&p);
+    policy_trial_init(&p);
     int rc = watch_policies(b, &p, &e);
     if (policy_found(&p.finding, d->config->handover.last_hop == LAST_HOP_RABBITMQ,
                      d->config->handover.transport == TRANSPORT_NATIVE)) {
@@ -563,14 +563,14 @@ static void report_waiting(struct doctor *d, struct broker *b)
                       "no policy changes how RabbitMQ delays messages (tested for a second; gateways test "
                       "continuously)");
     }
-    policy_probe_free(&p);
+    policy_trial_free(&p);
 }
 
 static int report_overflow(struct doctor *d, struct broker *b, struct err *e)
 {
     bool drops;
     char how[900];
-    if (policy_probe_overflow(b, &drops, e) != 0)
+    if (policy_trial_overflow(b, &drops, e) != 0)
         return -1;
     if (!drops)
         return 0;
@@ -602,7 +602,7 @@ void doctor_check_policies(struct doctor *d)
 static bool check_hosts_shards(struct doctor *d, const struct broker_options *o, const struct shards_way *way)
 {
     struct err e;
-    if (shards_probe_hosts(o, way, NULL, &e) == 0)
+    if (shards_ask_hosts(o, way, NULL, &e) == 0)
         return true;
     doctor_fail(d, CHECK, "%s" REMEDY "on that node: rabbitmq-plugins enable %s", e.text, way->plugin);
     return false;
@@ -613,7 +613,7 @@ static bool check_plugin(struct doctor *d, const struct shards_way *way)
 {
     const struct broker_options o = doctor_broker_options(d);
     struct err e;
-    int known = shards_probe(&o, way, &e);
+    int known = shards_ask(&o, way, &e);
     if (known < 0) {
         doctor_error(d, CHECK, &e);
     } else if (known == 0) {

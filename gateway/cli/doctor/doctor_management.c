@@ -1,6 +1,6 @@
 /* What AMQP cannot show: what RabbitMQ finds itself (doctor.erl, by rabbitmqctl), and its queues, judged here
  * alike whether rabbitmqctl or the management API tells them. */
-#include "amqp/inspect/policy_probe.h"
+#include "amqp/inspect/policy_trial.h"
 #include "amqp/topology/topology.h"
 #include "core/base/base64.h"
 #include "core/base/buf.h"

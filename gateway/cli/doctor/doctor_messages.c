@@ -213,7 +213,7 @@ static bool check_native(struct doctor *d, const struct broker_options *o)
     struct err e;
     if (t != TRANSPORT_NATIVE && t != TRANSPORT_AUTO)
         return false;
-    int can = transport_probe_native(o, clock_wall_ms() - d->clock_ahead_ms, &e);
+    int can = transport_ask_native(o, clock_wall_ms() - d->clock_ahead_ms, &e);
     bool fits = d->config->handover.last_hop == LAST_HOP_GATEWAY;
     if (can > 0 && fits)
         doctor_ok(d, "handover.transport", "%s; this RabbitMQ delays messages itself",
@@ -233,7 +233,7 @@ void doctor_check_transport(struct doctor *d)
     struct err e;
     if (check_native(d, &o))
         return;
-    d->has_plugin = transport_probe_plugin(&o, &e);
+    d->has_plugin = transport_ask_plugin(&o, &e);
     if (d->has_plugin < 0)
         return doctor_error(d, "handover.transport", &e);
     if (t == TRANSPORT_PLUGIN && !d->has_plugin) {

@@ -1,6 +1,6 @@
 /* How often, and after which waits, what consumers refuse goes back to its queue. */
 #include "amqp/inspect/inspect.h"
-#include "amqp/inspect/policy_probe.h"
+#include "amqp/inspect/policy_trial.h"
 #include "core/base/names.h"
 #include "gateway/cli/command.h"
 #include "gateway/cli/ops/question.h"

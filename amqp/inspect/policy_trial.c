@@ -1,5 +1,5 @@
 
-#include "amqp/inspect/policy_probe.h"
+#include "amqp/inspect/policy_trial.h"
 #include "core/base/buf.h"
 #include "core/base/clock.h"
 #include "core/base/duration.h"
@@ -24,19 +24,19 @@
  * long. */
 static const int64_t renew_ms[POLICY_SENTINELS] = {60000, 600000, 7200000, 100000000};
 
-void policy_probe_init(struct policy_probe *p)
+void policy_trial_init(struct policy_trial *p)
 {
-    *p = (struct policy_probe){.serial = 0};
+    *p = (struct policy_trial){.serial = 0};
     arena_init(&p->arena, ARENA_BYTES);
 }
 
-void policy_probe_free(struct policy_probe *p)
+void policy_trial_free(struct policy_trial *p)
 {
     arena_free(&p->arena);
 }
 
 /* As a rung of the ladder (transport.c) that holds messages for longer than any. */
-static int declare_like_rung(struct policy_probe *p, const char *queue, struct err *e)
+static int declare_like_rung(struct policy_trial *p, const char *queue, struct err *e)
 {
     return broker_declare_exclusive_queue(p->broker, queue,
                                           BROKER_ARGS(BROKER_TEXT("x-queue-type", "classic"),
@@ -46,13 +46,13 @@ static int declare_like_rung(struct policy_probe *p, const char *queue, struct e
                                           e);
 }
 
-struct probe_message {
+struct trial_message {
     const char *queue, *type;
     const char *expiration; /* ms, or NULL: none */
     size_t size;
 };
 
-static int publish_probe(struct policy_probe *p, const struct probe_message *m, uint64_t *tag, struct err *e)
+static int publish_trial(struct policy_trial *p, const struct trial_message *m, uint64_t *tag, struct err *e)
 {
     static const uint8_t filling[POLICY_ROUND_BYTES];
     struct buf raw;
@@ -68,7 +68,7 @@ static int publish_probe(struct policy_probe *p, const struct probe_message *m, 
 }
 
 /* --- sentinels */
-static int place_sentinel(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
+static int place_sentinel(struct policy_trial *p, struct policy_sentinel *s, struct err *e)
 {
     char type[16];
     if (s->queue[0] != '\0' && broker_delete_queue(p->broker, s->queue, e))
@@ -77,18 +77,18 @@ static int place_sentinel(struct policy_probe *p, struct policy_sentinel *s, str
     s->serial = ++p->serial;
     s->placed_ms = clock_monotonic_ms();
     snprintf(type, sizeof type, "s%" PRIu32, s->serial);
-    const struct probe_message m = {.queue = s->queue, .type = type, .size = 1};
-    return declare_like_rung(p, s->queue, e) || publish_probe(p, &m, NULL, e) ? -1 : 0;
+    const struct trial_message m = {.queue = s->queue, .type = type, .size = 1};
+    return declare_like_rung(p, s->queue, e) || publish_trial(p, &m, NULL, e) ? -1 : 0;
 }
 
 /* A message lived longer than the TTL that was found before. */
-static void note_lifetime(struct policy_probe *p, int64_t lived_ms)
+static void note_lifetime(struct policy_trial *p, int64_t lived_ms)
 {
     if (p->finding.ttl_ms > 0 && lived_ms > p->finding.ttl_ms + p->finding.ttl_ms / 4 + 1000)
         p->finding.ttl_ms = 0;
 }
 
-static int renew_sentinel(struct policy_probe *p, struct policy_sentinel *s, struct err *e)
+static int renew_sentinel(struct policy_trial *p, struct policy_sentinel *s, struct err *e)
 {
     uint32_t count;
     struct err why = {0};
@@ -100,7 +100,7 @@ static int renew_sentinel(struct policy_probe *p, struct policy_sentinel *s, str
     return place_sentinel(p, s, e);
 }
 
-static int watch_sentinels(struct policy_probe *p, struct err *e)
+static int watch_sentinels(struct policy_trial *p, struct err *e)
 {
     for (size_t i = 0; i < POLICY_SENTINELS; i++) {
         struct policy_sentinel *s = &p->sentinels[i];
@@ -114,7 +114,7 @@ static int watch_sentinels(struct policy_probe *p, struct err *e)
 }
 
 /* --- rounds */
-static int begin_round(struct policy_probe *p, struct err *e)
+static int begin_round(struct policy_trial *p, struct err *e)
 {
     char type[16];
     p->round_ms = clock_monotonic_ms();
@@ -124,11 +124,11 @@ static int begin_round(struct policy_probe *p, struct err *e)
     p->open_round = true;
     p->round = ++p->serial;
     snprintf(type, sizeof type, "r%" PRIu32, p->round);
-    const struct probe_message m = {
+    const struct trial_message m = {
         .queue = p->quick, .type = type, .expiration = ROUND_TTL, .size = POLICY_ROUND_BYTES};
     for (int i = 0; i < POLICY_ROUND_COUNT; i++) {
         uint64_t tag;
-        if (publish_probe(p, &m, &tag, e))
+        if (publish_trial(p, &m, &tag, e))
             return -1;
         if (i == 0)
             p->first_tag = tag;
@@ -136,7 +136,7 @@ static int begin_round(struct policy_probe *p, struct err *e)
     return 0;
 }
 
-static void on_confirm(struct policy_probe *p, const struct broker_event *ev, bool accepted)
+static void on_confirm(struct policy_trial *p, const struct broker_event *ev, bool accepted)
 {
     for (unsigned i = 0; i < POLICY_ROUND_COUNT; i++) {
         uint64_t tag = p->first_tag + i;
@@ -149,7 +149,7 @@ static void on_confirm(struct policy_probe *p, const struct broker_event *ev, bo
     }
 }
 
-static void on_delivery(struct policy_probe *p, const struct broker_event *ev)
+static void on_delivery(struct policy_trial *p, const struct broker_event *ev)
 {
     struct wire_properties w;
     char type[16];
@@ -175,7 +175,7 @@ static void on_delivery(struct policy_probe *p, const struct broker_event *ev)
 }
 
 /* 1: it has ended. */
-static int end_round(struct policy_probe *p, struct err *e)
+static int end_round(struct policy_trial *p, struct err *e)
 {
     if (!p->open_round)
         return 0;
@@ -198,7 +198,7 @@ static int end_round(struct policy_probe *p, struct err *e)
 }
 
 /* --- */
-int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
+int policy_trial_begin(struct policy_trial *p, struct broker *b, struct err *e)
 {
     p->broker = b;
     p->open_round = false;
@@ -219,7 +219,7 @@ int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e)
                : 0;
 }
 
-int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e)
+int policy_trial_run(struct policy_trial *p, int wait_ms, struct err *e)
 {
     int64_t end_ms = clock_monotonic_ms() + wait_ms, left_ms = wait_ms;
     int rc = 0;
@@ -272,7 +272,7 @@ static int offer_message(struct broker *b, const char *queue, struct arena *aren
     return rc < 0 ? -1 : ev.kind == BROKER_EVENT_ACK;
 }
 
-int policy_probe_overflow(struct broker *b, bool *drops, struct err *e)
+int policy_trial_overflow(struct broker *b, bool *drops, struct err *e)
 {
     const struct broker_arg *args = BROKER_ARGS(
         BROKER_TEXT("x-queue-type", "quorum"), BROKER_NUMBER("x-max-length", 1),

@@ -1,16 +1,16 @@
-/* Watches for policies that change the broker's waiting; prober.c says how. */
-#ifndef POSTDATE_GATEWAY_HANDOVER_PROBER_H
-#define POSTDATE_GATEWAY_HANDOVER_PROBER_H
+/* Watches for policies that change the broker's waiting; policy_watch.c says how. */
+#ifndef POSTDATE_GATEWAY_HANDOVER_POLICY_WATCH_H
+#define POSTDATE_GATEWAY_HANDOVER_POLICY_WATCH_H
 
-#include "amqp/inspect/policy_probe.h"
+#include "amqp/inspect/policy_trial.h"
 #include "gateway/deliver/handover.h"
 
-struct prober {
+struct policy_watch {
     struct runtime *runtime;
     struct handover *handover;
     struct notifier notifier;
     /* The thread's own. */
-    struct policy_probe probe;
+    struct policy_trial trial;
     bool looked; /* once, at least */
     bool said;
     bool refused; /* said that the login may not */
@@ -18,6 +18,6 @@ struct prober {
     int64_t overflow_ms; /* monotonic; when it was looked at; 0: never */
 };
 
-void *prober_thread(void *prober);
+void *policy_watch_thread(void *watch);
 
 #endif

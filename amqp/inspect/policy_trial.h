@@ -10,8 +10,8 @@
  * a minute to a day, because a policy changes only what is published after it was set: whatever time-to-live
  * is set, it is found soon after it is over for the first time. The queues belong to the connection and go
  * with it. One thread, the one that opened the connection, which is for nothing else. */
-#ifndef POSTDATE_AMQP_INSPECT_POLICY_PROBE_H
-#define POSTDATE_AMQP_INSPECT_POLICY_PROBE_H
+#ifndef POSTDATE_AMQP_INSPECT_POLICY_TRIAL_H
+#define POSTDATE_AMQP_INSPECT_POLICY_TRIAL_H
 
 #include "amqp/connection/broker.h"
 #include "core/base/arena.h"
@@ -24,7 +24,7 @@ struct policy_finding {
     bool routing_key, length; /* dead-letter-routing-key; max-length, max-length-bytes */
     bool expires;             /* unused queues are deleted */
     bool overflow;            /* quorum queues drop messages instead of rejecting publishes: set by
-                                 policy_probe_overflow, not by a round */
+                                 policy_trial_overflow, not by a round */
     int64_t ttl_ms;           /* messages expire after this time; 0: not within the time tested */
 };
 
@@ -34,7 +34,7 @@ struct policy_sentinel {
     int64_t placed_ms; /* monotonic; 0: not there */
 };
 
-struct policy_probe {
+struct policy_trial {
     struct policy_finding finding; /* kept across connections until a test contradicts it */
     struct broker *broker;         /* the caller's */
     struct arena arena;
@@ -49,13 +49,13 @@ struct policy_probe {
     int64_t round_ms; /* monotonic; when it began; 0: none has */
 };
 
-void policy_probe_init(struct policy_probe *p);
-void policy_probe_free(struct policy_probe *p);
+void policy_trial_init(struct policy_trial *p);
+void policy_trial_free(struct policy_trial *p);
 /* Declares the test queues on a new connection. Errors as broker_declare_*. */
-int policy_probe_begin(struct policy_probe *p, struct broker *b, struct err *e);
+int policy_trial_begin(struct policy_trial *p, struct broker *b, struct err *e);
 /* Runs the tests that are due and reads events, for wait_ms at most. 1: p->finding changed, or a round has
  * ended; 0: neither; -1: the connection is dead; p->finding may have changed, too. */
-int policy_probe_run(struct policy_probe *p, int wait_ms, struct err *e);
+int policy_trial_run(struct policy_trial *p, int wait_ms, struct err *e);
 
 /* Is anything changed? last_hop: RabbitMQ delivers by itself; else messages are in an envelope, which another
  * routing key does not harm. exit_waits: a quorum queue holds messages, and on RabbitMQ 4.4 hangs if its
@@ -70,7 +70,7 @@ const char *policy_cure(const char *vhost, const char *queue, char *out, size_t 
 
 /* Would an intake queue drop accepted messages if a policy limits its length? A policy's overflow overrides
  * the argument. Declares a quorum queue and deletes it. */
-int policy_probe_overflow(struct broker *b, bool *drops, struct err *e);
+int policy_trial_overflow(struct broker *b, bool *drops, struct err *e);
 
 /* A name as a part of a regular expression, in single quotes of a shell. */
 void policy_put_name(struct buf *out, const char *name);
