@@ -54,7 +54,7 @@ enum inflight_origin {
     INFLIGHT_CLAIMED, /* its row is claimed under `instance`: by itself; or with others, and then it holds its
                          range; or to be handed over, and then it holds its handing. Never both */
     INFLIGHT_RATED,   /* its row is claimed by itself, for a slot of its rate (rates.h), which is at_ms */
-    INFLIGHT_RELAYED, /* from an exit queue: its row is not claimed, and relay_book.h has it. It has neither
+    INFLIGHT_RELAYED, /* from an exit queue: its row is not claimed, and exit_table.h has it. It has neither
                          range nor handing, and instance 0 */
 };
 

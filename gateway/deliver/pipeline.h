@@ -11,10 +11,10 @@
 #ifndef POSTDATE_GATEWAY_DELIVER_PIPELINE_H
 #define POSTDATE_GATEWAY_DELIVER_PIPELINE_H
 
+#include "gateway/deliver/exit_table.h"
 #include "gateway/deliver/inflight.h"
 #include "gateway/deliver/queues.h"
 #include "gateway/deliver/rates.h"
-#include "gateway/deliver/relay_book.h"
 #include "gateway/runtime/runtime.h"
 
 /* The ids of the last deliveries: they get proofs while the database is unavailable (relay.c), and are

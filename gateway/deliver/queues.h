@@ -40,7 +40,7 @@ struct result_queue {
     struct inflight *first, **last;
     atomic_int unsettled; /* number of claimed messages that are delivered and not yet recorded, without
                              deferred ones */
-    atomic_int *relayed;  /* the same for relayed ones; counted by relay_book.h */
+    atomic_int *relayed;  /* the same for relayed ones; counted by exit_table.h */
     atomic_int room;      /* the limit of `unsettled`: the size of the window */
     atomic_bool behind;   /* settling relayed messages takes long */
     atomic_llong took_ms; /* how long settling the last claimed one took */

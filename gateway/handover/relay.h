@@ -2,7 +2,7 @@
  * that the gateway held (docs/internals/relay.md).
  *
  * RabbitMQ releases a message one lead before it is due, and it waits here for the rest. It is acknowledged
- * once its outcome is in the database, or a proof of it in an exit queue (relay.c). relay_book.h: which
+ * once its outcome is in the database, or a proof of it in an exit queue (relay.c). exit_table.h: which
  * messages are looked up in the database before they are published. */
 #ifndef POSTDATE_GATEWAY_HANDOVER_RELAY_H
 #define POSTDATE_GATEWAY_HANDOVER_RELAY_H

@@ -714,7 +714,7 @@ static int relay_adopt(struct relay_adopting *a, struct claim_loop *l, const str
     return lost_count > 0 ? store(a, l, lost, lost_count, e) : 0;
 }
 
-/* --- Rows that are looked up before they are published are claimed by id (relay_book.h). What comes is an
+/* --- Rows that are looked up before they are published are claimed by id (exit_table.h). What comes is an
  * ordinary claimed message. On a thread of its own, so that the relay waits for nothing; between two claims
  * it also finds out what is lost (relay_rescue.c). */
 

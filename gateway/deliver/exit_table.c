@@ -1,5 +1,5 @@
 /* The entries of the relay's book, by id. */
-#include "gateway/deliver/relay_book.h"
+#include "gateway/deliver/exit_table.h"
 #include "core/base/clock.h"
 #include "gateway/deliver/inflight.h"
 #include "gateway/runtime/guard.h"
@@ -75,7 +75,7 @@ static bool grow_table(struct relay_book *book)
     return true;
 }
 
-/* relay_book.c. What they return holds until the next one is added or removed. NULL: it is not there. */
+/* exit_table.c. What they return holds until the next one is added or removed. NULL: it is not there. */
 static struct relay_entry *relay_table_find(const struct relay_book *book, struct message_id id)
 {
     if (book->count == 0)

@@ -1,6 +1,6 @@
 #include "core/base/clock.h"
+#include "gateway/deliver/exit_table.h"
 #include "gateway/deliver/inflight.h"
-#include "gateway/deliver/relay_book.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -13,8 +13,8 @@
  * gateway that consumes the proof settles them.
  *
  * Thread-safe. */
-#ifndef POSTDATE_GATEWAY_DELIVER_RELAY_BOOK_H
-#define POSTDATE_GATEWAY_DELIVER_RELAY_BOOK_H
+#ifndef POSTDATE_GATEWAY_DELIVER_EXIT_TABLE_H
+#define POSTDATE_GATEWAY_DELIVER_EXIT_TABLE_H
 
 #include "core/message/message_id.h"
 #include <pthread.h>
@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct relay_entry; /* relay_book.c */
+struct relay_entry; /* exit_table.c */
 struct inflight;
 
 struct relay_book {
