@@ -1,4 +1,4 @@
-/* The book: messages that this gateway has consumed from the exit queues and not acknowledged yet, by id.
+/* The table: messages that this gateway has consumed from the exit queues and not acknowledged yet, by id.
  *
  *   taken ──▶ waits ──▶ sent ──▶ settling ──▶ done: acknowledged
  *     │         │ late    │ unconfirmed for long
@@ -23,12 +23,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct relay_entry; /* exit_table.c */
+struct exit_entry; /* exit_table.c */
 struct inflight;
 
-struct relay_book {
+struct exit_table {
     pthread_mutex_t lock; /* guards everything below */
-    struct relay_entry *entries;
+    struct exit_entry *entries;
     uint32_t *buckets;
     uint32_t capacity, count, settling, look_ups, proven;
     uint32_t unproven_at, questions_at; /* where scans of all entries continue */
@@ -45,21 +45,21 @@ struct relay_book {
     atomic_int at_risk;   /* delivered, and not recorded anywhere: neither settled nor proven nor deferred */
 };
 
-void relay_book_init(struct relay_book *book, int64_t grace_ms);
-void relay_book_close(struct relay_book *book);
+void exit_table_init(struct exit_table *table, int64_t grace_ms);
+void exit_table_close(struct exit_table *table);
 
 /* The connection is lost: its tags are void, and RabbitMQ redelivers all unacknowledged messages, to another
  * gateway or to this one. */
-void relay_book_disconnected(struct relay_book *book);
+void exit_table_disconnected(struct exit_table *table);
 
-enum relay_taken {
-    RELAY_FRESH,    /* publish it when it is due */
-    RELAY_LOOKS_UP, /* its row is claimed first: its content is not needed */
-    RELAY_KNOWN,    /* redelivered while it is being published: nothing to do */
-    RELAY_COPY,     /* another copy of a message in the book: acknowledge this one */
-    RELAY_NO_ROOM,  /* no memory */
+enum exit_inserted {
+    EXIT_FRESH,    /* publish it when it is due */
+    EXIT_LOOKS_UP, /* its row is claimed first: its content is not needed */
+    EXIT_KNOWN,    /* redelivered while it is being published: nothing to do */
+    EXIT_COPY,     /* another copy of a message in the table: acknowledge this one */
+    EXIT_NO_ROOM,  /* no memory */
 };
-struct relay_delivery {
+struct exit_delivery {
     struct message_id id;
     uint64_t tag;
     int64_t look_up_ms; /* its row must be claimed first, at this time (monotonic) or later; 0: not necessary,
@@ -67,86 +67,86 @@ struct relay_delivery {
     bool whole;         /* with its content */
 };
 /* now_ms: database time, as late as it may be; INT64_MAX: unknown. content: where the database may not know
- * it, in *content; NULL: it does. If it is looked up, the book keeps that, and *content is NULL; else it is
+ * it, in *content; NULL: it does. If it is looked up, the table keeps that, and *content is NULL; else it is
  * the caller's still. */
-enum relay_taken relay_book_take(struct relay_book *book, const struct relay_delivery *d, int64_t now_ms,
-                                 struct inflight **content);
+enum exit_inserted exit_table_insert(struct exit_table *table, const struct exit_delivery *d, int64_t now_ms,
+                                     struct inflight **content);
 
-enum relay_verdict {
-    RELAY_PUBLISH,
-    RELAY_FORGET, /* its row is looked up, or another gateway's: this content is no longer needed */
-    RELAY_RETURN, /* it was sent before, and its row is this gateway's or settled, or another gateway may have
+enum exit_verdict {
+    EXIT_PUBLISH,
+    EXIT_FORGET, /* its row is looked up, or another gateway's: this content is no longer needed */
+    EXIT_RETURN, /* it was sent before, and its row is this gateway's or settled, or another gateway may have
                      it: back to the database */
 };
-/* May it be published now? now_ms: database time, as late as it may be. content: as relay_book_take has it.
+/* May it be published now? now_ms: database time, as late as it may be. content: as exit_table_insert has it.
  */
-enum relay_verdict relay_book_ask(struct relay_book *book, struct message_id id, int64_t now_ms,
-                                  struct inflight **content);
-void relay_book_sent(struct relay_book *book, struct message_id id);
+enum exit_verdict exit_table_may_publish(struct exit_table *table, struct message_id id, int64_t now_ms,
+                                         struct inflight **content);
+void exit_table_sent(struct exit_table *table, struct message_id id);
 /* Its outcome is known and will be settled. delivered_ms: monotonic, when it was delivered; 0: it was not. */
-void relay_book_settling(struct relay_book *book, struct message_id id, int64_t delivered_ms);
+void exit_table_settling(struct exit_table *table, struct message_id id, int64_t delivered_ms);
 /* Its row is locked: it waits for that, and is no longer counted as at risk. It gets a proof. */
-void relay_book_deferred(struct relay_book *book, struct message_id id);
+void exit_table_deferred(struct exit_table *table, struct message_id id);
 /* It is settled, or another gateway's: it will be acknowledged. A missing id is fine. */
-void relay_book_done(struct relay_book *book, struct message_id id);
+void exit_table_done(struct exit_table *table, struct message_id id);
 
 /* A query for the database: may this gateway claim that row? */
-struct relay_question {
+struct exit_question {
     struct message_id id;
-    struct inflight *kept; /* the asker's to free, or relay_book_again's to take back; NULL: none */
+    struct inflight *kept; /* the asker's to free, or exit_table_unanswered's to take back; NULL: none */
     bool sent;             /* it is published and waits for its confirm: its content is not needed */
 };
-/* Messages to look up, at most max. clock_ms: monotonic. Each must be answered by relay_book_answer, or by
- * relay_book_again. */
-size_t relay_book_questions(struct relay_book *book, int64_t now_ms, int64_t clock_ms,
-                            struct relay_question *out, size_t max);
+/* Messages to look up, at most max. clock_ms: monotonic. Each must be answered by exit_table_resolved, or by
+ * exit_table_unanswered. */
+size_t exit_table_questions(struct exit_table *table, int64_t now_ms, int64_t clock_ms,
+                            struct exit_question *out, size_t max);
 /* Its row was claimed, or is another gateway's: it is done, unless a proof of its delivery was received
  * meanwhile. Then the proof is settled, and the gateway that has claimed the row does not publish it. */
-void relay_book_answer(struct relay_book *book, struct message_id id);
-enum relay_unknown {
-    RELAY_UNKNOWN_ENDED,  /* no gateway has its content: it is done */
-    RELAY_UNKNOWN_ASKED,  /* it is sent, or its content was received meanwhile: it is queried again */
-    RELAY_UNKNOWN_WANTED, /* the same, and its content must be redelivered: the connection must be closed */
+void exit_table_resolved(struct exit_table *table, struct message_id id);
+enum exit_unknown {
+    EXIT_UNKNOWN_ENDED,  /* no gateway has its content: it is done */
+    EXIT_UNKNOWN_ASKED,  /* it is sent, or its content was received meanwhile: it is queried again */
+    EXIT_UNKNOWN_WANTED, /* the same, and its content must be redelivered: the connection must be closed */
 };
-/* The database has no row of it, may have lost it, and the query had no content. at_ms: as relay_book_again
- * has it. */
-enum relay_unknown relay_book_unknown(struct relay_book *book, struct message_id id, int64_t at_ms);
+/* The database has no row of it, may have lost it, and the query had no content. at_ms: as
+ * exit_table_unanswered has it. */
+enum exit_unknown exit_table_unknown(struct exit_table *table, struct message_id id, int64_t at_ms);
 /* The outcome that was to be settled is not final, and the database has no row of it: it is looked up. False:
- * it is not in the book, or a proof of its delivery is. */
-bool relay_book_look_up(struct relay_book *book, struct message_id id);
+ * it is not in the table, or a proof of its delivery is. */
+bool exit_table_look_up(struct exit_table *table, struct message_id id);
 /* There was no answer: it is queried again from at_ms (monotonic) on. Takes q->kept. */
-void relay_book_again(struct relay_book *book, const struct relay_question *q, int64_t at_ms);
+void exit_table_unanswered(struct exit_table *table, const struct exit_question *q, int64_t at_ms);
 
 /* Messages delivered before `before_ms` (monotonic) that are not settled and have no proof in an exit queue
- * (relay.c): at most max. Each is to be answered by relay_book_proven. */
-size_t relay_book_unproven(struct relay_book *book, int64_t before_ms, struct message_id *out, size_t max);
-/* ok: their proof is in an exit queue, so the messages themselves are acknowledged. Else relay_book_unproven
+ * (relay.c): at most max. Each is to be answered by exit_table_proved. */
+size_t exit_table_unproven(struct exit_table *table, int64_t before_ms, struct message_id *out, size_t max);
+/* ok: their proof is in an exit queue, so the messages themselves are acknowledged. Else exit_table_unproven
  * returns them again. */
-void relay_book_proven(struct relay_book *book, const struct message_id *ids, size_t n, bool ok);
+void exit_table_proved(struct exit_table *table, const struct message_id *ids, size_t n, bool ok);
 /* A proof that these were delivered was received. fresh[i]: the caller must settle it; the others are being
  * settled. When all are, the proof is acknowledged. False: out of memory. */
-bool relay_book_take_proof(struct relay_book *book, const struct message_id *ids, size_t n, uint64_t tag,
-                           bool *fresh);
+bool exit_table_insert_proof(struct exit_table *table, const struct message_id *ids, size_t n, uint64_t tag,
+                             bool *fresh);
 
 /* Is there a proof of its delivery that is not settled yet? */
-bool relay_book_has_proof(struct relay_book *book, struct message_id id);
+bool exit_table_has_proof(struct exit_table *table, struct message_id id);
 
 /* The low-water mark: all consumed messages that were due before this are settled. INT64_MAX: all are. */
-int64_t relay_book_low_ms(struct relay_book *book);
+int64_t exit_table_low_ms(struct exit_table *table);
 /* The same, at most most_ms (database time), for a note by which all gateways decide which messages are lost
  * (relay_rescue.c): from now on, a message that is received late and was due before it, less the grace, is
- * looked up. Messages in the book already are covered by it. */
-int64_t relay_book_begin_note(struct relay_book *book, int64_t most_ms);
+ * looked up. Messages in the table already are covered by it. */
+int64_t exit_table_begin_note(struct exit_table *table, int64_t most_ms);
 /* The note of that instance is written, at now_ms (database time, as late as it may be; INT64_MAX: unknown,
  * and it does not count yet). Before its first one others went by their own notes alone. Instance 0: there is
  * none that others count. */
-void relay_book_end_note(struct relay_book *book, int32_t instance, int64_t now_ms);
+void exit_table_end_note(struct exit_table *table, int32_t instance, int64_t now_ms);
 /* The instance of this gateway now; 0: none, so others may ignore it. */
-void relay_book_set_instance(struct relay_book *book, int32_t instance);
+void exit_table_set_instance(struct exit_table *table, int32_t instance);
 /* The number of messages, and of unacknowledged deliveries that only wait for the database: messages without
  * a proof, proofs, and, while it is unavailable, messages to look up. */
-size_t relay_book_count(struct relay_book *book, bool away, size_t *waiting);
+size_t exit_table_count(struct exit_table *table, bool away, size_t *waiting);
 /* Tags of this connection that may be acknowledged now. Returns how many. */
-size_t relay_book_take_done(struct relay_book *book, uint64_t *out, size_t max);
+size_t exit_table_pop_done(struct exit_table *table, uint64_t *out, size_t max);
 
 #endif

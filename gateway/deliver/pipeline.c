@@ -76,9 +76,9 @@ void pipeline_open(struct pipeline *p, struct runtime *rt)
     p->runtime = rt;
     rt->metrics.held_messages = &p->claimed.count;
     rt->metrics.held_bytes = &p->claimed.bytes;
-    result_queue_open(&p->results, &p->book.at_risk);
+    result_queue_open(&p->results, &p->exits.at_risk);
     delivered_ring_open(&p->delivered);
-    relay_book_init(&p->book, rt->config->handover.grace_ms);
+    exit_table_init(&p->exits, rt->config->handover.grace_ms);
     rates_open(&p->rates);
     due_queue_open(&p->fast);
     due_queue_open(&p->serial);
@@ -93,7 +93,7 @@ void pipeline_close(struct pipeline *p)
     due_queue_close(&p->patient);
     due_queue_close(&p->handover);
     result_queue_close(&p->results);
-    relay_book_close(&p->book);
+    exit_table_close(&p->exits);
     rates_close(&p->rates);
 }
 
@@ -170,7 +170,7 @@ void pipeline_settle(struct pipeline *p, struct inflight *h, enum settle_kind ou
          * wait long for that: else what a target refuses would fill the relay's memory meanwhile, and hold up
          * all others. */
         bool to_be_proven = h->outcome == SETTLE_DELIVERED && !by_proof;
-        relay_book_settling(&p->book, h->message.id, to_be_proven ? clock_monotonic_ms() : 0);
+        exit_table_settling(&p->exits, h->message.id, to_be_proven ? clock_monotonic_ms() : 0);
         if (h->outcome == SETTLE_RELEASE) {
             h->outcome = SETTLE_WAIT;
             h->next_at_ms = h->at_ms;
@@ -233,21 +233,21 @@ bool pipeline_may_publish(struct pipeline *p, struct inflight *h)
     bool doubtful = pipeline_is_doubtful(p, h->message.due_ms);
     int64_t now_ms = pipeline_is_in_touch(p) && !doubtful ? runtime_latest_ms(p->runtime) : INT64_MAX;
     struct inflight *unkept = h;
-    enum relay_verdict v = relay_book_ask(&p->book, h->message.id, now_ms, doubtful ? &unkept : NULL);
-    if (v == RELAY_PUBLISH)
+    enum exit_verdict v = exit_table_may_publish(&p->exits, h->message.id, now_ms, doubtful ? &unkept : NULL);
+    if (v == EXIT_PUBLISH)
         return true;
     if (unkept != h) {
         notifier_notify(&p->lookup_notifier);
         return false;
     }
-    if (doubtful && v == RELAY_RETURN) { /* the database is being asked whether it knows it */
+    if (doubtful && v == EXIT_RETURN) { /* the database is being asked whether it knows it */
         int64_t latest_ms = runtime_latest_ms(p->runtime);
         h->at_ms = latest_ms == INT64_MAX ? h->at_ms : latest_ms + ASKED_MS;
         if (due_queue_push(&p->fast, h) == 0)
             return false;
     }
     /* Its row may have been claimed while it was published. */
-    if (v == RELAY_RETURN || inflight_is_in_doubt(h)) {
+    if (v == EXIT_RETURN || inflight_is_in_doubt(h)) {
         pipeline_settle(p, h, SETTLE_RELEASE);
         return false;
     }

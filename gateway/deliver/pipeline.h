@@ -31,7 +31,7 @@ struct delivered_ring {
     uint64_t added, taken; /* totals; the ring has the last added ones */
     struct delivered_ring_item {
         struct message_id id;
-        bool relayed;  /* its proof is made from the book */
+        bool relayed;  /* its proof is made from the exit table */
         int64_t at_ms; /* monotonic: when its outcome was known */
     } items[DELIVERED_RING_SIZE];
 };
@@ -58,11 +58,11 @@ struct pipeline {
     struct due_queue fast, serial, patient, handover;
     struct result_queue results;
     struct delivered_ring delivered;
-    struct relay_book book; /* of relayed messages */
+    struct exit_table exits; /* of relayed messages */
     struct rates rates;
     atomic_int handings;             /* finished handings that are not recorded yet */
-    struct notifier relay_notifier;  /* the relay's: messages of the book may be acknowledged */
-    struct notifier lookup_notifier; /* the relay look-up's: messages of the book must be looked up */
+    struct notifier relay_notifier;  /* the relay's: messages of the exit table may be acknowledged */
+    struct notifier lookup_notifier; /* the relay look-up's: messages of the exit table must be looked up */
     /* monotonic: when the settler last recorded something, or had nothing to record */
     atomic_int_fast64_t settled_ms;
     /* monotonic: when RabbitMQ last answered a publisher, on any connection */

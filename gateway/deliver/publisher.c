@@ -731,7 +731,7 @@ bool publisher_keep_ours(struct publisher *p, struct inflight *h)
         pipeline_put_back(p->pipeline, h, SETTLE_RELEASE);
         return false;
     }
-    if (inflight_is_in_doubt(h) && relay_book_has_proof(&p->pipeline->book, h->message.id)) {
+    if (inflight_is_in_doubt(h) && exit_table_has_proof(&p->pipeline->exits, h->message.id)) {
         h->end = INFLIGHT_END_PROOF; /* its gateway delivered and counted it before it died */
         pipeline_settle(p->pipeline, h, SETTLE_DELIVERED);
         return false;
@@ -973,7 +973,7 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
         return 0;
     }
     if (inflight_is_relayed(h))
-        relay_book_sent(&p->pipeline->book, h->message.id);
+        exit_table_sent(&p->pipeline->exits, h->message.id);
     h->publish.published_ms = clock_monotonic_ms();
     flight_window_sent(&p->window, p->confirms.count, h->publish.published_ms);
     confirms_add(&p->confirms, rc == 0 ? tag : p->confirms.next, h);

@@ -210,7 +210,7 @@ static void keep_for_later(struct settler *s, size_t i)
 {
     result_queue_defer(&s->pipeline->results, s->batch.messages[i]);
     if (inflight_is_relayed(s->batch.messages[i]))
-        relay_book_deferred(&s->pipeline->book, s->batch.messages[i]->message.id);
+        exit_table_deferred(&s->pipeline->exits, s->batch.messages[i]->message.id);
     if (!s->later) /* else more would come and come, and none were tried again */
         s->later_ms = clock_monotonic_ms() + LATER_MS;
     s->batch.messages[i]->next = s->later;
@@ -272,7 +272,7 @@ static void finish_message(struct settler *s, size_t i)
     say_end(s, s->batch.messages[i]);
     settle_handings_mark(&s->handings, s->batch.messages[i]);
     if (inflight_is_relayed(s->batch.messages[i]))
-        relay_book_done(&s->pipeline->book, s->batch.messages[i]->message.id);
+        exit_table_done(&s->pipeline->exits, s->batch.messages[i]->message.id);
     result_queue_free(&s->pipeline->results, s->batch.messages[i]);
     s->batch.messages[i] = NULL;
 }
@@ -349,7 +349,7 @@ static bool look_up_unended(struct settler *s, size_t i)
 {
     struct inflight *h = s->batch.messages[i];
     if (h->outcome == SETTLE_DELIVERED || h->outcome == SETTLE_FAILED || h->outcome == SETTLE_EXPIRED ||
-        !relay_book_look_up(&s->pipeline->book, h->message.id))
+        !exit_table_look_up(&s->pipeline->exits, h->message.id))
         return false;
     result_queue_free(&s->pipeline->results, h);
     s->batch.messages[i] = NULL;

@@ -221,7 +221,7 @@ static int relay_consume_all(struct reader *r, struct err *e)
 static int relay_adapt_consumers(struct reader *r, struct err *e)
 {
     bool away = server_status_away_ms(&r->runtime->postgres) > 0;
-    size_t waiting, count = relay_book_count(&r->pipeline->book, away, &waiting);
+    size_t waiting, count = exit_table_count(&r->pipeline->exits, away, &waiting);
     size_t bytes = atomic_load(&r->pipeline->relayed.bytes), held = atomic_load(&r->pipeline->relayed.count);
     if (r->draining)
         return 0;
@@ -315,7 +315,7 @@ static int relay_acknowledge(struct reader *r, struct err *e)
     uint64_t done[1000], last = 0;
     size_t n;
     int64_t now_ms = clock_monotonic_ms();
-    while ((n = relay_book_take_done(&r->pipeline->book, done, sizeof done / sizeof done[0])) > 0)
+    while ((n = exit_table_pop_done(&r->pipeline->exits, done, sizeof done / sizeof done[0])) > 0)
         for (size_t i = 0; i < n; i++)
             relay_note_tag(r, done[i], TAG_DONE);
     for (; r->low <= r->high && r->tags[r->low % RELAY_WINDOW] >= TAG_DONE; r->low++) {
@@ -527,7 +527,7 @@ struct prover {
     struct broker *broker;
     struct arena arena;
     struct message_id ids[PROOF_IDS_MAX];
-    size_t claimed;                /* so many of them were claimed; the others are the book's */
+    size_t claimed;                /* so many of them were claimed; the others are the exit table's */
     int made;                      /* since the database kept pace */
     int64_t used_ms, slow_look_ms; /* monotonic */
     struct relay_mover mover;
@@ -566,7 +566,7 @@ static bool relay_take_proof(struct reader *r, const struct broker_event *ev)
     size_t n = read_proof(ev->body, ids);
     if (n == 0)
         return false;
-    if (!relay_book_take_proof(&r->pipeline->book, ids, n, ev->tag, fresh))
+    if (!exit_table_insert_proof(&r->pipeline->exits, ids, n, ev->tag, fresh))
         relay_end_without_memory();
     for (size_t i = 0; i < n; i++)
         if (fresh[i])
@@ -638,20 +638,20 @@ static int64_t patience_ms(struct prover *p)
 /* wait_ms: patience_ms. 1: there may be more; 0: there is none; -1. */
 static int prove_some(struct prover *p, int64_t wait_ms, struct err *e)
 {
-    struct relay_book *book = &p->relay->pipeline->book;
+    struct exit_table *exits = &p->relay->pipeline->exits;
     if (wait_ms != 0) /* the database keeps pace: it has them */
         p->claimed = 0;
     if (p->blocked || wait_ms < 0)
         return 0;
     if (p->claimed == 0) /* else they are tried again */
         p->claimed = pipeline_take_unproven(p->relay->pipeline, p->ids, PROOF_IDS_MAX);
-    struct message_id *of_book = p->ids + p->claimed;
-    size_t n = p->claimed +
-               relay_book_unproven(book, clock_monotonic_ms() - wait_ms, of_book, PROOF_IDS_MAX - p->claimed);
+    struct message_id *of_exits = p->ids + p->claimed;
+    size_t n = p->claimed + exit_table_unproven(exits, clock_monotonic_ms() - wait_ms, of_exits,
+                                                PROOF_IDS_MAX - p->claimed);
     if (n == 0)
         return 0;
     int rc = prove(p, n, e);
-    relay_book_proven(book, of_book, n - p->claimed, rc == 0);
+    exit_table_proved(exits, of_exits, n - p->claimed, rc == 0);
     p->claimed = rc == 0 ? 0 : p->claimed;
     notifier_notify(&p->relay->pipeline->relay_notifier);
     p->used_ms = clock_monotonic_ms();
@@ -730,7 +730,7 @@ void *relay_proof_thread(void *arg)
 
 /* --- received messages */
 /* Received too early, for the second time, or without content; or it has a rate, or the database has lost
- * commits. The book knows which messages are too late. */
+ * commits. The exit table knows which messages are too late. */
 static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
                           enum envelope_kind kind)
 {
@@ -775,33 +775,33 @@ static struct inflight *hold_if_doubtful(struct reader *r, const struct message 
 static void take_message(struct reader *r, const struct broker_event *ev, struct message *m,
                          enum envelope_kind kind)
 {
-    struct relay_book *book = &r->pipeline->book;
+    struct exit_table *exits = &r->pipeline->exits;
     m->body = ev->body;
-    const struct relay_delivery d = {.id = m->id,
-                                     .tag = ev->tag,
-                                     .look_up_ms = look_up_from_ms(r, ev, m, kind),
-                                     .whole = kind == ENVELOPE_WHOLE && m->body.data};
+    const struct exit_delivery d = {.id = m->id,
+                                    .tag = ev->tag,
+                                    .look_up_ms = look_up_from_ms(r, ev, m, kind),
+                                    .whole = kind == ENVELOPE_WHOLE && m->body.data};
     struct inflight *h = hold_if_doubtful(r, m, d.whole);
     if (h && r->full_ms) /* its content may be all that there is of it: so few go beyond the room */
         r->full_ms = clock_monotonic_ms();
-    enum relay_taken taken = relay_book_take(book, &d, runtime_latest_ms(r->runtime), &h);
-    metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == RELAY_FRESH || taken == RELAY_LOOKS_UP);
+    enum exit_inserted taken = exit_table_insert(exits, &d, runtime_latest_ms(r->runtime), &h);
+    metrics_add(&r->runtime->metrics, METRIC_RELAYED, taken == EXIT_FRESH || taken == EXIT_LOOKS_UP);
     switch (taken) {
-    case RELAY_FRESH:
+    case EXIT_FRESH:
         h = h ? h : relay_hold(r, m);
         if (h && due_queue_push(&r->pipeline->fast, h) == 0)
             return;
-        relay_book_ask(book, m->id, INT64_MAX, NULL); /* its content is in the database */
+        exit_table_may_publish(exits, m->id, INT64_MAX, NULL); /* its content is in the database */
         r->looks_up = true;
         break;
-    case RELAY_LOOKS_UP:
-    case RELAY_KNOWN:
+    case EXIT_LOOKS_UP:
+    case EXIT_KNOWN:
         r->looks_up = true;
         break;
-    case RELAY_COPY:
+    case EXIT_COPY:
         relay_note_tag(r, ev->tag, TAG_DONE);
         break;
-    case RELAY_NO_ROOM:
+    case EXIT_NO_ROOM:
         relay_end_without_memory();
     }
     inflight_free(h);
@@ -881,7 +881,7 @@ static int read_and_note(struct reader *r, struct err *e)
     bool was_in_touch = pipeline_is_in_touch(r->pipeline);
     int64_t db_now_ms;
     bool clock_known = runtime_now_ms(r->runtime, &db_now_ms);
-    relay_book_set_instance(&r->pipeline->book, lease_instance(r->relay->lease));
+    exit_table_set_instance(&r->pipeline->exits, lease_instance(r->relay->lease));
     bool all;
     int rc = read_events(r, &all, e);
     if (r->looks_up) /* rung for once, whatever number came */
@@ -970,7 +970,7 @@ static void close_connection(struct reader *r, bool politely)
 {
     broker_end(r->broker, politely);
     r->broker = NULL;
-    relay_book_disconnected(&r->pipeline->book);
+    exit_table_disconnected(&r->pipeline->exits);
     /* The connection is lost: all messages will be redelivered. */
     r->session++;
     r->foreign_count = 0;

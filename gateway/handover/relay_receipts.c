@@ -63,8 +63,8 @@ static int take_receipt(struct receipts *r, const struct broker_event *ev, struc
             atomic_store(&r->relay->receipts_low_ms, message_id_due_ms(id));
         return 0;
     }
-    const struct relay_delivery d = {.id = id, .look_up_ms = clock_monotonic_ms()};
-    if (relay_book_take(&r->loop.pipeline->book, &d, 0, NULL) == RELAY_NO_ROOM)
+    const struct exit_delivery d = {.id = id, .look_up_ms = clock_monotonic_ms()};
+    if (exit_table_insert(&r->loop.pipeline->exits, &d, 0, NULL) == EXIT_NO_ROOM)
         relay_end_without_memory();
     notifier_notify(&r->loop.pipeline->lookup_notifier);
     return broker_ack(r->broker, ev->tag, false, e); /* should this gateway die now, the row is rescued */

@@ -423,7 +423,7 @@ static void relay_rescue_connected(struct relay_rescue *rescue)
 {
     rescue->noted_ms = rescue->ping_seen_ms = 0;
     rescue->compared = false;
-    relay_book_end_note(&rescue->pipeline->book, 0, 0); /* perhaps it is another database */
+    exit_table_end_note(&rescue->pipeline->exits, 0, 0); /* perhaps it is another database */
 }
 
 /* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
@@ -561,7 +561,7 @@ static struct relay_note make_note(struct relay_rescue *rescue, int64_t now_ms)
         most_ms = read_ms;
     struct relay_note n = {
         .found_ms = now_ms,
-        .low_ms = relay_book_begin_note(&rescue->pipeline->book, most_ms < now_ms ? most_ms : now_ms),
+        .low_ms = exit_table_begin_note(&rescue->pipeline->exits, most_ms < now_ms ? most_ms : now_ms),
         /* As long as it does as if there were one, nobody moves what comes out to others. */
         .queues = atomic_load(&handover->exit.binds_directly) ? 1 : atomic_load(&handover->exit.queues),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
@@ -617,7 +617,7 @@ static int relay_rescue_look(struct relay_rescue *rescue, struct pg *pg, struct 
     int noted = relay_note(pg, instance, &n, e);
     if (noted == 0) {
         atomic_store(&handover->exit.noted_ms, clock_ms);
-        relay_book_end_note(&rescue->pipeline->book, instance, runtime_latest_ms(rescue->runtime));
+        exit_table_end_note(&rescue->pipeline->exits, instance, runtime_latest_ms(rescue->runtime));
     } else if (pg_is_broken(pg)) { /* else the others only know less of this one */
         return -1;
     }
@@ -688,7 +688,7 @@ static int store(struct relay_adopting *a, struct claim_loop *l, const struct me
 
 /* Of those questions that are about messages of before the database went back. unknown[i]: the database does
  * not know it, and its content was not kept. 0 or -1. The look-up's thread. */
-static int relay_adopt(struct relay_adopting *a, struct claim_loop *l, const struct relay_question *questions,
+static int relay_adopt(struct relay_adopting *a, struct claim_loop *l, const struct exit_question *questions,
                        size_t count, bool *unknown, struct err *e)
 {
     struct message_id ids[RELAY_IDS_MAX];
@@ -727,7 +727,7 @@ static int relay_adopt(struct relay_adopting *a, struct claim_loop *l, const str
 
 struct lookup {
     struct claim_loop loop;
-    struct relay_question questions[QUESTIONS];
+    struct exit_question questions[QUESTIONS];
     bool claimed[QUESTIONS];
     bool unknown[QUESTIONS]; /* to the database, which may have forgotten it, and it cannot be stored now */
     size_t count;
@@ -816,7 +816,7 @@ static void note_absent(struct lookup *lookup, struct message_id first, size_t c
 static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
 {
     struct claim_loop *l = &lookup->loop;
-    struct relay_book *book = &l->pipeline->book;
+    struct exit_table *exits = &l->pipeline->exits;
     struct message_id ids[QUESTIONS];
     enum relay_stands stands[QUESTIONS];
     int64_t now_ms = 0, clock_ms = clock_monotonic_ms();
@@ -829,23 +829,23 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
         return -1;
     runtime_now_ms(l->runtime, &now_ms);
     for (size_t i = 0, j = 0; i < lookup->count; i++) {
-        const struct relay_question *q = &lookup->questions[i];
+        const struct exit_question *q = &lookup->questions[i];
         enum relay_stands s = lookup->claimed[i] ? RELAY_SETTLED : stands[j++];
         bool overdue = now_ms >= message_id_due_ms(q->id) + l->runtime->config->handover.grace_ms;
         if (lookup->unknown[i]) {
-            enum relay_unknown u = relay_book_unknown(book, q->id, clock_ms + AGAIN_MS);
-            if (u == RELAY_UNKNOWN_WANTED)
+            enum exit_unknown u = exit_table_unknown(exits, q->id, clock_ms + AGAIN_MS);
+            if (u == EXIT_UNKNOWN_WANTED)
                 atomic_store(&lookup->rescue.relay->content_wanted, true);
-            if (u == RELAY_UNKNOWN_ENDED && absents++ == 0)
+            if (u == EXIT_UNKNOWN_ENDED && absents++ == 0)
                 absent = q->id;
         } else if (s == RELAY_PENDING &&
                    (progress || !overdue)) /* with progress: perhaps there was no room for its content */
-            relay_book_again(book, q, progress ? clock_ms : clock_ms + AGAIN_MS);
+            exit_table_unanswered(exits, q, progress ? clock_ms : clock_ms + AGAIN_MS);
         else {
             if (s == RELAY_ABSENT && !q->sent && absents++ == 0)
                 absent = q->id;
             inflight_free(q->kept);
-            relay_book_answer(book, q->id);
+            exit_table_resolved(exits, q->id);
         }
     }
     note_absent(lookup, absent, absents);
@@ -865,7 +865,7 @@ static int64_t look_up_messages(struct lookup *lookup, struct err *e)
         atomic_load(&l->pipeline->claimed.count) >= INFLIGHT_COUNT_MAX)
         return BUSY_MS;
     lookup->count =
-        relay_book_questions(&l->pipeline->book, now_ms, clock_monotonic_ms(), lookup->questions, QUESTIONS);
+        exit_table_questions(&l->pipeline->exits, now_ms, clock_monotonic_ms(), lookup->questions, QUESTIONS);
     if (lookup->count == 0)
         return TICK_MS;
     memset(lookup->claimed, 0, sizeof lookup->claimed);
@@ -874,8 +874,8 @@ static int64_t look_up_messages(struct lookup *lookup, struct err *e)
         unsent = sent < 0 ? -1 : claim_rows(lookup, false, e);
     if (unsent < 0 || answer_questions(lookup, unsent > 0, e) != 0) {
         for (size_t i = 0; i < lookup->count; i++)
-            relay_book_again(&lookup->loop.pipeline->book, &lookup->questions[i],
-                             clock_monotonic_ms() + TICK_MS);
+            exit_table_unanswered(&lookup->loop.pipeline->exits, &lookup->questions[i],
+                                  clock_monotonic_ms() + TICK_MS);
         lookup->count = 0;
         return -1;
     }

@@ -123,7 +123,7 @@ static int look_at_messages(struct once *o, struct once_facts *f, struct err *e)
         return -1;
     f->due = o->left.due;
     f->lost = o->left.lost;
-    f->relay_low_ms = relay_book_low_ms(&o->pipeline->book);
+    f->relay_low_ms = exit_table_low_ms(&o->pipeline->exits);
     return o->runtime->config->handover.transport == TRANSPORT_TIMER ? 0 : look_at_handover(o, f, e);
 }
 
@@ -148,7 +148,7 @@ static uint64_t sum_up_progress(struct once *o, const struct once_facts *f)
         begun ? (uint64_t)f->relay_low_ms : f->ready,
         begun ? 0 : (uint64_t)atomic_load(&o->runtime->up),
         begun ? 0 : atomic_load(&o->runtime->stored_ready),
-        begun ? 0 : relay_book_count(&o->pipeline->book, false, &waiting),
+        begun ? 0 : exit_table_count(&o->pipeline->exits, false, &waiting),
     };
     uint64_t all = 0;
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++)

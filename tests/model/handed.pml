@@ -232,7 +232,7 @@ proctype noter(byte g) {
     byte me;
 end_idle:
     do
-    /* in gateway/deliver/exit_table.c: relay_book_begin_note */
+    /* in gateway/deliver/exit_table.c: exit_table_begin_note */
     :: atomic { late && (ping == CAME || BUG == 5) && cur[g] && !IN(noted, cur[g]) && !IN(book, g) && IN(lives, cur[g]) -> me = cur[g];
             noting = noting | BIT(g); passed = (BUG == 1 -> passed : passed | BIT(g)) };          /* 1: only when it is noted */
         /* in sql/query/relay_note.sql: relay_low */

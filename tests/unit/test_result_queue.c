@@ -10,7 +10,7 @@
 
 static struct result_queue q;
 static struct inflight_budget budget;
-static atomic_int relayed_count; /* the book's count */
+static atomic_int relayed_count; /* the exit table's count */
 
 static int setup(void **state)
 {
@@ -66,7 +66,7 @@ TEST(test_it_is_full_with_what_was_delivered)
                                               SETTLE_WAIT,  SETTLE_RELEASE,  SETTLE_HANDED};
     for (int i = 0; i < 2 * FULL_AT; i++) { /* none of these could come twice */
         put(i, others[(size_t)i % COUNT_OF(others)], false);
-        put(i, SETTLE_DELIVERED, true); /* the book counts these */
+        put(i, SETTLE_DELIVERED, true); /* the exit table counts these */
     }
     assert_false(result_queue_full(&q));
     atomic_store(&relayed_count, FULL_AT);
