@@ -86,7 +86,7 @@ enum inflight_end {
 struct inflight_publish {
     /* How it is to be published. */
     bool isolate;         /* alone, because RabbitMQ may close the channel over it */
-    uint64_t destination; /* destination_cache.h; 0: not watched */
+    uint64_t destination; /* destinations.h; 0: not watched */
     bool is_try;          /* it tests whether its destination still hangs */
     /* While it is in flight. */
     uint64_t tag;         /* confirms.c */

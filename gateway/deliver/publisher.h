@@ -2,7 +2,7 @@
  *
  * The fast publisher keeps many publishes in flight. The serial one continues only after RabbitMQ has
  * answered, so that a closed or blocked channel has one culprit. The patient one tries destinations that
- * hang, with one message each, and may be blocked itself. exchange_cache.h and destination_cache.h decide
+ * hang, with one message each, and may be blocked itself. exchange_cache.h and destinations.h decide
  * which publisher gets a message. */
 #ifndef POSTDATE_GATEWAY_DELIVER_PUBLISHER_H
 #define POSTDATE_GATEWAY_DELIVER_PUBLISHER_H
@@ -11,7 +11,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "gateway/deliver/confirms.h"
-#include "gateway/deliver/destination_cache.h"
+#include "gateway/deliver/destinations.h"
 #include "gateway/deliver/exchange_cache.h"
 #include "gateway/deliver/flight_window.h"
 #include "gateway/deliver/last_hop_routes.h"

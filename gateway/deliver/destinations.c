@@ -1,4 +1,4 @@
-#include "gateway/deliver/destination_cache.h"
+#include "gateway/deliver/destinations.h"
 
 #include "core/base/hash.h"
 #include "core/base/random.h"

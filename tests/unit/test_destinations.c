@@ -1,4 +1,4 @@
-#include "gateway/deliver/destination_cache.h"
+#include "gateway/deliver/destinations.h"
 #include "tests/unit/inflight_fixture.h"
 #include <stdio.h>
 #include <string.h>

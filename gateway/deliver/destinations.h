@@ -10,8 +10,8 @@
  * Thread-safe; functions on publishes in flight and parked messages are for the fast publisher only. Bounded:
  * a table of fixed size that replaces the entry unused for longest. A destination without an entry is not
  * watched. Times are monotonic. */
-#ifndef POSTDATE_GATEWAY_DELIVER_DESTINATION_CACHE_H
-#define POSTDATE_GATEWAY_DELIVER_DESTINATION_CACHE_H
+#ifndef POSTDATE_GATEWAY_DELIVER_DESTINATIONS_H
+#define POSTDATE_GATEWAY_DELIVER_DESTINATIONS_H
 
 #include "core/base/bytes.h"
 #include "gateway/deliver/refusals.h"
