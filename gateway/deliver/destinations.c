@@ -36,28 +36,28 @@ struct destination {
     bool is_ready;             /* … in which it is */
 };
 
-int destination_cache_open(struct destination_cache *cache)
+int destinations_open(struct destinations *dests)
 {
-    *cache = (struct destination_cache){0};
-    pthread_mutex_init(&cache->lock, NULL);
-    refusals_open(&cache->refusals);
-    cache->parking.ready_end = &cache->parking.ready;
-    for (size_t i = 0; i < sizeof cache->key; i++)
-        cache->key[i] = (uint8_t)random_u32();
-    cache->table = calloc(SETS * WAYS, sizeof *cache->table);
-    return cache->table ? 0 : -1;
+    *dests = (struct destinations){0};
+    pthread_mutex_init(&dests->lock, NULL);
+    refusals_open(&dests->refusals);
+    dests->parking.ready_end = &dests->parking.ready;
+    for (size_t i = 0; i < sizeof dests->key; i++)
+        dests->key[i] = (uint8_t)random_u32();
+    dests->table = calloc(SETS * WAYS, sizeof *dests->table);
+    return dests->table ? 0 : -1;
 }
 
-void destination_cache_close(struct destination_cache *cache)
+void destinations_close(struct destinations *dests)
 {
-    if (cache->table)
-        inflight_free_list(destination_cache_unpark_all(cache));
-    free(cache->table);
-    refusals_close(&cache->refusals);
-    pthread_mutex_destroy(&cache->lock);
+    if (dests->table)
+        inflight_free_list(destinations_unpark_all(dests));
+    free(dests->table);
+    refusals_close(&dests->refusals);
+    pthread_mutex_destroy(&dests->lock);
 }
 
-static uint64_t hash_of(const struct destination_cache *cache, const struct inflight *h)
+static uint64_t hash_of(const struct destinations *dests, const struct inflight *h)
 {
     uint8_t text[2 * 255 + 1];
     size_t n = 0;
@@ -71,13 +71,13 @@ static uint64_t hash_of(const struct destination_cache *cache, const struct infl
         if (i == 0)
             text[n++] = 0; /* no name has it */
     }
-    uint64_t hash = siphash(cache->key, bytes_of(text, n));
+    uint64_t hash = siphash(dests->key, bytes_of(text, n));
     return hash ? hash : 1;
 }
 
-static struct destination *find_destination(const struct destination_cache *cache, uint64_t hash)
+static struct destination *find_destination(const struct destinations *dests, uint64_t hash)
 {
-    struct destination *set = &cache->table[hash % SETS * WAYS];
+    struct destination *set = &dests->table[hash % SETS * WAYS];
     for (int i = 0; i < WAYS && hash; i++)
         if (set[i].hash == hash)
             return &set[i];
@@ -89,9 +89,9 @@ static bool is_idle(const struct destination *d)
     return !d->in_flight && !d->tries && !d->parked && !d->stalled_ms && !d->is_ready;
 }
 
-static struct destination *find_or_add_destination(struct destination_cache *cache, uint64_t hash)
+static struct destination *find_or_add_destination(struct destinations *dests, uint64_t hash)
 {
-    struct destination *d = find_destination(cache, hash), *set = &cache->table[hash % SETS * WAYS];
+    struct destination *d = find_destination(dests, hash), *set = &dests->table[hash % SETS * WAYS];
     for (int i = 0; i < WAYS && (!d || d->hash != hash); i++)
         if (is_idle(&set[i]) && (!d || set[i].confirmed_ms < d->confirmed_ms))
             d = &set[i];
@@ -100,7 +100,7 @@ static struct destination *find_or_add_destination(struct destination_cache *cac
     return d;
 }
 
-static enum destination_verdict judge_destination(struct destination_cache *cache, struct destination *d,
+static enum destination_verdict judge_destination(struct destinations *dests, struct destination *d,
                                                   int64_t now_ms)
 {
     /* What is in flight to it tells already. */
@@ -110,30 +110,29 @@ static enum destination_verdict judge_destination(struct destination_cache *cach
         d->try_ms = now_ms + TRY_MS;
         return DESTINATION_TRY;
     }
-    bool wary = now_ms < cache->wary_until_ms && d->confirmed_ms < cache->wary_since_ms;
+    bool wary = now_ms < dests->wary_until_ms && d->confirmed_ms < dests->wary_since_ms;
     return d->isolate || wary ? DESTINATION_ISOLATE : DESTINATION_GOOD;
 }
 
-enum destination_verdict destination_cache_ask(struct destination_cache *cache, struct inflight *h,
-                                               int64_t now_ms)
+enum destination_verdict destinations_ask(struct destinations *dests, struct inflight *h, int64_t now_ms)
 {
-    GUARD(&cache->lock);
-    struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
+    GUARD(&dests->lock);
+    struct destination *d = find_or_add_destination(dests, hash_of(dests, h));
     h->publish.destination = d ? d->hash : 0;
-    return d ? judge_destination(cache, d, now_ms) : DESTINATION_GOOD;
+    return d ? judge_destination(dests, d, now_ms) : DESTINATION_GOOD;
 }
 
-bool destination_cache_stands_still(struct destination_cache *cache, uint64_t destination)
+bool destinations_stands_still(struct destinations *dests, uint64_t destination)
 {
-    GUARD(&cache->lock);
-    const struct destination *d = find_destination(cache, destination);
+    GUARD(&dests->lock);
+    const struct destination *d = find_destination(dests, destination);
     return d && d->stalled_ms;
 }
 
-int destination_cache_count_stalled(struct destination_cache *cache)
+int destinations_count_stalled(struct destinations *dests)
 {
-    GUARD(&cache->lock);
-    return cache->stalled;
+    GUARD(&dests->lock);
+    return dests->stalled;
 }
 
 static bool is_proven(const struct destination *d, int64_t now_ms)
@@ -142,35 +141,35 @@ static bool is_proven(const struct destination *d, int64_t now_ms)
            (!d->in_flight || now_ms - d->since_ms < LAG_MS);
 }
 
-static void park_message(struct destination_cache *cache, struct destination *d, struct inflight *h)
+static void park_message(struct destinations *dests, struct destination *d, struct inflight *h)
 {
     if (!d->parked)
         d->parked_end = &d->parked;
     h->next = NULL;
     *d->parked_end = h;
     d->parked_end = &h->next;
-    cache->parking.count++;
-    cache->parking.bytes += h->size;
+    dests->parking.count++;
+    dests->parking.bytes += h->size;
 }
 
 /* It stands still. What was relayed has the relay's memory and waits there. */
-static bool may_keep(const struct destination_cache *cache, const struct destination *d,
-                     const struct inflight *h, int64_t now_ms)
+static bool may_keep(const struct destinations *dests, const struct destination *d, const struct inflight *h,
+                     int64_t now_ms)
 {
     return !inflight_is_relayed(h) && h->message.deadline_ms == 0 &&
-           now_ms - d->stalled_ms < DESTINATION_KEEPS_MS && cache->parking.count < DESTINATION_KEEPS_MOST &&
-           cache->parking.bytes + h->size <= DESTINATION_KEEPS_BYTES_MAX;
+           now_ms - d->stalled_ms < DESTINATION_KEEPS_MS && dests->parking.count < DESTINATION_KEEPS_MOST &&
+           dests->parking.bytes + h->size <= DESTINATION_KEEPS_BYTES_MAX;
 }
 
 /* May it go, or does it wait for an answer to another? */
-static enum destination_verdict admit_message(struct destination_cache *cache, struct destination *d,
+static enum destination_verdict admit_message(struct destinations *dests, struct destination *d,
                                               struct inflight *h, bool lags, int64_t now_ms)
 {
-    enum destination_verdict v = judge_destination(cache, d, now_ms);
-    if (v == DESTINATION_STALLED && may_keep(cache, d, h, now_ms))
+    enum destination_verdict v = judge_destination(dests, d, now_ms);
+    if (v == DESTINATION_STALLED && may_keep(dests, d, h, now_ms))
         return DESTINATION_PARKED;
     bool is_new = !d->in_flight && !is_proven(d, now_ms);
-    if (v == DESTINATION_GOOD && is_new && lags && cache->unproven >= DESTINATION_ALL_UNPROVEN_MOST)
+    if (v == DESTINATION_GOOD && is_new && lags && dests->unproven >= DESTINATION_ALL_UNPROVEN_MOST)
         v = DESTINATION_ISOLATE;
     if (v == DESTINATION_ISOLATE && now_ms < d->proving_until_ms)
         return DESTINATION_PARKED;
@@ -180,159 +179,157 @@ static enum destination_verdict admit_message(struct destination_cache *cache, s
         return DESTINATION_PARKED;
     if (v == DESTINATION_GOOD) {
         h->publish.unproven = !is_proven(d, now_ms);
-        cache->unproven += h->publish.unproven;
+        dests->unproven += h->publish.unproven;
         if (d->in_flight++ == 0)
             d->since_ms = now_ms;
     }
     return v;
 }
 
-enum destination_verdict destination_cache_admit(struct destination_cache *cache, struct inflight *h,
-                                                 bool lags, int64_t now_ms)
+enum destination_verdict destinations_admit(struct destinations *dests, struct inflight *h, bool lags,
+                                            int64_t now_ms)
 {
-    GUARD(&cache->lock);
-    struct destination *d = find_or_add_destination(cache, hash_of(cache, h));
+    GUARD(&dests->lock);
+    struct destination *d = find_or_add_destination(dests, hash_of(dests, h));
     h->publish.destination = d ? d->hash : 0;
     if (!d)
         return DESTINATION_GOOD;
     enum destination_verdict v =
-        d->parked && !d->stalled_ms ? DESTINATION_PARKED : admit_message(cache, d, h, lags, now_ms);
+        d->parked && !d->stalled_ms ? DESTINATION_PARKED : admit_message(dests, d, h, lags, now_ms);
     if (v == DESTINATION_PARKED)
-        park_message(cache, d, h);
+        park_message(dests, d, h);
     return v;
 }
 
 /* Those that are parked may go, as far as there is room. */
-static void set_ready(struct destination_cache *cache, struct destination *d)
+static void set_ready(struct destinations *dests, struct destination *d)
 {
     if (d->is_ready || !d->parked)
         return;
     d->is_ready = true;
     d->ready = NULL;
-    *cache->parking.ready_end = d;
-    cache->parking.ready_end = &d->ready;
+    *dests->parking.ready_end = d;
+    dests->parking.ready_end = &d->ready;
 }
 
-struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
-                                          enum destination_verdict *v)
+struct inflight *destinations_unpark(struct destinations *dests, bool lags, int64_t now_ms,
+                                     enum destination_verdict *v)
 {
-    GUARD(&cache->lock);
-    while (cache->parking.ready) {
-        struct destination *d = cache->parking.ready;
-        if (d->parked && (*v = admit_message(cache, d, d->parked, lags, now_ms)) != DESTINATION_PARKED) {
-            cache->parking.count--;
-            cache->parking.bytes -= d->parked->size;
+    GUARD(&dests->lock);
+    while (dests->parking.ready) {
+        struct destination *d = dests->parking.ready;
+        if (d->parked && (*v = admit_message(dests, d, d->parked, lags, now_ms)) != DESTINATION_PARKED) {
+            dests->parking.count--;
+            dests->parking.bytes -= d->parked->size;
             return inflight_pop(&d->parked);
         }
-        cache->parking.ready = d->ready;
-        if (!cache->parking.ready)
-            cache->parking.ready_end = &cache->parking.ready;
+        dests->parking.ready = d->ready;
+        if (!dests->parking.ready)
+            dests->parking.ready_end = &dests->parking.ready;
         d->is_ready = false;
     }
     return NULL;
 }
 
-bool destination_cache_is_ready(struct destination_cache *cache)
+bool destinations_is_ready(struct destinations *dests)
 {
-    GUARD(&cache->lock);
-    return cache->parking.ready != NULL;
+    GUARD(&dests->lock);
+    return dests->parking.ready != NULL;
 }
 
-void destination_cache_look_again(struct destination_cache *cache)
+void destinations_look_again(struct destinations *dests)
 {
-    GUARD(&cache->lock);
-    for (struct destination *d = cache->table; cache->parking.count && d < cache->table + SETS * WAYS; d++)
-        set_ready(cache, d);
+    GUARD(&dests->lock);
+    for (struct destination *d = dests->table; dests->parking.count && d < dests->table + SETS * WAYS; d++)
+        set_ready(dests, d);
 }
 
-static void note_confirm(struct destination_cache *cache, struct destination *d, int64_t now_ms)
+static void note_confirm(struct destinations *dests, struct destination *d, int64_t now_ms)
 {
     d->confirmed_ms = d->since_ms = now_ms;
     d->proving_until_ms = 0;
     d->isolate = false;
     if (d->stalled_ms)
-        cache->stalled--;
+        dests->stalled--;
     d->stalled_ms = 0;
-    set_ready(cache, d);
+    set_ready(dests, d);
 }
 
-void destination_cache_tried(struct destination_cache *cache, uint64_t destination)
+void destinations_tried(struct destinations *dests, uint64_t destination)
 {
-    GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, destination);
+    GUARD(&dests->lock);
+    struct destination *d = find_destination(dests, destination);
     if (d)
         d->tries++;
 }
 
-void destination_cache_try_ended(struct destination_cache *cache, uint64_t destination, bool confirmed,
-                                 int64_t now_ms)
+void destinations_try_ended(struct destinations *dests, uint64_t destination, bool confirmed, int64_t now_ms)
 {
-    GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, destination);
+    GUARD(&dests->lock);
+    struct destination *d = find_destination(dests, destination);
     if (d && d->tries > 0)
         d->tries--;
     if (d && confirmed) {
-        note_confirm(cache, d, now_ms);
+        note_confirm(dests, d, now_ms);
     } else if (d) {
         d->proving_until_ms = 0;
-        set_ready(cache, d);
+        set_ready(dests, d);
     }
 }
 
-void destination_cache_left(struct destination_cache *cache, struct inflight *h, bool confirmed,
-                            int64_t now_ms)
+void destinations_left(struct destinations *dests, struct inflight *h, bool confirmed, int64_t now_ms)
 {
-    GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, h->publish.destination);
-    cache->unproven -= h->publish.unproven;
+    GUARD(&dests->lock);
+    struct destination *d = find_destination(dests, h->publish.destination);
+    dests->unproven -= h->publish.unproven;
     h->publish.unproven = false;
     if (d && d->in_flight > 0)
         d->in_flight--;
     if (d && confirmed)
-        note_confirm(cache, d, now_ms);
+        note_confirm(dests, d, now_ms);
     else if (d)
-        set_ready(cache, d);
+        set_ready(dests, d);
 }
 
-static void mark_stalled(struct destination_cache *cache, struct destination *d, const struct inflight *h,
+static void mark_stalled(struct destinations *dests, struct destination *d, const struct inflight *h,
                          int64_t now_ms)
 {
     d->isolate = false;
     if (d->stalled_ms)
         return;
     d->stalled_ms = now_ms;
-    if (cache->stalled++ == 0 && !cache->said) {
-        cache->said = false;
-        refusals_print_name(h, REFUSAL_OF_KEY, cache->name);
+    if (dests->stalled++ == 0 && !dests->said) {
+        dests->said = false;
+        refusals_print_name(h, REFUSAL_OF_KEY, dests->name);
     }
 }
 
-void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
-                               int64_t again_ms)
+void destinations_stalled(struct destinations *dests, const struct inflight *h, int64_t now_ms,
+                          int64_t again_ms)
 {
-    GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, h->publish.destination);
+    GUARD(&dests->lock);
+    struct destination *d = find_destination(dests, h->publish.destination);
     if (d) {
-        mark_stalled(cache, d, h, now_ms);
+        mark_stalled(dests, d, h, now_ms);
         d->try_ms = now_ms + again_ms;
         d->proving_until_ms = 0;
-        set_ready(cache, d);
+        set_ready(dests, d);
     }
 }
 
 /* Of what is parked for one that stands still. */
-static struct inflight *take_what_must_leave(struct destination_cache *cache, struct destination *d,
+static struct inflight *take_what_must_leave(struct destinations *dests, struct destination *d,
                                              int64_t now_ms)
 {
     struct inflight *leaving = NULL, **end = &leaving, *all = d->parked;
     for (const struct inflight *i = all; i; i = i->next) {
-        cache->parking.count--;
-        cache->parking.bytes -= i->size;
+        dests->parking.count--;
+        dests->parking.bytes -= i->size;
     }
     d->parked = NULL;
     for (struct inflight *h; (h = inflight_pop(&all)) != NULL;) {
-        if (may_keep(cache, d, h, now_ms)) {
-            park_message(cache, d, h);
+        if (may_keep(dests, d, h, now_ms)) {
+            park_message(dests, d, h);
             continue;
         }
         *end = h;
@@ -341,89 +338,89 @@ static struct inflight *take_what_must_leave(struct destination_cache *cache, st
     return leaving;
 }
 
-bool destination_cache_check(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
-                             struct inflight **parked)
+bool destinations_check(struct destinations *dests, const struct inflight *h, int64_t now_ms,
+                        struct inflight **parked)
 {
-    GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, h->publish.destination);
+    GUARD(&dests->lock);
+    struct destination *d = find_destination(dests, h->publish.destination);
     if (!d || d->stalled_ms || !d->in_flight || now_ms - d->since_ms <= DESTINATION_STALLED_MS)
         return false;
-    mark_stalled(cache, d, h, now_ms);
+    mark_stalled(dests, d, h, now_ms);
     d->try_ms = now_ms;
-    *parked = take_what_must_leave(cache, d, now_ms);
+    *parked = take_what_must_leave(dests, d, now_ms);
     return true;
 }
 
-bool destination_cache_isolate(struct destination_cache *cache, uint64_t destination)
+bool destinations_isolate(struct destinations *dests, uint64_t destination)
 {
-    GUARD(&cache->lock);
-    struct destination *d = find_destination(cache, destination);
+    GUARD(&dests->lock);
+    struct destination *d = find_destination(dests, destination);
     bool is_new = d && !d->stalled_ms && !d->isolate;
     if (is_new)
         d->isolate = true;
     return is_new;
 }
 
-void destination_cache_wary(struct destination_cache *cache, bool begins, int64_t now_ms)
+void destinations_wary(struct destinations *dests, bool begins, int64_t now_ms)
 {
-    GUARD(&cache->lock);
-    bool is_wary = now_ms < cache->wary_until_ms;
+    GUARD(&dests->lock);
+    bool is_wary = now_ms < dests->wary_until_ms;
     if (begins && !is_wary)
-        cache->wary_since_ms = now_ms;
+        dests->wary_since_ms = now_ms;
     if (begins || is_wary)
-        cache->wary_until_ms = now_ms + WARY_MS;
+        dests->wary_until_ms = now_ms + WARY_MS;
 }
 
-int64_t destination_cache_wait_ms(struct destination_cache *cache, int64_t now_ms)
+int64_t destinations_wait_ms(struct destinations *dests, int64_t now_ms)
 {
-    GUARD(&cache->lock);
-    int64_t at = cache->slot_ms + SPREAD_MS;
+    GUARD(&dests->lock);
+    int64_t at = dests->slot_ms + SPREAD_MS;
     if (at < now_ms + WAIT_MS)
         at = now_ms + WAIT_MS;
     if (at > now_ms + WAIT_MOST_MS)
         at = now_ms + WAIT_MOST_MS;
-    cache->slot_ms = at;
+    dests->slot_ms = at;
     return at - now_ms;
 }
 
-struct inflight *destination_cache_unpark_all(struct destination_cache *cache)
+struct inflight *destinations_unpark_all(struct destinations *dests)
 {
     struct inflight *all = NULL, **end = &all;
-    GUARD(&cache->lock);
-    for (struct destination *d = cache->table; cache->parking.count && d < cache->table + SETS * WAYS; d++) {
+    GUARD(&dests->lock);
+    for (struct destination *d = dests->table; dests->parking.count && d < dests->table + SETS * WAYS; d++) {
         if (!d->parked)
             continue;
         *end = d->parked;
         end = d->parked_end;
         d->parked = NULL;
     }
-    cache->parking.count = 0;
-    cache->parking.bytes = 0;
+    dests->parking.count = 0;
+    dests->parking.bytes = 0;
     return all;
 }
 
-void destination_cache_landed(struct destination_cache *cache)
+void destinations_landed(struct destinations *dests)
 {
-    GUARD(&cache->lock);
-    for (struct destination *d = cache->table; d < cache->table + SETS * WAYS; d++) {
+    GUARD(&dests->lock);
+    for (struct destination *d = dests->table; d < dests->table + SETS * WAYS; d++) {
         d->in_flight = 0;
-        set_ready(cache, d);
+        set_ready(dests, d);
     }
-    cache->unproven = 0;
+    dests->unproven = 0;
 }
 
-enum destination_news destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name,
-                                             size_t name_size)
+enum destination_news destinations_news(struct destinations *dests, int64_t now_ms, char *name,
+                                        size_t name_size)
 {
-    GUARD(&cache->lock);
-    if (cache->stalled && !cache->said && (!cache->said_ms || now_ms - cache->said_ms > SAY_EVERY_MS)) {
-        snprintf(name, name_size, "%s", cache->name);
-        cache->said = true;
-        cache->said_ms = now_ms;
+    GUARD(&dests->lock);
+    if (dests->stalled && !dests->said && (!dests->said_ms || now_ms - dests->said_ms > SAY_EVERY_MS)) {
+        snprintf(name, name_size, "%s", dests->name);
+        dests->said = true;
+        dests->said_ms = now_ms;
         return DESTINATION_STANDS_STILL;
     }
-    if (cache->stalled || !cache->said)
+    if (dests->stalled || !dests->said)
         return DESTINATION_NO_NEWS;
-    cache->said = false;
+    dests->said = false;
     return DESTINATION_ALL_GO_ON;
 }

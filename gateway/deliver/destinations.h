@@ -51,7 +51,7 @@ struct parking {
     size_t bytes;
 };
 
-struct destination_cache {
+struct destinations {
     pthread_mutex_t lock; /* guards all but the refusals */
     uint8_t key[16];
     struct destination *table;
@@ -67,53 +67,50 @@ struct destination_cache {
     char name[DESTINATION_NAME_SIZE]; /* of the first destination that hangs */
 };
 
-int destination_cache_open(struct destination_cache *cache); /* -1: out of memory */
-void destination_cache_close(struct destination_cache *cache);
+int destinations_open(struct destinations *dests); /* -1: out of memory */
+void destinations_close(struct destinations *dests);
 
 /* Decides where to publish this message. Sets h->publish.destination. Never PARKED. */
-enum destination_verdict destination_cache_ask(struct destination_cache *cache, struct inflight *h,
-                                               int64_t now_ms);
-bool destination_cache_stands_still(struct destination_cache *cache, uint64_t destination);
-int destination_cache_count_stalled(struct destination_cache *cache);
+enum destination_verdict destinations_ask(struct destinations *dests, struct inflight *h, int64_t now_ms);
+bool destinations_stands_still(struct destinations *dests, uint64_t destination);
+int destinations_count_stalled(struct destinations *dests);
 /* It hangs. The next DESTINATION_TRY is due after again_ms. */
-void destination_cache_stalled(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
-                               int64_t again_ms);
+void destinations_stalled(struct destinations *dests, const struct inflight *h, int64_t now_ms,
+                          int64_t again_ms);
 /* A publish to it is in flight, not on the fast publisher's connection; its result. */
-void destination_cache_tried(struct destination_cache *cache, uint64_t destination);
-void destination_cache_try_ended(struct destination_cache *cache, uint64_t destination, bool confirmed,
-                                 int64_t now_ms);
+void destinations_tried(struct destinations *dests, uint64_t destination);
+void destinations_try_ended(struct destinations *dests, uint64_t destination, bool confirmed, int64_t now_ms);
 /* The fast publisher's channel was blocked (begins), or the channel of a message that was tried alone. Every
  * destination without a confirm since then is tried alone, for a while. */
-void destination_cache_wary(struct destination_cache *cache, bool begins, int64_t now_ms);
+void destinations_wary(struct destinations *dests, bool begins, int64_t now_ms);
 /* Marks it to be tried alone. False: it was marked already, or it hangs. */
-bool destination_cache_isolate(struct destination_cache *cache, uint64_t destination);
+bool destinations_isolate(struct destinations *dests, uint64_t destination);
 /* After how many ms a message to a destination that hangs is checked again: spread out, so that many of them
  * do not load the database. */
-int64_t destination_cache_wait_ms(struct destination_cache *cache, int64_t now_ms);
+int64_t destinations_wait_ms(struct destinations *dests, int64_t now_ms);
 
 /* --- for the fast publisher */
-/* As destination_cache_ask. GOOD: h is counted as in flight; PARKED: not yet. lags: a publish has been
+/* As destinations_ask. GOOD: h is counted as in flight; PARKED: not yet. lags: a publish has been
  * unconfirmed for long. */
-enum destination_verdict destination_cache_admit(struct destination_cache *cache, struct inflight *h,
-                                                 bool lags, int64_t now_ms);
+enum destination_verdict destinations_admit(struct destinations *dests, struct inflight *h, bool lags,
+                                            int64_t now_ms);
 /* An admitted message is no longer in flight: confirmed, or not published. */
-void destination_cache_left(struct destination_cache *cache, struct inflight *h, bool confirmed,
-                            int64_t now_ms);
+void destinations_left(struct destinations *dests, struct inflight *h, bool confirmed, int64_t now_ms);
 /* The next parked message with a new verdict, as admitted; NULL: none. */
-struct inflight *destination_cache_unpark(struct destination_cache *cache, bool lags, int64_t now_ms,
-                                          enum destination_verdict *v);
+struct inflight *destinations_unpark(struct destinations *dests, bool lags, int64_t now_ms,
+                                     enum destination_verdict *v);
 /* May there be such a message? */
-bool destination_cache_is_ready(struct destination_cache *cache);
+bool destinations_is_ready(struct destinations *dests);
 /* Checks all parked messages again: now and then, in case a change was missed. */
-void destination_cache_look_again(struct destination_cache *cache);
+void destinations_look_again(struct destinations *dests);
 /* h is unconfirmed. If its destination has confirmed nothing for DESTINATION_STALLED_MS, it is marked as
  * hanging: true, and *parked is the list of its parked messages, now owned by the caller. */
-bool destination_cache_check(struct destination_cache *cache, const struct inflight *h, int64_t now_ms,
-                             struct inflight **parked);
+bool destinations_check(struct destinations *dests, const struct inflight *h, int64_t now_ms,
+                        struct inflight **parked);
 /* Removes and returns all parked messages, as a list. */
-struct inflight *destination_cache_unpark_all(struct destination_cache *cache);
+struct inflight *destinations_unpark_all(struct destinations *dests);
 /* Nothing is in flight any more. */
-void destination_cache_landed(struct destination_cache *cache);
+void destinations_landed(struct destinations *dests);
 
 /* For the log. */
 enum destination_news {
@@ -121,7 +118,7 @@ enum destination_news {
     DESTINATION_STANDS_STILL, /* the destination in name */
     DESTINATION_ALL_GO_ON,
 };
-enum destination_news destination_cache_news(struct destination_cache *cache, int64_t now_ms, char *name,
-                                             size_t name_size);
+enum destination_news destinations_news(struct destinations *dests, int64_t now_ms, char *name,
+                                        size_t name_size);
 
 #endif

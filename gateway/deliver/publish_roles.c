@@ -81,7 +81,7 @@ static bool is_lagging(const struct publisher *p, int64_t now_ms)
 static enum destination_verdict admit_message(struct publisher *p, struct inflight *h)
 {
     int64_t now_ms = clock_monotonic_ms();
-    return destination_cache_admit(p->destinations, h, is_lagging(p, now_ms), now_ms);
+    return destinations_admit(p->destinations, h, is_lagging(p, now_ms), now_ms);
 }
 
 /* It was admitted in vain. */
@@ -93,15 +93,15 @@ static void reject_admitted(struct publisher *p, struct inflight *h, const char 
 
 static bool has_parked(struct publisher *p)
 {
-    return destination_cache_is_ready(p->destinations);
+    return destinations_is_ready(p->destinations);
 }
 
 static bool take_parked(struct publisher *p, struct inflight **h)
 {
     enum destination_verdict v = DESTINATION_GOOD;
     int64_t now_ms = clock_monotonic_ms();
-    struct destination_cache *cache = p->destinations;
-    while ((*h = destination_cache_unpark(cache, is_lagging(p, now_ms), now_ms, &v)) != NULL) {
+    struct destinations *dests = p->destinations;
+    while ((*h = destinations_unpark(dests, is_lagging(p, now_ms), now_ms, &v)) != NULL) {
         struct inflight left = {.publish = (*h)->publish};
         bool ours = publisher_keep_ours(p, *h);
         if (v == DESTINATION_GOOD && !ours)
@@ -114,7 +114,7 @@ static bool take_parked(struct publisher *p, struct inflight **h)
 
 static void release_parked(struct publisher *p)
 {
-    struct inflight *all = destination_cache_unpark_all(p->destinations);
+    struct inflight *all = destinations_unpark_all(p->destinations);
     while (all)
         pipeline_put_back(p->pipeline, inflight_pop(&all), SETTLE_RELEASE);
 }
@@ -122,7 +122,7 @@ static void release_parked(struct publisher *p)
 static void check_destination(struct publisher *p, const struct inflight *h, int64_t now_ms)
 {
     struct inflight *parked = NULL;
-    if (!destination_cache_check(p->destinations, h, now_ms, &parked))
+    if (!destinations_check(p->destinations, h, now_ms, &parked))
         return;
     while (parked)
         publisher_wait(p, inflight_pop(&parked));
@@ -131,8 +131,8 @@ static void check_destination(struct publisher *p, const struct inflight *h, int
 static void tell_news(struct publisher *p, int64_t now_ms)
 {
     char name[DESTINATION_NAME_SIZE];
-    enum destination_news news = destination_cache_news(p->destinations, now_ms, name, sizeof name);
-    int stalled = destination_cache_count_stalled(p->destinations);
+    enum destination_news news = destinations_news(p->destinations, now_ms, name, sizeof name);
+    int stalled = destinations_count_stalled(p->destinations);
     if (atomic_exchange(&p->runtime->metrics.stalled, stalled) > 0 && stalled == 0)
         notifier_notify(&p->runtime->claimer_notifier); /* what was put back need not wait any longer */
     if (news == DESTINATION_STANDS_STILL)
@@ -166,12 +166,12 @@ static void blame_first(struct publisher *p, int64_t now_ms)
 {
     int n = 0;
     for (const struct inflight *h = p->confirms.oldest; h && n < SUSPECTS; h = h->next)
-        n += !inflight_is_ghost(h) && destination_cache_isolate(p->destinations, h->publish.destination);
-    destination_cache_wary(p->destinations, true, now_ms);
-    struct inflight *all = destination_cache_unpark_all(p->destinations);
+        n += !inflight_is_ghost(h) && destinations_isolate(p->destinations, h->publish.destination);
+    destinations_wary(p->destinations, true, now_ms);
+    struct inflight *all = destinations_unpark_all(p->destinations);
     while (all)
         publisher_send_to(p, inflight_pop(&all), p->queue);
-    destination_cache_landed(p->destinations);
+    destinations_landed(p->destinations);
 }
 
 static int watch_fast(struct publisher *p, struct err *e)
@@ -183,7 +183,7 @@ static int watch_fast(struct publisher *p, struct err *e)
     tell_refusals(p, now_ms);
     if (now_ms - p->parked_ms > PARKED_EVERY_MS) {
         p->parked_ms = now_ms;
-        destination_cache_look_again(p->destinations);
+        destinations_look_again(p->destinations);
     }
     int64_t silent_ms = publisher_silent_ms(p, now_ms);
     if (silent_ms > 0)
@@ -195,7 +195,7 @@ static int watch_fast(struct publisher *p, struct err *e)
 
 static void give_up_fast(struct publisher *p, const struct publisher_end *end)
 {
-    destination_cache_landed(p->destinations);
+    destinations_landed(p->destinations);
     publisher_doubt_all(p, &p->confirms, end);
 }
 
@@ -239,11 +239,11 @@ static bool was_answered(struct publisher *p)
     if (p->pinging)
         return false;
     if (!newest || inflight_is_ghost(newest) ||
-        destination_cache_stands_still(p->destinations, newest->publish.destination))
+        destinations_stands_still(p->destinations, newest->publish.destination))
         return true;
     if (now_ms - newest->publish.published_ms < ALONE_STALLED_MS)
         return false;
-    destination_cache_stalled(p->destinations, newest, now_ms, 0);
+    destinations_stalled(p->destinations, newest, now_ms, 0);
     notifier_notify(&p->pipeline->fast.notifier);
     return true;
 }
@@ -303,8 +303,8 @@ static void put_apart_back(struct publisher *p)
 /* It was alone, so it is to blame. */
 static void blame_newest(struct publisher *p, int64_t now_ms)
 {
-    destination_cache_wary(p->destinations, false, now_ms);
-    destination_cache_stalled(p->destinations, p->confirms.newest, now_ms, PUBLISHER_AGAIN_MS);
+    destinations_wary(p->destinations, false, now_ms);
+    destinations_stalled(p->destinations, p->confirms.newest, now_ms, PUBLISHER_AGAIN_MS);
     notifier_notify(&p->pipeline->fast.notifier);
 }
 
@@ -312,7 +312,7 @@ static void blame_newest(struct publisher *p, int64_t now_ms)
 static bool can_wait(struct publisher *p, int64_t silent_ms)
 {
     const struct inflight *newest = p->confirms.newest;
-    bool known = newest && destination_cache_stands_still(p->destinations, newest->publish.destination);
+    bool known = newest && destinations_stands_still(p->destinations, newest->publish.destination);
     return silent_ms <= PUBLISHER_CONFIRM_MS &&
            (!newest ||
             (known && (due_queue_next_ms(p->queue, DUE_ALL) == INT64_MAX || silent_ms < OTHERS_WAIT_MS)));
@@ -334,11 +334,10 @@ static void give_up_alone(struct publisher *p, const struct publisher_end *end)
 
 static enum destination_verdict ask(struct publisher *p, struct inflight *h)
 {
-    struct destination_cache *cache = p->destinations;
+    struct destinations *dests = p->destinations;
     if (h->publish.is_try)
-        return destination_cache_stands_still(cache, h->publish.destination) ? DESTINATION_TRY
-                                                                             : DESTINATION_GOOD;
-    return destination_cache_ask(cache, h, clock_monotonic_ms());
+        return destinations_stands_still(dests, h->publish.destination) ? DESTINATION_TRY : DESTINATION_GOOD;
+    return destinations_ask(dests, h, clock_monotonic_ms());
 }
 
 static void trust_exchange(struct publisher *p, const struct inflight *h)

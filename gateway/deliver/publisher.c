@@ -99,15 +99,15 @@ int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms)
 
 void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
 {
-    struct destination_cache *cache = p->destinations;
+    struct destinations *dests = p->destinations;
     int64_t now_ms = clock_monotonic_ms();
     if (!h->publish.destination) /* of those that are handed over, too */
         return;
     if (!p->role->alone && !h->publish.left_behind) {
-        destination_cache_left(cache, h, confirmed, now_ms);
+        destinations_left(dests, h, confirmed, now_ms);
         return;
     }
-    destination_cache_try_ended(cache, h->publish.destination, confirmed, now_ms);
+    destinations_try_ended(dests, h->publish.destination, confirmed, now_ms);
     notifier_notify(&p->pipeline->fast.notifier); /* some may be parked for that */
 }
 
@@ -116,7 +116,7 @@ static int64_t publisher_wait_until_ms(struct publisher *p, const struct infligh
 {
     int64_t now_ms = h->at_ms;
     runtime_now_ms(p->runtime, &now_ms);
-    return now_ms + destination_cache_wait_ms(p->destinations, clock_monotonic_ms());
+    return now_ms + destinations_wait_ms(p->destinations, clock_monotonic_ms());
 }
 
 void publisher_wait(struct publisher *p, struct inflight *h)
@@ -131,7 +131,7 @@ void publisher_wait(struct publisher *p, struct inflight *h)
 static void publisher_note_lost_try(struct publisher *p, const struct inflight *h)
 {
     if (h->publish.is_try)
-        destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+        destinations_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
 }
 
 static int64_t next_try_ms(struct publisher *p, const struct inflight *h)
@@ -386,11 +386,11 @@ static bool is_culprit(const struct publisher *p, const struct inflight *h, bool
 /* It was in flight, and is not to blame, or was not alone. */
 static void doubt_message(struct publisher *p, struct inflight *h, bool suspect)
 {
-    bool stood_still = destination_cache_stands_still(p->destinations, h->publish.destination);
+    bool stood_still = destinations_stands_still(p->destinations, h->publish.destination);
     h->doubt = inflight_is_in_doubt(h) ? INFLIGHT_DOUBT_SENT : INFLIGHT_DOUBT_COMPANY;
     h->publish.isolate = suspect && !stood_still;
     if (p->role->alone && stood_still)
-        destination_cache_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
+        destinations_stalled(p->destinations, h, clock_monotonic_ms(), PUBLISHER_AGAIN_MS);
     /* Should it go back to the database on the way, it is still to be published alone. */
     if (h->publish.isolate)
         inflight_set_error(h, INFLIGHT_REFUSED, PUBLISHER_SUSPECT);
@@ -439,7 +439,7 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct p
 #define SWITCH_AGAIN_MS                                                                                      \
     5000 /* where it never answered, nor another one since, or one would have to give way */
 
-/* Its unconfirmed messages stay with it; the destination cache counts them as publishes elsewhere. */
+/* Its unconfirmed messages stay with it; the destinations count them as publishes elsewhere. */
 static void leave_messages(struct publisher *p, struct publisher_previous *previous)
 {
     previous->confirms = p->confirms;
@@ -452,7 +452,7 @@ static void leave_messages(struct publisher *p, struct publisher_previous *previ
             continue;
         }
         if (!p->role->alone)
-            destination_cache_tried(p->destinations, h->publish.destination);
+            destinations_tried(p->destinations, h->publish.destination);
         h->publish.unproven = false;
         h->publish.left_behind = true;
     }
@@ -505,7 +505,7 @@ static bool helps_to_give_up(const struct publisher *p, const struct publisher_p
     if (now_ms - previous->since_ms > PUBLISHER_CONFIRM_MS)
         return true;
     for (const struct inflight *h = previous->confirms.oldest; h; h = h->next)
-        if (!destination_cache_stands_still(p->destinations, h->publish.destination))
+        if (!destinations_stands_still(p->destinations, h->publish.destination))
             return true;
     return false;
 }
@@ -845,7 +845,7 @@ int publisher_compose(struct publisher *p, struct inflight *h, struct publish_to
 #define LEFT_MS 1000 /* at the stop, a delivery unconfirmed for so long is left in doubt */
 
 void publisher_open(struct publisher *p, const struct publisher_role *role, struct exchange_cache *exchanges,
-                    struct destination_cache *destinations)
+                    struct destinations *destinations)
 {
     p->role = role;
     p->reopened.name = role->name;
@@ -981,7 +981,7 @@ static int publish_message(struct publisher *p, struct inflight *h, struct err *
     if (p->unheard_ms == 0)
         p->unheard_ms = h->publish.published_ms;
     if (p->role->alone)
-        destination_cache_tried(p->destinations, h->publish.destination);
+        destinations_tried(p->destinations, h->publish.destination);
     return rc == 0 && p->role->alone ? publisher_ping(p, e) : rc;
 }
 

@@ -94,8 +94,8 @@ struct publisher {
     struct pipeline *pipeline;
     struct lease *lease;
     struct handover *handover;
-    struct exchange_cache *exchanges;       /* the publishers' */
-    struct destination_cache *destinations; /* theirs, too */
+    struct exchange_cache *exchanges;  /* the publishers' */
+    struct destinations *destinations; /* theirs, too */
     struct due_queue *queue;
     const struct publisher_role *role;
     /* Of the hand-over publisher: */
@@ -138,7 +138,7 @@ struct publisher {
 
 /* p's pointers to shared state must be set before. */
 void publisher_open(struct publisher *p, const struct publisher_role *role, struct exchange_cache *exchanges,
-                    struct destination_cache *destinations);
+                    struct destinations *destinations);
 void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
 

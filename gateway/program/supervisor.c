@@ -35,7 +35,7 @@ struct supervisor {
     struct lease lease;
     struct handover handover;
     struct exchange_cache exchanges;
-    struct destination_cache destinations;
+    struct destinations destinations;
     /* The threads' own. */
     struct lease_keeper lease_keeper;
     struct take_over take_over;
@@ -173,7 +173,7 @@ static int open_parts(struct supervisor *s, struct err *e)
         return -1;
     pipeline_open(&s->pipeline, &s->runtime);
     s->runtime.cells = s->options->cells;
-    if (exchange_cache_open(&s->exchanges) != 0 || destination_cache_open(&s->destinations) != 0)
+    if (exchange_cache_open(&s->exchanges) != 0 || destinations_open(&s->destinations) != 0)
         return err_set(e, ERR_BUG, "out of memory");
     lease_open(&s->lease);
     handover_open(&s->handover, &s->runtime);
@@ -328,7 +328,7 @@ int supervisor_run(const struct supervisor_options *o)
             publisher_close(member_at(s, threads[i].arg));
     pipeline_close(&s->pipeline);
     exchange_cache_close(&s->exchanges);
-    destination_cache_close(&s->destinations);
+    destinations_close(&s->destinations);
     broker_hosts_free(s->runtime.hosts);
     if (atomic_load(&s->runtime.code) != 0)
         code = atomic_load(&s->runtime.code);
