@@ -36,34 +36,16 @@ struct status {
     struct status_report report;
     struct slo_report slo;
     struct window window;
+    char problems[STATUS_PROBLEMS_MAX][64];
+    int problem_count;
 };
 
-/* Problems for an operator; returns their number: literals. */
-static int status_problems(const struct status_report *s, const char *out[STATUS_PROBLEMS_MAX])
+/* Problems for an operator. */
+static void add_problem(void *status, const struct health_finding *f)
 {
-    int n = 0, away = 0;
-    char versions[STATUS_VERSIONS_SIZE];
-    for (int i = 0; i < s->instance_count; i++)
-        away += s->instances[i].alive && s->instances[i].broker_away;
-    if (status_alive(s) == 0)
-        out[n++] = "no gateway runs";
-    if (away > 0)
-        out[n++] = "RabbitMQ is unavailable";
-    if (status_versions(s, versions) > 1)
-        out[n++] = "gateways run different versions";
-    if (s->overdue > 0)
-        out[n++] = "messages are overdue";
-    if (s->disk_full)
-        out[n++] = "PostgreSQL has no space left on its disk";
-    if (s->count[MESSAGE_FAILED] > 0)
-        out[n++] = "messages failed";
-    if (s->retrying > 0)
-        out[n++] = "messages are rejected and tried again";
-    if (s->locked.count > 0 || s->locked.all)
-        out[n++] = "days are locked";
-    if (status_is_back(s))
-        out[n++] = "the database went back";
-    return n;
+    struct status *s = status;
+    if (s->problem_count < STATUS_PROBLEMS_MAX)
+        snprintf(s->problems[s->problem_count++], sizeof s->problems[0], "%.60s", f->detail);
 }
 
 static json_t *instances_value(const struct status_report *s)
@@ -111,7 +93,6 @@ static json_t *lateness_value(const struct status_lateness *l)
 static int status_print_json(struct cli *cli, const struct status *status, bool indented)
 {
     const struct status_report *s = &status->report;
-    const char *problems[STATUS_PROBLEMS_MAX];
     char date[PARTITION_DATE_SIZE];
     json_t *counts = json_object(), *capped = json_array(), *locked = json_array(), *troubles = json_array();
     for (int i = 0; i < MESSAGE_STATE_COUNT; i++) {
@@ -122,8 +103,8 @@ static int status_print_json(struct cli *cli, const struct status *status, bool 
     }
     for (int i = 0; i < s->locked.count; i++)
         json_array_append_new(locked, json_string(partition_date(&s->locked.day[i], date)));
-    for (int i = 0, n = status_problems(s, problems); i < n; i++)
-        json_array_append_new(troubles, json_string(problems[i]));
+    for (int i = 0; i < status->problem_count; i++)
+        json_array_append_new(troubles, json_string(status->problems[i]));
     return cli_print_json(
         cli,
         json_pack(
@@ -169,6 +150,8 @@ static int read_status(struct cli *cli, struct status *s, struct err *e)
         return -1;
     struct err full;
     s->report.disk_full = s->report.overdue > 0 && health_space(cli->pg, &full) == 0;
+    if (status_find(cli->pg, "status", &s->report, add_problem, s, e) != 0)
+        return -1;
     const struct claim_handed q = {s->report.now_ms, c->handover.window_ms, c->handover.max_messages};
     bool partly; /* then the report names the days */
     w->handed = claim_count_handed(cli->pg, &q, &partly, e);
@@ -284,13 +267,12 @@ static void print_back(const struct status_report *s)
                timestamp_format(b->from_ms, from, sizeof from), history_due_text(b->due, due));
 }
 
-static void print_health(const struct status_report *s)
+static void print_health(const struct status *s)
 {
-    const char *problems[STATUS_PROBLEMS_MAX];
-    int n = status_problems(s, problems);
+    int n = s->problem_count;
     printf("health       %s%s", cli_color(n == 0 ? CLI_GREEN : CLI_RED), n == 0 ? "ok" : "");
     for (int i = 0; i < n; i++)
-        printf("%s%s", i > 0 ? ", " : "", problems[i]);
+        printf("%s%s", i > 0 ? ", " : "", s->problems[i]);
     printf("%s%s\n", cli_color(CLI_PLAIN), n > 0 ? ": see postdate doctor" : "");
 }
 
@@ -343,7 +325,7 @@ static void print_screen(const struct status *status)
     if (s->held.rates > 0)
         printf("%-12s %" PRId64 " messages by %" PRId64 " paused rates: postdate rate list\n",
                s->held.behind + s->held.paused > 0 ? "" : label, s->held.waiting, s->held.rates);
-    print_health(s);
+    print_health(status);
 }
 
 /* --- again and again */

@@ -33,11 +33,14 @@ void executor_stop(struct executor *d);
 /* After the last call of any other function. Stops it if necessary. */
 void executor_close(struct executor *d);
 
+#define EXECUTOR_FINDINGS 8
 /* The latest counts, at most some seconds old. */
 struct executor_figures {
     struct status_report messages;
     struct slo_report slo;
     struct health_room room;
+    struct health_finding findings[EXECUTOR_FINDINGS]; /* of status_find, in the overview's words */
+    int finding_count;
     int64_t due[FORECAST_WITHIN]; /* within forecast_within_s */
     int64_t counted_ms;           /* monotonic; 0: never */
 };

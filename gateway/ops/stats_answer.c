@@ -7,6 +7,7 @@
 #include "gateway/runtime/locks.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* --- GET /v1/stats. */
 
@@ -123,34 +124,25 @@ struct finding {
     const char *name, *severity, *text, *remedy;
 };
 
-static json_t *make_findings(const struct finding *list, size_t count)
+static struct finding of_row(const struct health_finding *f)
 {
-    json_t *out = json_array();
-    for (const struct finding *f = list; f < list + count; f++)
-        if (f->found)
-            json_array_append_new(out, json_pack("{s:s, s:s, s:s, s:s}", "name", f->name, "severity",
-                                                 f->severity, "text", f->text, "remedy", f->remedy));
-    return out;
+    return (struct finding){true, f->check, f->status, f->detail, f->remedy};
 }
 
-static int count_dead(const struct status_report *s)
+static void put_finding(json_t *out, struct finding f)
 {
-    int dead = 0;
-    for (int i = 0; i < s->instance_count; i++)
-        dead += !s->instances[i].alive;
-    return dead;
+    if (f.found)
+        json_array_append_new(out, json_pack("{s:s, s:s, s:s, s:s}", "name", f.name, "severity", f.severity,
+                                             "text", f.text, "remedy", f.remedy));
 }
 
 static json_t *find_problems(struct executor *d, const struct executor_figures *f, bool counted)
 {
     struct runtime *rt = d->runtime;
-    const struct status_report *s = &f->messages;
     struct locked_days locked;
-    char versions[STATUS_VERSIONS_SIZE], differ[STATUS_VERSIONS_SIZE + 40];
+    const bool overdue =
+        f->finding_count > 0 && strcmp(f->findings[0].check, "messages.overdue") == 0; /* it is the first */
     locks_shown(rt, &locked);
-    bool mixed = counted && status_versions(s, versions) > 1;
-    if (mixed)
-        snprintf(differ, sizeof differ, "gateways run different versions: %s", versions);
     const struct finding list[] = {
         {executor_why_not_ready(d) != NULL, "database", "error",
          "the database does not answer, has no space left, or does not fit",
@@ -160,8 +152,7 @@ static json_t *find_problems(struct executor *d, const struct executor_figures *
          "see the gateway's log, or `postdate doctor`"},
         {atomic_load(&rt->metrics.broker_blocked) != 0, "broker.blocked", "error",
          "RabbitMQ blocks publishers: a memory or disk alarm", "`rabbitmqctl status` shows which"},
-        {counted && s->overdue > 0, "messages.overdue", "error", "messages are overdue",
-         "run `postdate doctor`"},
+        overdue ? of_row(&f->findings[0]) : (struct finding){0},
         {counted && f->room.days < PARTITIONS_LEAST, "partitions", "error",
          "the last partition ends soon: messages due later are rejected",
          "run `postdate migrate`, and see the log"},
@@ -179,23 +170,13 @@ static json_t *find_problems(struct executor *d, const struct executor_figures *
         {atomic_load(&rt->metrics.refusing) > 0, "destinations.refusing", "warn",
          "messages for some exchanges and routing keys are rejected and tried again",
          "the log names each with the reason: a full queue, no queue, no exchange, no right to write"},
-        {counted && s->retrying > 0, "messages.retrying", "warn",
-         "messages were rejected, or may have been delivered, and wait for another attempt",
-         "`postdate list --retrying` has the errors"},
-        {counted && s->count[MESSAGE_FAILED] > 0, "messages.failed", "warn", "messages failed",
-         "`postdate list --state failed` has the reasons; then `postdate retry`"},
-        {counted && status_is_back(s), "database.history", "warn",
-         "the database went back, as after a restore or the promotion of a standby that lagged",
-         "`postdate doctor` reports from when to when; see Restore in docs/operations.md"},
-        {counted && s->held.behind > 0, "recurring.behind", "warn",
-         "schedules leave out occurrences because the previous one is not done",
-         "`postdate recur list` names them; `postdate recur show NAME` shows that message"},
-        {counted && count_dead(s) > 0, "gateways", "warn", "a gateway stopped unexpectedly",
-         "start it again; other gateways take over its messages"},
-        {mixed, "gateways.versions", "warn", differ,
-         "finish the upgrade: install the same version everywhere, and restart the others one by one"},
     };
-    return make_findings(list, sizeof list / sizeof list[0]);
+    json_t *out = json_array();
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        put_finding(out, list[i]);
+    for (int i = overdue; i < f->finding_count; i++)
+        put_finding(out, of_row(&f->findings[i]));
+    return out;
 }
 
 static void add_setting(void *settings, const char *name, const char *value)

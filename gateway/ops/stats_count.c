@@ -99,6 +99,13 @@ static void answer(struct executor *d, struct api_request *r)
     r->done(r);
 }
 
+static void add_finding(void *figures, const struct health_finding *f)
+{
+    struct executor_figures *to = figures;
+    if (to->finding_count < EXECUTOR_FINDINGS)
+        to->findings[to->finding_count++] = *f;
+}
+
 static int count_messages(struct stats *a, struct err *e)
 {
     struct executor *d = a->executor;
@@ -107,8 +114,10 @@ static int count_messages(struct stats *a, struct err *e)
     if (d->figures.counted_ms != 0 && began_ms - d->figures.counted_ms < pause_of(a))
         return 0;
     const struct slo_objective o = executor_objective(d->runtime->config);
-    if (lookup_status(a->session.pg, &f.messages, e) != 0 || slo_read(a->session.pg, &o, &f.slo, e) != 0 ||
-        forecast_within(a->session.pg, f.due, e) != 0 || health_room(a->session.pg, &f.room, e) != 0)
+    if (lookup_status(a->session.pg, &f.messages, e) != 0 ||
+        status_find(a->session.pg, "overview", &f.messages, add_finding, &f, e) != 0 ||
+        slo_read(a->session.pg, &o, &f.slo, e) != 0 || forecast_within(a->session.pg, f.due, e) != 0 ||
+        health_room(a->session.pg, &f.room, e) != 0)
         return -1;
     f.counted_ms = clock_monotonic_ms();
     a->took_ms = f.counted_ms - began_ms;

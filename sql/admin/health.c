@@ -44,22 +44,28 @@ int health_writable(struct pg *c, enum health_writable *out, struct err *e)
     return n < 0 ? -1 : 0;
 }
 
-int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, health_each *each, void *ctx,
-               struct err *e)
+int health_find(struct pg *c, int query, const struct pg_params *p, health_each *each, void *ctx,
+                struct err *e)
 {
-    static const enum sql_query queries[] = {sql_query_health_fit,        sql_query_health_rights,
-                                             sql_query_health_roles,      sql_query_health_zones,
-                                             sql_query_health_partitions, sql_query_health_open};
     struct health_finding f;
-    PG_PARAMS(p) = {0};
-    if (subject == HEALTH_PARTITIONS)
-        pg_add(&p, as_int8(max_delay_ms));
-    PGresult *r = pg_query(c, queries[subject], &p, e);
+    PGresult *r = pg_query(c, (enum sql_query)query, p, e);
     for (int i = 0; r && i < PQntuples(r); i++)
         if (pg_read(r, i, PG_ROW(PG_TO(f.status), PG_TO(f.check), PG_TO(f.detail), PG_TO(f.remedy)), NULL))
             each(ctx, &f);
     PQclear(r);
     return r ? 0 : -1;
+}
+
+int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, health_each *each, void *ctx,
+               struct err *e)
+{
+    static const enum sql_query queries[] = {
+        sql_query_health_fit,        sql_query_health_rights, sql_query_health_roles, sql_query_health_zones,
+        sql_query_health_partitions, sql_query_health_open,   sql_query_health_locks};
+    PG_PARAMS(p) = {0};
+    if (subject == HEALTH_PARTITIONS)
+        pg_add(&p, as_int8(max_delay_ms));
+    return health_find(c, queries[subject], &p, each, ctx, e);
 }
 
 int health_space(struct pg *c, struct err *e)
@@ -74,12 +80,6 @@ int health_space(struct pg *c, struct err *e)
     PQclear(r);
     pg_rollback(c);
     return full ? 0 : rc;
-}
-
-int health_locks(struct pg *c, struct health_locks *out, struct err *e)
-{
-    return pg_ask(c, sql_query_health_locks, NULL,
-                  PG_ROW(PG_TO(out->all_days), PG_TO(out->per_transaction), PG_TO(out->transactions)), e);
 }
 
 /* PostgreSQL tells a notifying session which session prevents the cleanup of the queue, once in five seconds

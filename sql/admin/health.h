@@ -28,7 +28,8 @@ enum health_subject {
     HEALTH_ROLES,  /* of SQL users */
     HEALTH_ZONES,  /* of recurring schedules */
     HEALTH_PARTITIONS,
-    HEALTH_OPEN, /* transactions */
+    HEALTH_OPEN,  /* transactions */
+    HEALTH_LOCKS, /* how many there are */
 };
 struct health_finding {
     char status[8], check[40];      /* "ok", "warn", "fail"; "database.zones" */
@@ -38,6 +39,10 @@ typedef void health_each(void *ctx, const struct health_finding *f);
 /* max_delay_ms: of HEALTH_PARTITIONS. */
 int health_ask(struct pg *c, enum health_subject subject, int64_t max_delay_ms, health_each *each, void *ctx,
                struct err *e);
+/* Calls each for the rows of a query that returns findings: query is an enum sql_query. */
+struct pg_params;
+int health_find(struct pg *c, int query, const struct pg_params *p, health_each *each, void *ctx,
+                struct err *e);
 
 /* Can this session write? */
 enum health_writable { HEALTH_WRITABLE, HEALTH_STANDBY, HEALTH_READ_ONLY };
@@ -53,13 +58,6 @@ struct health_room {
     int64_t dead;  /* dead letters, counted up to 100,000 */
 };
 int health_room(struct pg *c, struct health_room *out, struct err *e);
-
-struct health_locks {
-    int64_t all_days;        /* locks of a query that is not limited to some days */
-    int64_t per_transaction; /* max_locks_per_transaction … */
-    int64_t transactions;    /* … times this is the number of locks */
-};
-int health_locks(struct pg *c, struct health_locks *out, struct err *e);
 
 /* PostgreSQL's NOTIFY queue, which all databases of a server share. A session that listens in an open
  * transaction prevents its cleanup. When it is full, each COMMIT with a NOTIFY fails. This query also cleans

@@ -5,6 +5,7 @@
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/message/message.h"
+#include "sql/admin/health.h"
 #include "sql/connection/pg.h"
 #include "sql/pipeline/instance.h"
 #include "sql/pipeline/locked.h"
@@ -133,13 +134,13 @@ struct status_report {
     bool disk_full; /* PostgreSQL's disk; set by the command line only (health_space) */
 };
 int lookup_status(struct pg *c, struct status_report *out, struct err *e);
-/* Are the effects of a loss of commits (back) still possible? */
-bool status_is_back(const struct status_report *s);
+/* Problems in s, in the words of the caller: "status" (only the detail has a text), "overview" (status is a
+ * severity), "doctor" (which also reports what is right). One query for all: sql/query/status_findings.sql.
+ */
+int status_find(struct pg *c, const char *who, const struct status_report *s, health_each *each, void *ctx,
+                struct err *e);
 /* The number of live gateways in s. */
 int status_alive(const struct status_report *s);
-/* The number of different program versions of live gateways; out: "1.0.0, 1.1.0", or "". */
-#define STATUS_VERSIONS_SIZE (STATUS_INSTANCES_MAX * (STATUS_VERSION_SIZE + 2))
-int status_versions(const struct status_report *s, char out[STATUS_VERSIONS_SIZE]);
 /* The number of live gateways on a host (NULL: all hosts), without counting messages. -1: error. */
 int lookup_alive(struct pg *c, const char *host, struct err *e);
 

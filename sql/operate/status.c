@@ -1,6 +1,7 @@
 /* Counts messages by state. Each state has its own limit, so that a million delivered messages do not hide
  * waiting ones. States with few rows are counted by an index; if nearly all rows of a day match, a sequential
  * scan is several times as fast. */
+#include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "sql/admin/partition.h"
 #include "sql/operate/lookup_internal.h"
@@ -18,6 +19,7 @@
  * consumers see. */
 #define STATUS_LATENESS_MS 60000
 #define STATUS_LATENESS_ROWS 10000
+#define STATUS_LATE_MS INT64_C(10000) /* what is overdue for less is on its way */
 
 /* sql/operate/status.c: how many rows of each state may still be counted. */
 struct status_left {
@@ -171,29 +173,22 @@ int status_alive(const struct status_report *s)
     return count_alive(s, NULL);
 }
 
-int status_versions(const struct status_report *s, char out[STATUS_VERSIONS_SIZE])
+int status_find(struct pg *c, const char *who, const struct status_report *s, health_each *each, void *ctx,
+                struct err *e)
 {
-    const char *seen[STATUS_INSTANCES_MAX];
-    size_t len = 0;
-    int count = 0;
-    out[0] = '\0';
-    for (int i = 0; i < s->instance_count; i++) {
-        const char *version = s->instances[i].version;
-        bool is_new = s->instances[i].alive && version[0] != '\0';
-        for (int k = 0; k < count && is_new; k++)
-            is_new = strcmp(seen[k], version) != 0;
-        if (!is_new)
-            continue;
-        len +=
-            (size_t)snprintf(out + len, STATUS_VERSIONS_SIZE - len, "%s%s", count > 0 ? ", " : "", version);
-        seen[count++] = version;
-    }
-    return count;
-}
-
-bool status_is_back(const struct status_report *s)
-{
-    return s->back.found_ms >= 0 && s->now_ms < s->back.look_until_ms;
+    const struct status_held *h = &s->held;
+    int64_t late_ms = s->overdue > 0 && s->oldest_overdue_ms >= 0 ? s->now_ms - s->oldest_overdue_ms : 0;
+    char span[40] = "";
+    if (late_ms >= STATUS_LATE_MS)
+        duration_format_human(late_ms, span, sizeof span);
+    return health_find(c, sql_query_status_findings,
+                       PG_WITH(as_str(who), as_int8(INSTANCE_LEASE_MS), as_int8(s->overdue), as_str(span),
+                               as_int8(s->count[MESSAGE_FAILED]), as_int8(s->retrying),
+                               as_bool(s->locked.count > 0 || s->locked.all), as_bool(s->disk_full),
+                               as_int8(h->behind), as_int8(h->left_out), as_str(h->first_behind),
+                               as_int8(h->paused), as_str(h->first_paused), as_int8(h->rates),
+                               as_int8(h->waiting), as_str(h->first_rate)),
+                       each, ctx, e);
 }
 
 int lookup_alive(struct pg *c, const char *host, struct err *e)

@@ -63,6 +63,7 @@ void doctor_error(struct doctor *d, const char *check, const struct err *e);
 
 /* What the database finds about one subject, as findings. */
 void doctor_ask(struct doctor *d, const char *check, enum health_subject subject);
+void doctor_finding(void *doctor, const struct health_finding *f);
 /* How bad it is when two clocks are off by that, and what to do then. */
 enum finding doctor_judge_skew(int64_t off_ms, const char **remedy);
 

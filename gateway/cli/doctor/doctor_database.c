@@ -10,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOCK_READERS                                                                                         \
-    4 /* queries of all messages; as many again fit beside each other, for they share locks */
-
 static void report_wire(struct doctor *d)
 {
     static const struct {
@@ -89,7 +86,7 @@ void doctor_check_database(struct doctor *d)
                                   : "a session of its own");
 }
 
-static void report_finding(void *ctx, const struct health_finding *f)
+void doctor_finding(void *ctx, const struct health_finding *f)
 {
     doctor_report(ctx, doctor_status(f->status), f->check, "%s" REMEDY "%s", f->detail, f->remedy);
 }
@@ -97,7 +94,7 @@ static void report_finding(void *ctx, const struct health_finding *f)
 void doctor_ask(struct doctor *d, const char *check, enum health_subject subject)
 {
     struct err e;
-    if (health_ask(d->pg, subject, d->config->delivery.max_delay_ms, report_finding, d, &e) != 0)
+    if (health_ask(d->pg, subject, d->config->delivery.max_delay_ms, doctor_finding, d, &e) != 0)
         doctor_error(d, check, &e);
 }
 
@@ -134,29 +131,18 @@ void doctor_check_schema(struct doctor *d)
 /* The locks of the moment, and whether there are enough of them. */
 void doctor_check_locks(struct doctor *d)
 {
-    struct health_locks l;
     struct locked_days locked;
     struct err e;
     char date[PARTITION_DATE_SIZE];
-    if (health_locks(d->pg, &l, &e) != 0 || locked_days_read(d->pg, &locked, &e) != 0)
+    if (locked_days_read(d->pg, &locked, &e) != 0)
         return doctor_error(d, "database.locks", &e);
-    if (locked.all || locked.count > 0) {
+    if (locked.all || locked.count > 0)
         doctor_warn(d, "database.locks",
                     "%s locked by %s: messages due then wait, all others are delivered" REMEDY
                     "wait for it to end; or: select pg_terminate_backend(PID)",
                     locked.all ? "postdate.message is" : partition_date(&locked.day[0], date), locked.who);
-        return;
-    }
-    int64_t all = l.per_transaction * l.transactions;
-    if (all >= LOCK_READERS * l.all_days)
-        return doctor_ok(d, "database.locks", "%" PRId64 ", of which a query of all days takes %" PRId64, all,
-                         l.all_days);
-    doctor_warn(d, "database.locks",
-                "there are %" PRId64 ", and a query of postdate.messages takes %" PRId64
-                " of them: few can run at the same time" REMEDY
-                "alter system set max_locks_per_transaction = %" PRId64
-                ", and restart the server; or ask by id; or lower delivery.max_delay",
-                all, l.all_days, (2 * LOCK_READERS * l.all_days / l.transactions + 63) / 64 * 64);
+    else
+        doctor_ask(d, "database.locks", HEALTH_LOCKS);
 }
 
 /* Whoever listens and leaves a transaction open fills it, in any database of the server. */

@@ -9,7 +9,6 @@
 #include "gateway/cli/doctor/doctor.h"
 #include "sql/admin/migrate.h"
 #include "sql/pipeline/claim.h"
-#include "sql/pipeline/history.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,92 +16,8 @@
 
 /* --- How the work goes: gateways, what is late, what failed, and what RabbitMQ waits with. */
 
-#define LATE_MS INT64_C(10000)
 #define NO_PLUGIN_SINCE 403 /* its releases end before 4.3 */
 #define HANDED_SLACK 100    /* messages that are on their way while two servers are asked */
-
-static void report_gateways(struct doctor *d)
-{
-    const int alive = status_alive(&d->status);
-    char versions[STATUS_VERSIONS_SIZE];
-    if (status_versions(&d->status, versions) > 1)
-        return doctor_warn(d, "gateways",
-                           "%d alive, of different versions: %s" REMEDY
-                           "finish the upgrade: install the same version on each machine, then systemctl "
-                           "restart postdated, one after the other; postdate status has the version of each",
-                           alive, versions);
-    if (alive > 0)
-        return doctor_ok(d, "gateways", "%d alive%s%s", alive, versions[0] != '\0' ? ", version " : "",
-                         versions);
-    doctor_warn(d, "gateways",
-                "none is ready: messages that gateways hold are not delivered" REMEDY
-                "systemctl start postdated (or start postdated yourself); one that has just started may wait "
-                "for RabbitMQ, or have ended: see its log");
-}
-
-static void report_overdue(struct doctor *d)
-{
-    const struct status_report *s = &d->status;
-    char span[40];
-    int64_t late_ms = s->overdue > 0 && s->oldest_overdue_ms >= 0 ? s->now_ms - s->oldest_overdue_ms : 0;
-    if (late_ms < LATE_MS)
-        return doctor_ok(d, "messages.overdue", "none for more than 10 s");
-    doctor_warn(d, "messages.overdue",
-                "%" PRId64 ", the oldest for %s" REMEDY
-                "is a gateway running, and is RabbitMQ reachable? If so, the gateways' log has the reason",
-                s->overdue, duration_format_human(late_ms, span, sizeof span));
-}
-
-static void report_failed(struct doctor *d)
-{
-    int64_t failed = d->status.count[MESSAGE_FAILED];
-    if (failed == 0)
-        return doctor_ok(d, "messages.failed", "none");
-    doctor_warn(d, "messages.failed",
-                "%s%" PRId64 " could not be delivered" REMEDY
-                "postdate list --state failed; postdate show ID has the reason",
-                d->status.capped[MESSAGE_FAILED] ? "at least " : "", failed);
-}
-
-/* As after a restore, or the promotion of a standby that lagged. */
-static void report_back(struct doctor *d)
-{
-    const struct status_back *b = &d->status.back;
-    char from[40], to[40], until[40], due[HISTORY_DUE_SIZE];
-    if (b->found_ms < 0)
-        return doctor_ok(d, "database.history", "the database never went back");
-    timestamp_format(b->from_ms, from, sizeof from);
-    timestamp_format(b->to_ms, to, sizeof to);
-    timestamp_format(b->look_until_ms, until, sizeof until);
-    if (!status_is_back(&d->status))
-        return doctor_ok(d, "database.history", "it went back once, from %s to %s", to, from);
-    doctor_warn(d, "database.history",
-                "the database went back from %s to %s, as after a restore or the promotion of a standby that "
-                "lagged: messages accepted in between are lost, except those that RabbitMQ holds; "
-                "cancellations are undone; delivered messages may be delivered again (%s); messages that "
-                "RabbitMQ releases are looked up first until %s" REMEDY "see docs/operations.md, Restore",
-                to, from, history_due_text(b->due, due), until);
-}
-
-/* What somebody has paused is as he wants it; a schedule whose last occurrence never ends looks alive. */
-static void report_held(struct doctor *d)
-{
-    const struct status_held *h = &d->status.held;
-    if (h->behind > 0)
-        doctor_warn(d, "recurring.behind",
-                    "%" PRId64 " schedules left out %" PRId64
-                    " occurrences because the previous one is not done; the first: '%s'" REMEDY
-                    "postdate recur show '%s' shows that message: retry, cancel, requeue or drop it, or set "
-                    "the schedule with --overlap allow",
-                    h->behind, h->left_out, h->first_behind, h->first_behind);
-    else
-        doctor_ok(d, "recurring.behind", "no schedule leaves out an occurrence");
-    if (h->paused > 0)
-        doctor_ok(d, "recurring.paused", "%" PRId64 ", the first: '%s'", h->paused, h->first_paused);
-    if (h->rates > 0)
-        doctor_ok(d, "rates.paused", "%" PRId64 ", which keep %" PRId64 " messages; the first: exchange '%s'",
-                  h->rates, h->waiting, h->first_rate);
-}
 
 void doctor_check_messages(struct doctor *d)
 {
@@ -110,11 +25,8 @@ void doctor_check_messages(struct doctor *d)
     if (lookup_status(d->pg, &d->status, &e) != 0)
         return doctor_error(d, "messages", &e);
     d->has_status = true;
-    report_gateways(d);
-    report_overdue(d);
-    report_failed(d);
-    report_back(d);
-    report_held(d);
+    if (status_find(d->pg, "doctor", &d->status, doctor_finding, d, &e) != 0)
+        doctor_error(d, "messages", &e);
 }
 
 /* What the vhost remembers. True: it is this database's. */
@@ -321,45 +233,16 @@ void doctor_check_handed(struct doctor *d)
 #define LOOK_AT 200 /* messages */
 #define BUDGET_MS 2000
 #define REMEDY_SIZE 800
+#define GROUP_SIZE 1700
 
-/* Messages to one address that are refused for one reason. */
-struct group {
-    char exchange[90], key[90], queue[90]; /* queue: of what goes back to it; else "" */
-    char reason[400];
-    int count;
+/* Why one is refused; queue: of what goes back to it, else "". */
+struct refusal {
+    char exchange[90], key[90], queue[90], reason[400];
 };
 
-struct groups {
-    struct group list[GROUPS_MAX];
-    int count, looked;
-};
-
-static bool add_record(void *ctx, const struct message_record *r)
+static const char *advise(const char *user, const struct refusal *g, char out[REMEDY_SIZE])
 {
-    struct groups *all = ctx;
-    const struct message *m = &r->message;
-    struct group one = {.count = 1};
-    bytes_printable(m->exchange, one.exchange, sizeof one.exchange);
-    bytes_printable(m->routing_key, one.key, sizeof one.key);
-    bytes_printable(dead_letter_address_of(m).queue, one.queue, sizeof one.queue);
-    bytes_printable(r->error, one.reason, sizeof one.reason);
-    all->looked++;
-    for (int i = 0; i < all->count; i++) {
-        struct group *g = &all->list[i];
-        if (strcmp(g->exchange, one.exchange) == 0 && strcmp(g->key, one.key) == 0 &&
-            strcmp(g->queue, one.queue) == 0 && strcmp(g->reason, one.reason) == 0) {
-            g->count++;
-            return true;
-        }
-    }
-    if (all->count < GROUPS_MAX)
-        all->list[all->count++] = one;
-    return true;
-}
-
-static const char *advise(const struct doctor *d, const struct group *g, char out[REMEDY_SIZE])
-{
-    const char *exchange = *g->exchange != '\0' ? g->exchange : "amq.default", *user = d->target.user;
+    const char *exchange = *g->exchange != '\0' ? g->exchange : "amq.default";
     if (strstr(g->reason, "internal exchange") != NULL)
         snprintf(out, REMEDY_SIZE,
                  "no client may publish to an internal exchange, with any permissions: recreate '%s' without "
@@ -398,11 +281,49 @@ static const char *advise(const struct doctor *d, const struct group *g, char ou
     return out;
 }
 
+/* Messages to one address that are refused for one reason: what is said of them. */
+struct groups {
+    const char *user;
+    struct {
+        char text[GROUP_SIZE];
+        int count;
+    } list[GROUPS_MAX];
+    int count;
+};
+
+static bool add_record(void *ctx, const struct message_record *r)
+{
+    struct groups *all = ctx;
+    const struct message *m = &r->message;
+    struct refusal g;
+    char address[300], remedy[REMEDY_SIZE], text[GROUP_SIZE];
+    bytes_printable(m->exchange, g.exchange, sizeof g.exchange);
+    bytes_printable(m->routing_key, g.key, sizeof g.key);
+    bytes_printable(dead_letter_address_of(m).queue, g.queue, sizeof g.queue);
+    bytes_printable(r->error, g.reason, sizeof g.reason);
+    if (*g.queue != '\0')
+        snprintf(address, sizeof address, "queue '%s'", g.queue);
+    else
+        snprintf(address, sizeof address, "exchange '%s', routing key '%s'", g.exchange, g.key);
+    snprintf(text, sizeof text,
+             "%s: %s" REMEDY "%s; gateways try them again; postdate list --retrying lists each", address,
+             g.reason, advise(all->user, &g, remedy));
+    int i = 0;
+    while (i < all->count && strcmp(all->list[i].text, text) != 0)
+        i++;
+    if (i == GROUPS_MAX)
+        return true;
+    if (i == all->count)
+        snprintf(all->list[all->count++].text, GROUP_SIZE, "%s", text);
+    all->list[i].count++;
+    return true;
+}
+
 void doctor_check_retrying(struct doctor *d)
 {
     const struct lookup_filter filter = {.retrying = true, .due_before_ms = TIMESTAMP_MAX_MS};
     struct lookup_page page = {.limit = LOOK_AT, .budget_ms = BUDGET_MS};
-    struct groups all = {.count = 0};
+    struct groups all = {.user = d->target.user};
     struct err e;
     int told = 0;
     if (inspect_target(d->config->amqp.url, &d->target, &e) != 0)
@@ -410,16 +331,8 @@ void doctor_check_retrying(struct doctor *d)
     if (lookup_list(d->pg, &filter, &page, add_record, &all, &e) != 0)
         return doctor_error(d, "messages.retrying", &e);
     for (int i = 0; i < all.count; i++) {
-        char address[300], remedy[REMEDY_SIZE];
-        if (*all.list[i].queue != '\0')
-            snprintf(address, sizeof address, "queue '%s'", all.list[i].queue);
-        else
-            snprintf(address, sizeof address, "exchange '%s', routing key '%s'", all.list[i].exchange,
-                     all.list[i].key);
-        doctor_warn(d, "messages.retrying",
-                    "%d rejected or in doubt (unconfirmed): %s: %s" REMEDY
-                    "%s; gateways try them again; postdate list --retrying lists each",
-                    all.list[i].count, address, all.list[i].reason, advise(d, &all.list[i], remedy));
+        doctor_warn(d, "messages.retrying", "%d rejected or in doubt (unconfirmed): %s", all.list[i].count,
+                    all.list[i].text);
         told += all.list[i].count;
     }
     if (d->status.retrying > told && (told > 0 || page.given_up)) {
