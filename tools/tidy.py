@@ -33,7 +33,6 @@ ANALYZER = {
 KNOWN = {(path, f'clang-analyzer-{check}') for path, checks in ANALYZER.items() for check in checks.split()} | {
     ('core/message/wire.c', 'bugprone-signed-char-misuse'),      # the sign is wanted: an AMQP octet with one
     ('gateway/json/json_document.c', 'bugprone-signed-char-misuse'),  # it is called with ASCII only
-    ('sql/connection/pg_connect.c', 'bugprone-unused-return-value'),      # of a connect that goes on; poll tells how it ended
 }
 FINDING = re.compile(r'^(\S+?):(\d+):\d+: (?:warning|error): (.*) \[([\w.,-]+)\]$', re.M)
 
