@@ -1,6 +1,6 @@
-/* Moves the window on: gateways hand over to the broker what is due before its new end. An optimisation that
- * may fail safely, for a gateway holds what was not handed over. Where none runs, a gateway is started that
- * does what there is to do and ends. */
+/* Advances the end of the window: gateways hand over messages due before it to RabbitMQ. An optimisation that
+ * may fail safely, because gateways hold messages that were not handed over. If no gateway runs, one is
+ * started that processes pending work and exits. */
 #include "core/base/clock.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
@@ -222,7 +222,8 @@ static void say_end(const struct feed *f, const struct progress *p, int64_t hand
                 f->handed >= most ? " (handover.max_messages is reached)" : "", f->handed, most);
 }
 
-/* Until nothing is left, the broker is full, nothing moves, or no gateway lives any more (*gone). */
+/* Until nothing is left, RabbitMQ holds the most allowed, there is no progress, or no gateway is alive any
+ * more (*gone). */
 static int wait_for_gateways(struct feed *f, bool *gone)
 {
     int64_t most = f->cli->config.handover.max_messages;
@@ -271,7 +272,7 @@ static int count_all(struct feed *f)
     return code != 0 ? code : count_waiting(f);
 }
 
-/* What it hands over while others wait for it is counted by what the broker holds, of which some may come out
+/* The number of hand-overs is counted by the messages that RabbitMQ holds, some of which may be released
  * meanwhile. */
 static int run_gateway(struct feed *f)
 {

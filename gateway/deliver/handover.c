@@ -3,7 +3,7 @@
 #include "core/message/ttl_ladder.h"
 #include "gateway/runtime/sessions.h"
 
-#define MARK_VALID_MS 10000 /* what the marks in the database say, only who has asked lately knows */
+#define MARK_VALID_MS 10000 /* the marks in the database are known only after a recent query */
 
 _Static_assert(HANDOVER_SLACK_MS >= TTL_LADDER_RADIX * TTL_LADDER_GRAIN_MS, "no rung of level 0 is needed");
 

@@ -13,8 +13,8 @@
 #define STILL_MS 100 /* a database that is there settles within that */
 #define LARGE_BYTES (64u * 1024)
 
-/* --- a ring without removals: whoever settles a message need not say so here. That more ids are proven than
- * would be needed does no harm, for what is settled stays as it is. */
+/* --- a ring without removals: settled messages are not removed. Proofs of more ids than necessary are
+ * harmless, because settled messages do not change. */
 
 void delivered_ring_open(struct delivered_ring *ring)
 {
@@ -22,8 +22,8 @@ void delivered_ring_open(struct delivered_ring *ring)
     ring->added = ring->taken = 0;
 }
 
-/* While the database keeps pace nobody takes anything, so the ring is full as a rule: then the oldest one is
- * given up as if it had been taken. */
+/* While the database keeps pace nothing is taken, so the ring is usually full: then the oldest one is dropped
+ * as if it had been taken. */
 void delivered_ring_add(struct delivered_ring *ring, struct message_id id, bool relayed, int64_t now_ms)
 {
     GUARD(&ring->lock);
@@ -132,7 +132,7 @@ static void note_lateness(struct runtime *rt, struct inflight *h)
 {
     int64_t now_us = runtime_now_us(rt);
     int64_t from_ms = h->at_ms > h->let_go_ms ? h->at_ms : h->let_go_ms;
-    bool waited = h->origin == INFLIGHT_RATED || h->let_go_ms > 0; /* a rate is nobody's fault */
+    bool waited = h->origin == INFLIGHT_RATED || h->let_go_ms > 0; /* a rate is not an error */
     h->later_us = now_us - from_ms * 1000;
     h->late_us = waited ? h->later_us : now_us - h->message.due_ms * 1000;
     if (waited)

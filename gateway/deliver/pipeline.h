@@ -69,8 +69,8 @@ struct pipeline {
     atomic_int_fast64_t answered_ms;
     atomic_size_t too_large;      /* size of a body that RabbitMQ refused, perhaps for its size; 0: none */
     atomic_int_fast64_t heard_ms; /* boottime: when the relay last read from RabbitMQ */
-    atomic_int_fast64_t
-        in_touch_ms; /* how long RabbitMQ keeps the relay's connection without hearing from it */
+    /* one heartbeat: so long RabbitMQ certainly redelivers none of the relay's messages */
+    atomic_int_fast64_t in_touch_ms;
 };
 
 /* The supervisor opens all notifiers. */

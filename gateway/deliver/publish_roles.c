@@ -54,7 +54,7 @@ static bool has_none(struct publisher *p)
 
 /* --- The fast publisher: to exchanges that are known to take messages, and destinations that confirm. */
 
-#define PING_MS 50 /* a publish that nothing followed from the broker for so long makes a ping */
+#define PING_MS 50 /* after this long without an event since a publish, a ping is sent */
 #define PARKED_EVERY_MS 500
 #define SUSPECTS 8 /* a channel is held up by one of the first that are unconfirmed */
 
@@ -227,11 +227,11 @@ const struct publisher_role publisher_fast = {
 
 #define UNCONFIRMED_MOST 256 /* each was answered but the last */
 #define UNCONFIRMED_BYTES_MAX (4u * 1024 * 1024)
-#define ALONE_STALLED_MS 500 /* answered and not confirmed: the destination stands still */
+#define ALONE_STALLED_MS 500 /* answered and not confirmed: the destination hangs */
 #define SUSPECT_MS 5         /* so long a suspect waits for the confirms of those before it */
 #define OTHERS_WAIT_MS 2000  /* the patient one is held up, and others are to be tried */
 
-/* Has the broker dealt with the last publish, so that the next one may go? */
+/* Has RabbitMQ processed the last publish, so that the next one may be sent? */
 static bool was_answered(struct publisher *p)
 {
     const struct inflight *newest = p->confirms.newest;
@@ -430,7 +430,7 @@ const struct publisher_role publisher_patient = {
     .release_waiting = do_nothing,
 };
 
-/* --- The hand-over publisher's part: what makes the broker wait. */
+/* --- The hand-over publisher's part: publishing to RabbitMQ's delay. */
 
 #define REFRESH_MS 60000
 #define ROUTES_MS 10000  /* so old may be what is known of a delivery exchange */
@@ -462,8 +462,8 @@ static bool is_ready(const struct publisher *p)
             (p->last_hop_queue > 0 && !p->routes_away));
 }
 
-/* Declares what the broker waits with, on a new connection; and again now and then, when something of it may
- * be missing. */
+/* Declares the delay topology on a new connection; and again now and then, when a part of it may be missing.
+ */
 static int declare_with(struct publisher *p, struct broker *b, bool fresh, struct err *e)
 {
     atomic_store(&p->handover->exit.binds_directly, true);
@@ -558,7 +558,7 @@ static int compose_envelope(struct publisher *p, struct inflight *h, struct publ
     return 0;
 }
 
-/* The broker holds it, as far as anybody knows: if it does not come out, it is rescued. */
+/* RabbitMQ holds it, as far as known: if it is not released, it is rescued. */
 static void settle_handed(struct publisher *p, struct inflight *h)
 {
     pipeline_settle(p->pipeline, h, SETTLE_HANDED);
@@ -570,8 +570,8 @@ static void note_ack_handover(struct publisher *p, struct inflight *h)
     settle_handed(p, h);
 }
 
-/* A rung is full, say, or an exchange may not be written to. Almost certainly the broker does not hold it, so
- * the gateway publishes it when it is due. */
+/* For example, a rung is full, or writing to an exchange is not permitted. Almost certainly RabbitMQ does not
+ * hold it, so the gateway publishes it when it is due. */
 static void settle_refused(struct publisher *p, struct inflight *h)
 {
     h->next_at_ms = h->message.due_ms;
@@ -586,9 +586,9 @@ static size_t largest_in_flight(const struct publisher *p)
     return most;
 }
 
-/* All that is in flight: the broker may have it. Not where it refuses the exchange to all. Where it closes
- * the channel over one message, it has those before that one, and does not say which one it was: most likely
- * the largest, for RabbitMQ has a limit (max_message_size). */
+/* All messages in flight: RabbitMQ may have them, unless it refuses the exchange for all. If it closes the
+ * channel over one message, it has those before it, and does not report which one it was: most likely the
+ * largest, because of max_message_size. */
 static void give_up_handover(struct publisher *p, const struct publisher_end *end)
 {
     struct inflight *h;

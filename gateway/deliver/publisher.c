@@ -1,5 +1,5 @@
-/* A publisher's thread: connects, publishes what is due, reads what the broker says, stops. What one
- * publisher does unlike the others is in its role. */
+/* A publisher's thread: connects, publishes due messages, reads RabbitMQ's events, stops. The differences
+ * between publishers are in their roles. */
 #include "gateway/deliver/publisher.h"
 #include "core/base/names.h"
 #include "core/base/random.h"
@@ -23,7 +23,7 @@
 #define IN_FLIGHT_OVERDUE                                                                                    \
     256 /* while something is overdue: a classic queue that gets fewer is idle after each, and flushes */
 #define IN_FLIGHT_MOST 512
-#define SILENT_MS 250        /* after a ping: the channel is held up, or the broker */
+#define SILENT_MS 250        /* after a ping: the channel is blocked, or RabbitMQ hangs */
 #define BYTES_PER_MS 4096    /* but what is large takes its time */
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 
@@ -65,8 +65,8 @@ static void publisher_set_broker(struct publisher *p, struct broker *b)
     broker_abort(publisher_swap_broker(p, b));
 }
 
-/* What b, the connection or a previous one, says next, without waiting; valid until the next call. -1: it is
- * gone. */
+/* The next event of b, the connection or a previous one, without waiting; valid until the next call. -1: it
+ * is lost. */
 static int publisher_next_event(struct publisher *p, struct broker *b, struct broker_event *ev, struct err *e)
 {
     arena_reset(&p->arena);
@@ -111,7 +111,7 @@ void publisher_left(struct publisher *p, struct inflight *h, bool confirmed)
     notifier_notify(&p->pipeline->fast.notifier); /* some may be parked for that */
 }
 
-/* h's destination stands still: it waits in the database, until then (database ms). */
+/* h's destination hangs: it waits in the database, until a time chosen here (database ms). */
 static int64_t publisher_wait_until_ms(struct publisher *p, const struct inflight *h)
 {
     int64_t now_ms = h->at_ms;
@@ -186,8 +186,8 @@ static bool send_to_be_bound(struct publisher *p, struct inflight *h)
     return due_queue_push(&p->pipeline->serial, h) == 0;
 }
 
-/* A queue that is gone seldom comes back, and a dead letter can be sent back by hand. A permission that is
- * missing is waited for, as for any other message. */
+/* A deleted queue is seldom recreated, and a dead letter can be requeued manually. A missing permission is
+ * retried, as for any other message. */
 static int64_t attempts_allowed(const struct publisher *p, const struct inflight *h)
 {
     bool gone = h->publish.queue_gone || (h->publish.returned && h->back.queue.len > 0);
@@ -354,7 +354,7 @@ static void blame_in_doubt(struct publisher *p, struct inflight *h, const struct
     settle_in_doubt(p, h, INFLIGHT_REFUSED, e->text, next_try_ms(p, h));
 }
 
-/* Alone in flight, so the broker's refusal was meant for this one: it was certainly not delivered. */
+/* Alone in flight, so RabbitMQ refused this one: it was certainly not delivered. */
 static void blame_message(struct publisher *p, struct inflight *h, const struct publisher_end *end)
 {
     const struct err *e = end->e;
@@ -363,8 +363,8 @@ static void blame_message(struct publisher *p, struct inflight *h, const struct 
         pipeline_note_refused(p->pipeline, h->message.body.len);
     } else
         publisher_note_refused(p, h, e);
-    /* A message that the broker finds malformed now, it did not take a moment ago either. Of an exchange that
-     * is missing now, or of a right, that can't be said. */
+    /* A message that RabbitMQ rejects as malformed now was not accepted a moment ago, either. This does not
+     * follow for an exchange or a right that is missing now. */
     if (e->kind == ERR_REJECT && end->code != BROKER_NO_RIGHT && h->doubt == INFLIGHT_DOUBT_COMPANY)
         h->doubt = INFLIGHT_DOUBT_NONE;
     h->publish.returned = false;
@@ -377,7 +377,7 @@ static bool publisher_blames_a_publish(const struct err *e)
     return e->kind == ERR_NOT_FOUND || e->kind == ERR_PERMISSION || e->kind == ERR_REJECT;
 }
 
-/* The broker took no other after this one before it closed the channel; or there was no other. */
+/* RabbitMQ accepted no other message after this one before it closed the channel; or there was none. */
 static bool is_culprit(const struct publisher *p, const struct inflight *h, bool only)
 {
     return (p->role->judges_exchanges || only) && !h->publish.left_behind && h->publish.tag > p->answered_tag;
@@ -520,7 +520,7 @@ static bool read_previous(struct publisher *p, struct publisher_previous *previo
             end_previous(p, previous, e.text);
             return false;
         }
-        if (ev.kind != BROKER_EVENT_NONE || p->blocked) /* a blocked broker answers nobody */
+        if (ev.kind != BROKER_EVENT_NONE || p->blocked) /* RabbitMQ does not answer blocked connections */
             previous->heard_ms = clock_monotonic_ms();
         if (ev.kind != BROKER_EVENT_NONE)
             atomic_store(&p->pipeline->answered_ms, previous->heard_ms);
@@ -564,12 +564,12 @@ static void publisher_end_previous(struct publisher *p)
 
 /* --- What does not confirm.
  *
- * A publisher that has heard nothing for a moment pings its channel. When the answer comes and the confirm
- * does not, the message's destination stands still, and nothing else does. When not even the answer comes,
- * the channel is held up, or the whole broker is: the publisher then opens a second connection, and changes
- * over to it if the first one has still said nothing. What follows for a destination
- * that was among the first of what was in flight goes through the patient publisher then, which finds out,
- * alone with each destination, which of them it was, and waits with that. */
+ * A publisher that has received nothing for a moment pings its channel. If the ping is answered without the
+ * confirm, only the message's destination hangs. If the ping is not answered, the channel is blocked, or
+ * RabbitMQ hangs: the publisher then opens a second connection, and changes over to it if the first one is
+ * still silent. Later messages for the destinations that were first in flight are then sent through the
+ * patient publisher, which finds out, with one destination at a time, which of them hangs, and waits for it.
+ */
 
 #define OVERTAKEN_MS                                                                                         \
     50 /* an unconfirmed publish as old as that, when later ones are confirmed: its queue is slow */
@@ -581,7 +581,7 @@ static void publisher_end_previous(struct publisher *p)
 #define GHOST_MS 120000 /* a confirm that has not come by then is lost */
 #define GHOSTS_MAX 1000
 
-/* Something came from the broker. */
+/* An event was received from RabbitMQ. */
 static void publisher_heard(struct publisher *p, const struct broker_event *ev)
 {
     p->heard_ms = clock_monotonic_ms();
@@ -835,7 +835,7 @@ int publisher_compose(struct publisher *p, struct inflight *h, struct publish_to
 
 /* --- The thread. */
 
-#define EVENT_EVERY 64               /* publishes between two looks at what the broker says */
+#define EVENT_EVERY 64               /* publishes between two reads of events */
 #define IDLE_NS INT64_C(1000000000)  /* an idle connection is pumped this often, for its heartbeats */
 #define SHORT_NS INT64_C(1000000000) /* a connection lost sooner was none */
 #define NEAR_NS INT64_C(50000000)    /* no room, or something is unconfirmed: time tells */
@@ -1024,8 +1024,8 @@ static int publish_due(struct publisher *p, struct err *e)
 {
     int64_t now_ms;
     int published = 0;
-    /* What was to be tried again at a time that a wrong clock said would wait for it in memory, where nobody
-     * else finds it. */
+    /* Messages with a retry time from a wrong clock would wait for it in memory, where no other gateway finds
+     * them. */
     int64_t back_ms = atomic_load(&p->runtime->clock_back_ms);
     if (back_ms != p->clock_back_ms)
         due_queue_set_back(p->queue, back_ms - p->clock_back_ms);
@@ -1075,7 +1075,7 @@ static void pause_reconnecting(struct publisher *p, unsigned *attempt)
     } while (clock_monotonic_ns() < until_ns && !runtime_stopping(p->runtime, STOP_PUBLISHERS));
 }
 
-/* What stands still is not waited for. */
+/* Destinations that hang are not awaited. */
 static bool is_drained(struct publisher *p)
 {
     const struct confirms *c = &p->confirms;
@@ -1086,7 +1086,7 @@ static bool is_drained(struct publisher *p)
            (!p->role->hands_over && !p->pinging && confirms_lagging(c, now_ms, LEFT_MS, LEFT_MS) == c->count);
 }
 
-/* One round: publishes, and reads what the broker says. */
+/* One round: publishes, and reads events. */
 static int do_round(struct publisher *p, struct err *e)
 {
     if (p->role->keep_up(p, e) != 0)

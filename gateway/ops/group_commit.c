@@ -24,7 +24,7 @@ struct member {
     bool replayed; /* answered by an earlier request with the same Idempotency-Key, or refused over it */
     bool waits;    /* to be offered again */
     bool untried;  /* with waits: not for a lock that it met itself */
-    bool held;     /* with waits: somebody's open transaction has its Idempotency-Key */
+    bool held;     /* with waits: another open transaction has its Idempotency-Key */
 };
 
 struct group_commit {
@@ -43,7 +43,7 @@ struct group_commit {
     /* how many requests from the park may be the next one: more, the less locks there are */
     size_t park_tries;
     bool after_alone; /* the last group had a batch with keys */
-    bool met_held;    /* an Idempotency-Key of this group is in somebody's open transaction */
+    bool met_held;    /* an Idempotency-Key of this group is in another open transaction */
     int64_t now_ms;   /* database clock of this group */
     struct commit_check check;
 };

@@ -92,8 +92,8 @@ static struct tokens_page *page_read(struct pg *pg, int64_t version, struct err 
     return page;
 }
 
-/* Bytes of hashes are no secret that somebody could feel his way along: whoever can choose a token that
- * hashes near another one has broken SHA-256. All of a hash is compared in constant time nonetheless. */
+/* An attacker cannot use timing to find a hash byte by byte: choosing a token whose hash is near another one
+ * would mean to break SHA-256. All of a hash is compared in constant time nonetheless. */
 static struct entry *find_token(const struct tokens_page *page, const uint8_t hash[SHA256_SIZE])
 {
     size_t low = 0, high = page->count;

@@ -1,7 +1,6 @@
-/* Answers, waited for only while somebody is there to give them. A server whose processes stand still says
- * nothing at all, and neither a time-out of its own nor one of TCP ends that. How long a statement may take
- * nobody knows: there are locks, standbys that are to confirm, indexes. So it is not the time that decides,
- * but whether the server answers others meanwhile. */
+/* Waits for answers as long as the server is alive. A server whose processes hang sends nothing, and neither
+ * its own time-outs nor TCP's end that. The time of a statement is unbounded: there are locks, standbys,
+ * indexes. So not the time decides, but whether the server answers other connections meanwhile. */
 #include "core/base/clock.h"
 #include "sql/connection/pg_internal.h"
 
@@ -137,7 +136,7 @@ bool pg_wait(struct pg *c)
             return true;
         if (n == 0 && left_ms <= 0) {
             bool busy = false;
-            if (tells) /* who is in the way; whether the server lives is too early to ask */
+            if (tells) /* the session that blocks it; too early to test whether the server is alive */
                 server_lives(c);
             else
                 c->silent = is_hopeless(c, since_ms, &p, &busy);

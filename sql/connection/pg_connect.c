@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- Why libpq refused the server's certificate. It says "certificate verify failed" and no more, and its
- * session is gone by then. So OpenSSL tells when it frees one: why it was refused is still written in it. */
+/* --- Why libpq refused the server's certificate. It reports only "certificate verify failed", and has freed
+ * its session by then. So OpenSSL notifies us when it frees a session, which still contains the reason. */
 
 static _Thread_local long verify_result; /* X509_V_OK: this thread's latest attempt met no such certificate */
 
@@ -215,7 +215,7 @@ enum pg_wire pg_wire(const struct pg *c)
     return PQsslInUse(c->conn) ? PG_WIRE_UNVERIFIED : PG_WIRE_PLAIN;
 }
 
-#define CONNECT_TIMEOUT_S "5" /* for each address of each host, where nobody says otherwise */
+#define CONNECT_TIMEOUT_S "5" /* for each address of each host, by default */
 #define QUICK_MS 2000         /* a host that takes longer is silent, at first */
 
 /* libpq asks the environment last, after the URL and the service file. */

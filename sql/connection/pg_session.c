@@ -113,7 +113,7 @@ static const char session_setup[] =
     /* What a batch writes goes to the disk meanwhile, not all at once half a minute later, when each commit
      * and RabbitMQ would wait for it. */
     "set backend_flush_after = '512kB';"
-    /* Nobody of ours waits longer for a table or a row that somebody has locked, unless it says so. */
+    /* No session of Postdate waits longer for a locked table or row, unless it sets another limit. */
     "set lock_timeout = '" PG_LOCK_TIMEOUT "';"
     "select set_config('synchronous_commit', 'on', false)"
     " where current_setting('synchronous_commit') = 'off'";

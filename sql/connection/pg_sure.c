@@ -1,10 +1,10 @@
-/* Commits that make sure of what was read.
+/* Commits that make reads durable.
  *
- * What a transaction reads may be the work of a commit whose wait for the standby was cancelled, or whose
- * backend died in it: it is visible, and gone after a failover. A COMMIT waits for the disk and the standby
- * only if its transaction has an id and has written to the WAL (RecordTransactionCommit); then all that it
- * saw is as safe as what it wrote, for both take the WAL in its order. An id alone does not wait. A message
- * in the WAL that nobody reads gives both. */
+ * A transaction may read the result of a commit whose wait for the standby was cancelled, or whose backend
+ * died during it: it is visible, and lost after a fail-over. A COMMIT waits for the disk and the standby only
+ * if its transaction has an id and has written to the WAL (RecordTransactionCommit); then all that it saw is
+ * as safe as what it wrote, for both take the WAL in its order. An id alone does not wait. A message in the
+ * WAL, which is never read, gives both. */
 #include "sql/connection/pg_internal.h"
 
 #define WRITE_NOTHING "select pg_logical_emit_message(true, 'postdate', '')"

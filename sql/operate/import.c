@@ -120,7 +120,7 @@ struct waking {
     size_t count;
 };
 
-/* Leaves those out that somebody else has woken. */
+/* Leaves out rows that another session has woken. */
 static int lock_asleep(const struct waking *w, struct pg *c, struct err *e)
 {
     PGresult *r = ask_rows(c, sql_query_import_lock, w->rows, w->count, false, e);

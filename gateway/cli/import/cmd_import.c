@@ -517,7 +517,7 @@ static void batch_free(struct batch *b)
     free(b->ids);
 }
 
-/* Makes rows of what the broker has read, and counts what can be none. */
+/* Makes rows of the entries that RabbitMQ has read, and counts those that cannot be imported. */
 static int make_rows(struct import_run *run, struct batch *b, struct err *e)
 {
     struct import_answer *a = &b->answer;
@@ -551,7 +551,8 @@ static int make_rows(struct import_run *run, struct batch *b, struct err *e)
     return 0;
 }
 
-/* Those that the broker took are awake then; the others stay with the plugin, or it has delivered them. */
+/* Afterwards, rows of removed entries are awake; the other entries stay with the plugin, or it has delivered
+ * them. */
 static int finish_batch(struct import_run *run, struct batch *b, const struct import_ids *taken,
                         struct err *e)
 {

@@ -100,7 +100,7 @@ static void put_headers(const struct wire_properties *p, const struct keys *keys
         }
     }
     put_bcc(p->headers, keys, out);
-    if (p->user_id.len > 0) /* RabbitMQ takes no message of somebody else */
+    if (p->user_id.len > 0) /* RabbitMQ rejects another user's user_id */
         wire_put_string(out, bytes_of_str(HEADER_USER_ID), p->user_id);
 }
 
