@@ -1,14 +1,12 @@
-/* How RabbitMQ itself waits with a message: its quorum queues from 4.4 on, the delayed-message plugin, or a
- * ladder of TTL queues.
+/* How RabbitMQ delays a message: by its quorum queues from 4.4 on, the delayed-message plugin, or a ladder of
+ * TTL queues.
  *
- * A transport is a struct of capabilities and functions; nothing outside asks which one it is. Three
- * topologies, one shape: the gateway publishes to the exchange that transport_address names, with headers
- * that say how long to wait; when the time is over the message comes to the exit queue, from which a gateway
- * takes it (core/message/envelope.h), or to one from which RabbitMQ delivers it
- * (core/message/publish_headers.h). Nothing else of the message is looked at. Used by one thread, that of
- * the broker connection; transport_address by any. Never publish with `mandatory`: the plugin returns every
- * delayed message as unroutable.
- */
+ * A transport is a struct of capabilities and functions; no other code depends on which one it is. All three
+ * are used alike: the gateway publishes to the exchange from transport_address, with headers that contain the
+ * delay; then RabbitMQ releases the message to an exit queue, which a gateway consumes
+ * (core/message/envelope.h), or from which RabbitMQ delivers it (core/message/publish_headers.h). Nothing
+ * else of the message is read. One thread, that of the connection; transport_address: any. Never publish with
+ * `mandatory`: the plugin returns every delayed message as unroutable. */
 #ifndef POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
 #define POSTDATE_AMQP_TOPOLOGY_TRANSPORT_H
 
@@ -23,32 +21,33 @@
 
 #define TRANSPORT_HEADERS_MAX 512 /* bytes that transport_address appends, at most */
 
-#define TRANSPORT_EXIT_DIRECT 0   /* exit queue 1 gets it, without that exchange */
-#define TRANSPORT_EXIT_UNKNOWN -1 /* its bindings are left as they are, perhaps for transport_move_exit */
+#define TRANSPORT_EXIT_DIRECT 0 /* exit queue 1 is bound directly, without that exchange */
+#define TRANSPORT_EXIT_UNKNOWN                                                                               \
+    -1 /* the exit's bindings are not changed, perhaps because transport_move_exit will */
 
 struct transport_options {
-    int64_t window_ms; /* longest wait that will be asked for: 1..max_delay_ms */
-    int exit_queues;   /* so many there are: 1..EXIT_QUEUES_MAX (core/message/envelope.h) */
-    int exit_bound; /* so many get what comes out, 1..exit_queues, by the exchange broker_names.exit_shards,
-                       to which transport_move_exit has moved it; TRANSPORT_EXIT_DIRECT, or
-                       TRANSPORT_EXIT_UNKNOWN */
-    bool exact;     /* some waits have no slack (struct transport_wait) */
-    int last_hop_queue; /* which exit queue RabbitMQ delivers from (core/message/publish_headers.h); 0: none
-                           does. It must be declared already */
+    int64_t window_ms;  /* the longest delay used: 1..max_delay_ms */
+    int exit_queues;    /* number of exit queues: 1..EXIT_QUEUES_MAX (core/message/envelope.h) */
+    int exit_bound;     /* number of queues that get released messages, 1..exit_queues, through the exchange
+                           broker_names.exit_shards, after transport_move_exit; TRANSPORT_EXIT_DIRECT; or
+                           TRANSPORT_EXIT_UNKNOWN */
+    bool exact;         /* some delays have no slack (struct transport_wait) */
+    int last_hop_queue; /* the exit queue from which RabbitMQ delivers (core/message/publish_headers.h); 0:
+                           none. It must be declared already */
 };
 
 struct transport_wait {
     int64_t now_ms, until_ms; /* by the database's clock */
-    int64_t slack_ms;         /* it may end so much sooner, if that is cheaper; 0: not before until_ms */
+    int64_t slack_ms;         /* how much sooner it may end, if that is cheaper; 0: not before until_ms */
 };
 
 struct transport {
     const char *name;     /* "native", "plugin", "ttl" */
-    int64_t max_delay_ms; /* longest wait it can do */
-    bool waits_in_exit;   /* the exit queue itself waits: it must not drop what is too much for it */
-    const char *exit;     /* the exchange where its wait is over, or begins in an exit queue */
-    int parts;            /* of the list of what is declared (topology.h) */
-    /* Those above the exit; NULL: none. */
+    int64_t max_delay_ms; /* the longest possible delay */
+    bool waits_in_exit;   /* the exit queue itself delays messages: it must not drop any at a length limit */
+    const char *exit;     /* the exchange after its delay, or in front of an exit queue that delays */
+    int parts;            /* of the list of declared items (topology.h) */
+    /* Declares its items before the exit; NULL: none. */
     int (*declare)(struct broker *b, const struct transport_options *o, struct err *e);
     /* As transport_address. */
     const char *(*steer)(const struct transport_wait *w, struct buf *headers);
@@ -58,10 +57,10 @@ struct transport {
  * different windows. Errors as broker_declare_*; ERR_CONFIG also for a window that is too long. */
 int transport_declare(const struct transport *t, struct broker *b, const struct transport_options *o,
                       struct err *e);
-/* The exchange to publish to for this wait (a constant, never freed), and the header entries that steer
- * it (AMQP table entries, core/message/wire.h), appended to headers. native: x-opt-delivery-time; plugin:
- * x-delay; ttl: x-postdate-l0 … l6. It lasts 1..o->window_ms, else ERR_BUG: beyond the window the levels
- * may not exist, and publishing there would close the channel. */
+/* The exchange to publish to for this delay (a constant, never freed), and the steering headers (AMQP table
+ * entries, core/message/wire.h), appended to headers. native: x-opt-delivery-time; plugin: x-delay; ttl:
+ * x-postdate-l0 … l6. It lasts 1..o->window_ms, else ERR_BUG: beyond the window the levels may not exist, and
+ * publishing there would close the channel. */
 int transport_address(const struct transport *t, const struct transport_options *o,
                       const struct transport_wait *w, struct bytes *exchange, struct buf *headers,
                       struct err *e);
@@ -72,9 +71,9 @@ extern const struct transport transport_ttl;
 #define TRANSPORT_COUNT 3
 extern const struct transport *const transport_all[TRANSPORT_COUNT];
 
-/* How many messages wait in the ladder for that window, whose waits are exact or not (struct
- * transport_options); ERR_NOT_FOUND: not declared. A request per queue: for
- * status, not for a hot path. Of the other transports AMQP offers no way to ask. */
+/* How many messages are in the ladder for that window, with exact delays or not (struct transport_options);
+ * ERR_NOT_FOUND: not declared. One request per queue: for status, not for a hot path. AMQP cannot count the
+ * messages of the other transports. */
 int transport_ttl_count(struct broker *b, int64_t window_ms, bool exact, int64_t *waiting, struct err *e);
 
 /* Does this broker keep messages back by itself? It is shown one that is for half a second from now, by the
@@ -85,31 +84,31 @@ int transport_ask_plugin(const struct broker_options *o, struct err *e);
 /* Has transport_plugin been declared here before, with or without the plugin now? 1 yes, 0 no, -1 error. */
 int transport_ask_plugin_used(const struct broker_options *o, struct err *e);
 
-/* Can what comes out go to several exit queues? ERR_CONFIG: RabbitMQ has not the plugin. Declares exit
- * queue 1. */
+/* Can messages be released to several exit queues? ERR_CONFIG: RabbitMQ lacks the plugin. Declares exit queue
+ * 1. */
 int transport_can_share_exit(struct broker *b, struct err *e);
-/* What comes out of any transport that is declared here goes to exit queue 1 by the exchange
- * broker_names.exit_shards, and no longer by itself. Then a pause of SHARDS_SETTLE_MS, then it may go to
- * several. On a connection without confirms, for it is opened again; by one gateway at a time. Each host of
- * o->url is asked for the plugin before anything is changed, and waited for at the end; skip is told of one
- * that is away. May take seconds for each of them. */
+/* Moves the exits of all declared transports: they are bound to exit queue 1 through the exchange
+ * broker_names.exit_shards, and no longer directly. After a pause of SHARDS_SETTLE_MS, several queues may be
+ * bound. On a connection without confirms, because it is reopened; by one gateway at a time. Each host of
+ * o->url is tested for the plugin before anything is changed, and awaited at the end; skip is called for
+ * unavailable ones. May take seconds for each of them. */
 int transport_move_exit(struct broker *b, const struct broker_options *o, shards_skip_fn *skip,
                         struct err *e);
 
-/* Is there an exchange or a queue of any transport, so that something may wait there? That of `first` is
- * looked for first. 1 yes, also where the login may not look; 0 no; -1 error. The connection is usable
- * afterwards, but for -1; its confirms may be off. */
+/* Does an exchange or queue of any transport exist, so that messages may be in it? Checks those of `first`
+ * first. 1: yes, also if the login may not check; 0: no; -1: error. The connection is usable afterwards,
+ * except for -1; its confirms may be off. */
 int transport_is_anything_there(const struct transport *first, struct broker *b, struct err *e);
 
-/* --- What RabbitMQ needs to deliver by itself what it waited with: TOPOLOGY_LAST_HOP, and bindings
+/* --- RabbitMQ's last hop, by which it delivers handed-over messages itself: TOPOLOGY_LAST_HOP, and bindings
  * (handover.last_hop = broker; core/message/publish_headers.h).
  *
- * Dead-lettering from the exit queues is at-least-once: what a target queue refuses or cannot take stays and
- * is tried again every three minutes, and 32 such messages hold up all others (rabbit_fifo_dlx_worker, 3.10
- * to 4.3). Of everything that is dead-lettered a copy goes to the receipts. Should these and the delivery
- * exchange both be gone, it comes to the gateways' own exit queue by an alternate exchange. What finds its
- * delivery exchange, and no queue there, is dropped. */
-/* What is for this delivery exchange goes there. ERR_NOT_FOUND: there is no such exchange. */
+ * Dead-lettering from the exit queues is at-least-once: messages that a target queue rejects or cannot accept
+ * stay and are retried every three minutes, and 32 such messages block all others (rabbit_fifo_dlx_worker,
+ * 3.10 to 4.3). A copy of each dead-lettered message is routed to the receipts. If these and the delivery
+ * exchange are both missing, the message is routed to the gateways' exit queue by an alternate exchange. A
+ * message that is unroutable at its delivery exchange is dropped. */
+/* Binds a delivery exchange. ERR_NOT_FOUND: it is missing. */
 int last_hop_bind_exchange(struct broker *b, struct bytes exchange, struct err *e);
 
 #endif
