@@ -67,8 +67,9 @@ int topology_declare_parts(struct broker *b, int parts, int numbers, struct err 
 #define TOPOLOGY_DELAYED_TYPE "x-delayed-message"
 extern const struct broker_arg topology_as_headers[];
 
-#define LAST_HOP_PING_HEADER "x-postdate-ping" /* messages with this header are routed to the receipts only  \
-                                                */
+#define LAST_HOP_PING_HEADER                                                                                 \
+    "x-postdate-ping" /* messages with this header are routed to the receipts only                           \
+                       */
 
 /* --- The feed of several cells in one vhost: a consistent-hash exchange that routes each message to one of
  * them.

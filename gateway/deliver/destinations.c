@@ -15,17 +15,17 @@
 #define LAG_MS 100     /* nor an older one, once something has been unconfirmed for so long */
 #define WARY_MS 5000
 #define PROVING_MS 2000 /* so long for one on the way to be tried alone: it may get lost there */
-#define TRY_MS 60000    /* a try that nobody hears of again was lost */
-#define WAIT_MS 1000    /* the least that messages to one that stands still wait */
+#define TRY_MS 60000    /* a test without a result for this long was lost */
+#define WAIT_MS 1000    /* the shortest wait of messages to a destination that hangs */
 #define WAIT_MOST_MS 600000
 #define SPREAD_MS 2        /* so far apart they are looked at: 500 a second */
-#define SAY_EVERY_MS 10000 /* one that stands still each second is said seldom */
+#define SAY_EVERY_MS 10000 /* a destination that hangs every second is logged seldom */
 
 struct destination {
     uint64_t hash;            /* 0: a free place */
     int64_t confirmed_ms;     /* heard of last; 0: never */
     int64_t since_ms;         /* in_flight > 0: nothing was confirmed since then */
-    int64_t stalled_ms;       /* stands still since; 0: it does not */
+    int64_t stalled_ms;       /* hangs since; 0: it does not */
     int64_t try_ms;           /* stalled: when to find out */
     int64_t proving_until_ms; /* suspect: one that is tried alone is under way */
     int in_flight;            /* of the fast publisher */
@@ -152,7 +152,7 @@ static void park_message(struct destinations *dests, struct destination *d, stru
     dests->parking.bytes += h->size;
 }
 
-/* It stands still. What was relayed has the relay's memory and waits there. */
+/* It hangs. Relayed messages have the relay's memory and wait there. */
 static bool may_keep(const struct destinations *dests, const struct destination *d, const struct inflight *h,
                      int64_t now_ms)
 {
@@ -317,7 +317,7 @@ void destinations_stalled(struct destinations *dests, const struct inflight *h, 
     }
 }
 
-/* Of what is parked for one that stands still. */
+/* Of the messages parked for a destination that hangs. */
 static struct inflight *take_what_must_leave(struct destinations *dests, struct destination *d,
                                              int64_t now_ms)
 {

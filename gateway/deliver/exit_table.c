@@ -24,7 +24,7 @@ struct exit_entry {
     struct inflight *kept;   /* its content, for a database that may not know it; owned */
     uint64_t tag;
     int64_t again_ms;     /* monotonic: not asked before */
-    int64_t delivered_ms; /* monotonic; 0: it was not, or by nobody knows whom */
+    int64_t delivered_ms; /* monotonic; 0: it was not, or it is unknown */
     uint32_t session;     /* of the tag */
     uint32_t next;        /* in its bucket */
     uint8_t state;
@@ -208,7 +208,7 @@ static bool is_late(const struct exit_table *table, int64_t due_ms, int64_t now_
     return now_ms > due_ms + table->grace_ms / 2;
 }
 
-/* Can anybody have taken it for lost? It came for the first time. */
+/* May a gateway have rescued it? It was received for the first time. */
 static bool is_doubtful(const struct exit_table *table, int64_t due_ms, int64_t now_ms)
 {
     bool counted = table->instance != 0 && table->instance == table->counted_as;
@@ -352,7 +352,7 @@ void exit_table_proved(struct exit_table *table, const struct message_id *ids, s
     }
 }
 
-/* The proof takes its place, unless one is here already. True: nobody is settling it. */
+/* The proof replaces it, unless there is one already. True: it is not being settled. */
 static bool join_proof(struct exit_table *table, struct exit_entry *entry, struct exit_proof *proof)
 {
     bool is_settling = entry->state == SETTLING;
