@@ -25,6 +25,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -154,8 +155,8 @@ class Release:
 
     def page(self, version, results, sums):
         lines = [f'# {version}', '', f'    make release-check     # commit {self.commit[:12]}', '',
-                 f'What ran before this release, on {machine()}. The tables of the benchmark are in '
-                 '[figures](../internals/figures.md#figures).', '',
+                 *textwrap.wrap(f'What ran before this release, on {machine()}. The tables of the benchmark are in '
+                                '[figures](../internals/figures.md#figures).', 108), '',
                  '| step | what | result | took | ended, UTC |', '|---|---|---|---|---|']
         for step, result in results:
             lines.append(f'| {step.name} | {step.what} | {word(result)} | {duration(result["seconds"])} | {result["ended"][:16].replace("T", " ")} |')
