@@ -375,7 +375,9 @@ static void note_place(PGconn *conn)
 PGconn *pg_connect_any(const PQconninfoOption *options, const char *name, PQnoticeReceiver on_notice,
                        struct pg *c, struct err *e)
 {
-    const struct place p = c->other ? (struct place){.host = ""} : place_found();
+    struct place p = {.host = ""};
+    if (!c->other)
+        p = place_found();
     const char *const first[][2] = {{"fallback_application_name", name},
                                     {"host", p.host},
                                     {"hostaddr", p.address},
