@@ -11,8 +11,9 @@
 
 #define EXCHANGE_CACHE_MAX 1024
 #define EXCHANGE_REASON_SIZE 340 /* RabbitMQ's text has up to 255 bytes */
-#define EXCHANGE_REFUSED_MS 1000 /* how long a refusal is valid without a new try; also in 001_42_retry.sql  \
-                                  */
+#define EXCHANGE_REFUSED_MS                                                                                  \
+    1000 /* how long a refusal is valid without a new try; also in 001_42_retry.sql                          \
+          */
 
 enum exchange_verdict { EXCHANGE_UNKNOWN, EXCHANGE_GOOD, EXCHANGE_REFUSED, EXCHANGE_MISSING };
 

@@ -1,9 +1,9 @@
-/* The feeder inside the gateway: claims what may be handed to the broker before the horizon and gives it to
- * the hand-over publisher. Most of it never waits for a claim: it is stored as handed, by the intake, to
- * which the feeder says how far the window reaches and how much room there is.
+/* The feeder inside the gateway: claims messages to hand over up to the horizon, for the hand-over publisher.
+ * Most messages need no claim: the intake stores them as handed, within the window's end and the room that
+ * the feeder sets.
  *
- * The same loop as the claimer's (claim_loop.h), with another horizon: the window. What it misses, for
- * whatever reason, is held by the gateway: the claimer takes everything that comes within its lead. */
+ * The same loop as the claimer's (claim_loop.h), with another horizon: the window. Messages that it misses
+ * are held by the gateway: the claimer claims all that are due within its lead. */
 #include "gateway/handover/handover_feeder.h"
 #include "core/message/envelope.h"
 #include "sql/pipeline/handing.h"

@@ -1,4 +1,4 @@
-/* What RabbitMQ has lost of what it waited with: looked up, found and adopted. */
+/* The rescue: finds messages that RabbitMQ has lost, and delivers them from PostgreSQL. */
 #include "amqp/connection/broker.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"
@@ -37,7 +37,7 @@ struct relay_line {
 /* Of an exit queue. */
 struct exit_watch {
     struct relay_line line; /* its own: a queue without a leader holds up a whole channel */
-    int64_t newest_ping_ms; /* that came to anybody; database time */
+    int64_t newest_ping_ms; /* that any gateway consumed; database time */
     int64_t unheard_ms;     /* monotonic: since when this gateway's pings go and none comes; 0: one came */
     int64_t pinged_ms;      /* monotonic: when the latest one was sent */
     int64_t renewed_ms;     /* monotonic: when the consumers were made anew last because of it */
@@ -73,10 +73,10 @@ struct relay_adopting {
     struct log_quota quota;
 };
 
-/* --- Pings: small messages that a gateway sends through a queue that gateways read. What was there before
- * one that came has been taken by somebody. */
+/* --- Pings: small messages that a gateway sends through a queue that gateways consume. When a ping is
+ * received, all earlier messages of the queue have been consumed. */
 
-/* Its queue is gone: that is declared again, read, and asked again. */
+/* Its queue was deleted: it is redeclared, consumed, and pinged again. */
 static void on_lost_ping(struct relay_rescue *rescue)
 {
     struct err e = {0};
@@ -174,12 +174,12 @@ static bool relay_ping_exit(struct relay_rescue *rescue, int number, int64_t now
 #define FORGOTTEN_MS 20000
 #define DEAD_MS 30000 /* so long an exit queue gives nothing: what is overdue comes from the database */
 #define DEAD_PING_MS 10000
-#define MOVABLE_LOOKS 3 /* by then nobody declares by what was known before */
+#define MOVABLE_LOOKS 3 /* by then no gateway declares by an outdated state */
 
 /* --- how many */
 static const char declaring[] = "declaring exit queues", binding[] = "binding exit queues";
 
-/* Before any message can go there, and before anybody reads them. */
+/* Before any message can be routed there, and before they are consumed. */
 static bool declare_new(struct relay_rescue *rescue, int queues)
 {
     struct err e = {0};
@@ -214,8 +214,8 @@ static int move_exit(void *ctx, struct err *e)
     return rc;
 }
 
-/* Until all gateways read all of them, nothing goes there. Before what comes out is moved, some time passes
- * in which no gateway binds it by what it knew before. */
+/* Until all gateways consume all of them, no messages are routed there. Before the bindings are moved, some
+ * time passes in which no gateway binds by an outdated state. */
 static int bind_wanted(struct relay_rescue *rescue, const struct relay_marks *m, struct err *e)
 {
     bool move = m->exit_bound < 0;
@@ -237,7 +237,7 @@ static int bind_wanted(struct relay_rescue *rescue, const struct relay_marks *m,
     return 0;
 }
 
-/* What the database says of them: new ones are declared and read, and as many bound as are wanted. -1: the
+/* Follows the database's record: new ones are declared and consumed, and the wanted number is bound. -1: the
  * database did not answer. */
 static int relay_exit_follow(struct relay_rescue *rescue, const struct relay_marks *m, struct err *e)
 {
@@ -279,7 +279,7 @@ static void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
     rescue->pings = (rescue->pings + 1) % EXIT_QUEUES_MAX;
 }
 
-/* What was sent before this has been taken from all that are not dead; 0: unknown. */
+/* Messages sent before this have been consumed from all queues that are not dead; 0: unknown. */
 static int64_t relay_exit_taken_ms(const struct relay_rescue *rescue, const struct relay_marks *m)
 {
     int64_t least_ms = INT64_MAX;
@@ -365,9 +365,9 @@ static void say_dead(struct exit_watch *w, int number, bool heard)
         log_info("queue %s delivers messages again", queue);
 }
 
-/* RabbitMQ may have lost it, or its majority: after a while what is overdue is rescued without waiting for a
- * ping through it. That is safe: what comes out after all is late by then, and is looked up. Returns for how
- * long it has been silent. */
+/* RabbitMQ may have lost it, or its majority: after a while, overdue messages are rescued without waiting for
+ * a ping through it. That is safe: a message that is released nevertheless is late by then, and is looked up.
+ * Returns how long it has been silent. */
 static int64_t watch_queue(struct relay_rescue *rescue, int number, const struct relay_marks *m)
 {
     struct exit_watch *w = &rescue->exits[number - 1];
@@ -426,9 +426,9 @@ static void relay_rescue_connected(struct relay_rescue *rescue)
     exit_table_end_note(&rescue->pipeline->exits, 0, 0); /* perhaps it is another database */
 }
 
-/* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. When that of the one in
- * use does not come back, messages that their targets refuse hold up all others there: what comes out from
- * now on goes through the other queue, unless that stands still, too. */
+/* RabbitMQ's last hop: pings through both exit queues tell what has been delivered. If the ping through the
+ * one in use does not return, messages that their targets reject block all others there: later releases go
+ * through the other queue, unless that hangs, too. */
 static bool is_stuck(const struct relay_rescue *rescue, int number)
 {
     const struct last_hop_watch *w = &rescue->last_hop[number - 1];
@@ -465,7 +465,7 @@ static bool has_receipts(struct relay_rescue *rescue)
     return true;
 }
 
-/* What the start declared, in case that somebody has deleted some of it. -1: e says what is missing. */
+/* Redeclares the topology of the start, in case a part was deleted. -1: e names the missing part. */
 static int declare_again(struct relay_rescue *rescue, struct pg *pg, struct err *e)
 {
     struct topology_found found = {0};
@@ -478,9 +478,8 @@ static int declare_again(struct relay_rescue *rescue, struct pg *pg, struct err 
     return -1;
 }
 
-/* Now and then: what the start declared is there, also when somebody has deleted it.
- * An exchange or a binding that somebody deleted makes no noise: what is published goes nowhere, and whoever
- * published first declares the exchange again. */
+/* Now and then: redeclares the topology of the start, in case it was deleted. A deleted exchange or binding
+ * causes no error: published messages are lost, and the first publisher redeclares the exchange. */
 static void relay_rescue_declare(struct relay_rescue *rescue, struct pg *pg)
 {
     struct err e = {0};
@@ -540,7 +539,8 @@ static int watch_last_hop(struct relay_rescue *rescue, const struct relay_marks 
     return 0;
 }
 
-/* What was sent before the latest ping of all ways that messages take has been taken; 0: unknown. */
+/* When the latest ping through all ways of messages was sent: all earlier messages have been consumed; 0:
+ * unknown. */
 static int64_t latest_ping_ms(const struct relay_rescue *rescue, const struct relay_marks *m)
 {
     int64_t ms = relay_exit_taken_ms(rescue, m);
@@ -555,14 +555,14 @@ static struct relay_note make_note(struct relay_rescue *rescue, int64_t now_ms)
 {
     struct handover *handover = rescue->handover;
     struct relay *r = rescue->relay;
-    /* What waits in the socket may have been due long ago: read_ms first. */
+    /* Messages in the socket may have been due long ago: read_ms first. */
     int64_t read_ms = atomic_load(&r->read_ms), most_ms = atomic_load(&r->receipts_low_ms);
     if (handover_consumers(handover) > 0 && read_ms < most_ms)
         most_ms = read_ms;
     struct relay_note n = {
         .found_ms = now_ms,
         .low_ms = exit_table_begin_note(&rescue->pipeline->exits, most_ms < now_ms ? most_ms : now_ms),
-        /* As long as it does as if there were one, nobody moves what comes out to others. */
+        /* As long as it behaves as if there were one, no gateway moves the bindings to others. */
         .queues = atomic_load(&handover->exit.binds_directly) ? 1 : atomic_load(&handover->exit.queues),
         .last_hop_ping_ms = {atomic_load(&r->last_hop_ping_ms[0]), atomic_load(&r->last_hop_ping_ms[1])}};
     for (int i = 0; i < n.queues; i++) {
@@ -580,7 +580,7 @@ static int32_t all_consumers(const struct relay_marks *m)
     return all;
 }
 
-/* Has the database gone back? RabbitMQ is told how far it has come, for gateways that start later. */
+/* Has the database lost commits? Stores its latest point in RabbitMQ, for gateways that start later. */
 static int follow_history(struct relay_rescue *rescue, struct err *e)
 {
     struct runtime *rt = rescue->runtime;
@@ -722,7 +722,7 @@ static int relay_adopt(struct relay_adopting *a, struct claim_loop *l, const str
 #define CLAIM_BYTES (4 * 1024 * 1024)
 #define TICK_MS 50
 #define BUSY_MS 5     /* there is more, or no memory for it */
-#define AGAIN_MS 1000 /* somebody has it locked */
+#define AGAIN_MS 1000 /* it is locked */
 #define LOCK_TIMEOUT_MS 100
 
 struct lookup {
@@ -757,7 +757,7 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
         pipeline_settle(l->pipeline, h, SETTLE_FAILED);
     } else if (runtime_now_ms(l->runtime, &now_ms) &&
                row->message.due_ms > now_ms + 2 * l->runtime->config->delivery.lead_ms + 1000) {
-        h->doubt = INFLIGHT_DOUBT_NONE; /* it came much too early: not a byte was sent by anybody */
+        h->doubt = INFLIGHT_DOUBT_NONE; /* received much too early: no gateway has sent anything */
         h->next_at_ms = h->message.due_ms;
         pipeline_settle(l->pipeline, h, SETTLE_HOLD);
     } else if (due_queue_push(&l->pipeline->fast, h) != 0) {
@@ -797,8 +797,7 @@ static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
     return claimed;
 }
 
-/* Neither published nor delivered by what the database knows: somebody removed their rows, or it forgot them.
- */
+/* Neither published nor delivered according to the database: their rows were deleted, or lost. */
 static void note_absent(struct lookup *lookup, struct message_id first, size_t count)
 {
     char id[MESSAGE_ID_TEXT_SIZE];
@@ -811,8 +810,8 @@ static void note_absent(struct lookup *lookup, struct message_id first, size_t c
                     count, count == 1 ? "" : "s", count == 1 ? "is" : "are", id);
 }
 
-/* Those that could not be claimed: are they settled, or somebody's, or will they be? Nothing waits for more
- * than grace: what is rescued then is published by whoever claims it. */
+/* Those that could not be claimed: are they settled, or claimed by another gateway, or will they be? None
+ * waits for more than the grace: then the gateway that claims it publishes it. */
 static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
 {
     struct claim_loop *l = &lookup->loop;
