@@ -12,7 +12,7 @@
  *                    is changed)
  *   shards_narrow    binds every shards exchange to the first queue alone; then binds the sources to the
  *                    wanted one; then removes all their other bindings
- *   a pause          of SHARDS_SETTLE_MS, once all nodes have applied that (topology_shards_hosts.h), because
+ *   a pause          of SHARDS_SETTLE_MS, once all nodes have applied that (topology_shards_hosts.c), because
  *                    a message that RabbitMQ began to route before still uses both bindings
  *   shards_widen     binds the other queues. Repeated, because a client may delete a binding, and a request
  *                    of a gateway that has died may be executed late
@@ -69,5 +69,17 @@ int shards_widen(struct broker *b, const struct shards *s, struct err *e);
 /* Removes the bindings of sources, which are bound directly to the first queue, to shards exchanges: the
  * vhost may have some that a new or restored database does not record. */
 int shards_leave(struct broker *b, const struct shards *s, struct err *e);
+
+/* --- Questions to hosts, each on a connection of its own (topology_shards_hosts.c). Nothing stays declared.
+ * Any thread; they block. */
+/* Whether RabbitMQ knows the exchange's type: 1, 0, -1. */
+int shards_ask(const struct broker_options *o, const struct shards_way *way, struct err *e);
+/* Is called for each host that cannot be queried, with the reason; the other hosts decide. */
+typedef void shards_skip_fn(const struct err *why);
+/* Queries each host of o->url. queue NULL: whether it knows the exchange's type; ERR_CONFIG, with the host
+ * and the plugin: one does not. Else binds that queue again, so that each host has applied earlier
+ * declarations when this returns. skip may be NULL. */
+int shards_ask_hosts(const struct broker_options *o, const struct shards_way *way, const char *queue,
+                     shards_skip_fn *skip, struct err *e);
 
 #endif

@@ -1,4 +1,7 @@
-#include "amqp/topology/topology_shards_hosts.h"
+/* Of a cluster each node routes for itself: it needs the plugin of an exchange's type, or else publishers
+ * that are connected to it get an error for what they publish, and with Khepri (RabbitMQ 4) it may apply a
+ * binding later than others. So a move asks all hosts of the URL. */
+#include "amqp/topology/topology_shards.h"
 
 #include "core/base/names.h"
 
@@ -25,12 +28,11 @@ int shards_ask(const struct broker_options *o, const struct shards_way *way, str
     return rc;
 }
 
-/* What is asked of a host. */
-typedef int ask_fn(struct broker *b, const char *queue, const struct shards_way *way, struct err *e);
-
-static int ask_for_type(struct broker *b, const char *queue, const struct shards_way *way, struct err *e)
+static int ask(struct broker *b, const struct shards_way *way, const char *queue, struct err *e)
 {
-    (void)queue;
+    const struct broker_binding x = {.to = queue, .from = way->exchange, .key = SHARDS_WEIGHT};
+    if (queue)
+        return broker_bind_queue(b, &x, e);
     int known = ask_type(b, way, e);
     return known == 0  ? err_set(e, ERR_CONFIG,
                                  "RabbitMQ at %s does not know the exchange type %s: enable its plugin on "
@@ -40,54 +42,23 @@ static int ask_for_type(struct broker *b, const char *queue, const struct shards
                        : -1;
 }
 
-static int ask_for_binding(struct broker *b, const char *queue, const struct shards_way *way, struct err *e)
-{
-    const struct broker_binding x = {.to = queue, .from = way->exchange, .key = SHARDS_WEIGHT};
-    return broker_bind_queue(b, &x, e);
-}
-
-struct question {
-    ask_fn *ask;
-    const char *queue;
-    const struct shards_way *way;
-    shards_skip_fn *skip;
-};
-
-static int ask_host(const struct broker_options *o, const struct question *q, struct err *e)
-{
-    struct err why = {0};
-    struct broker *b = broker_open(o, &why);
-    int rc = b ? q->ask(b, q->queue, q->way, &why) : -1;
-    if (rc && b && !err_is_transient(&why)) {
-        broker_close(b);
-        return err_set(e, why.kind, "%s", why.text);
-    }
-    broker_close(b);
-    if (rc && q->skip)
-        q->skip(&why);
-    return 0;
-}
-
-static int ask_all(const struct broker_options *o, const struct question *q, struct err *e)
+int shards_ask_hosts(const struct broker_options *o, const struct shards_way *way, const char *queue,
+                     shards_skip_fn *skip, struct err *e)
 {
     struct broker_options one = *o;
     int hosts = broker_url_hosts(o->url);
     one.hosts = NULL;
     one.connect_timeout_ms = CONNECT_MS;
-    for (one.only_host = 1; hosts > 1 && one.only_host <= hosts; one.only_host++)
-        if (ask_host(&one, q, e))
-            return -1;
+    for (one.only_host = 1; one.only_host <= hosts; one.only_host++) {
+        struct err why = {0};
+        struct broker *b = broker_open(&one, &why);
+        const bool opened = b != NULL;
+        int rc = opened ? ask(b, way, queue, &why) : -1;
+        broker_close(b);
+        if (rc && opened && !err_is_transient(&why))
+            return err_set(e, why.kind, "%s", why.text);
+        if (rc && skip)
+            skip(&why);
+    }
     return 0;
-}
-
-int shards_ask_hosts(const struct broker_options *o, const struct shards_way *way, shards_skip_fn *skip,
-                     struct err *e)
-{
-    return ask_all(o, &(struct question){ask_for_type, NULL, way, skip}, e);
-}
-
-int shards_await_hosts(const struct broker_options *o, const char *queue, const struct shards_way *way,
-                       shards_skip_fn *skip, struct err *e)
-{
-    return ask_all(o, &(struct question){ask_for_binding, queue, way, skip}, e);
 }

@@ -427,8 +427,8 @@ int transport_move_exit(struct broker *b, const struct broker_options *o, shards
         sources[t].exchange = transport_all[t]->exit;
     struct shards s = exit_shards(sources, TRANSPORT_COUNT);
     s.most = EXIT_QUEUES_MAX; /* it is not known what was there before */
-    return shards_ask_hosts(o, s.ways, skip, e) || topology_declare_parts(b, TOPOLOGY_EXIT, 1, e) ||
-                   shards_narrow(b, &s, e) || shards_await_hosts(o, s.queue, s.ways, skip, e)
+    return shards_ask_hosts(o, s.ways, NULL, skip, e) || topology_declare_parts(b, TOPOLOGY_EXIT, 1, e) ||
+                   shards_narrow(b, &s, e) || shards_ask_hosts(o, s.ways, s.queue, skip, e)
                ? -1
                : 0;
 }

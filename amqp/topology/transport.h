@@ -12,7 +12,6 @@
 
 #include "amqp/connection/broker.h"
 #include "amqp/topology/topology.h"
-#include "amqp/topology/topology_shards_hosts.h"
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/err.h"

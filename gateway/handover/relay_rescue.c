@@ -195,11 +195,6 @@ static bool declare_new(struct relay_rescue *rescue, int queues)
     return false;
 }
 
-static void say_skipped(const struct err *why)
-{
-    log_warning("exit.queues: cannot query a host of amqp.url for its plugins and bindings: %s", why->text);
-}
-
 static int move_exit(void *ctx, struct err *e)
 {
     struct relay_rescue *rescue = ctx;
@@ -207,7 +202,7 @@ static int move_exit(void *ctx, struct err *e)
     struct broker *b = sessions_open_broker(rescue->runtime, "postdate exit queues", e);
     if (!b)
         return -1;
-    int rc = transport_move_exit(b, &o, say_skipped, e);
+    int rc = transport_move_exit(b, &o, startup_say_skipped, e);
     broker_close(b);
     if (rc == 0)
         clock_nap_ms(SHARDS_SETTLE_MS);

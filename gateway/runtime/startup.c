@@ -37,9 +37,11 @@ static int find_way(const char *name, size_t *out, struct err *e)
                    "intake.queues_by: a newer gateway has set \"%s\", which this one does not know", name);
 }
 
-static void say_skipped(const struct err *why)
+void startup_say_skipped(const struct err *why)
 {
-    log_warning("intake.queues: cannot query a host of amqp.url for its plugins and bindings: %s", why->text);
+    log_warning(
+        "intake.queues, exit.queues: cannot query a host of amqp.url for its plugins and bindings: %s",
+        why->text);
 }
 
 static int declare(void *ctx, enum topology_step step, const struct shards_record *r, struct err *e)
@@ -57,10 +59,11 @@ static int declare(void *ctx, enum topology_step step, const struct shards_recor
     const struct shards_way *way = &topology_intake_ways[t->way];
     const struct broker_options o = sessions_broker_options(d->runtime, "postdate shards");
     bool moves = step == TOPOLOGY_NARROW || (step == TOPOLOGY_PREPARE && !r->settled);
-    if ((moves && shards_ask_hosts(&o, way, say_skipped, e) != 0) ||
+    if ((moves && shards_ask_hosts(&o, way, NULL, startup_say_skipped, e) != 0) ||
         topology_declare(d->broker, t, d->found, e) != 0)
         return -1;
-    return step == TOPOLOGY_NARROW ? shards_await_hosts(&o, intake_names.queue, way, say_skipped, e) : 0;
+    return step == TOPOLOGY_NARROW ? shards_ask_hosts(&o, way, intake_names.queue, startup_say_skipped, e)
+                                   : 0;
 }
 
 /* Logged once: the configuration of this gateway does not apply. */

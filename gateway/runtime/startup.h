@@ -14,6 +14,9 @@
 int startup_declare(struct runtime *rt, struct broker *b, struct pg *pg, bool starts,
                     struct topology_found *found, struct err *e);
 
+/* The shards_skip_fn of gateways: logs that a host of amqp.url could not be queried. */
+void startup_say_skipped(const struct err *why);
+
 /* Checks that the vhost still belongs to this database: it may have been recreated, or taken over. */
 int startup_keep_vhost(struct runtime *rt, struct broker *b, struct err *e);
 

@@ -4,7 +4,6 @@
 #include "sql_embedded.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static void add_sources(struct pg_params *p, const struct shards_place *place)
 {
@@ -16,37 +15,29 @@ static void add_sources(struct pg_params *p, const struct shards_place *place)
 void shards_record_free(struct shards_record *r)
 {
     free(r->sources);
+    free(r->names);
     r->sources = NULL;
+    r->names = NULL;
     r->source_count = 0;
-}
-
-/* Pointers, and the texts behind them, in one block. */
-static int copy_sources(const PGresult *names, struct shards_record *out, struct err *e)
-{
-    size_t count = (size_t)PQntuples(names), size = 0;
-    for (size_t i = 0; i < count; i++)
-        size += pg_bytes(names, (int)i, 0).len + 1;
-    out->sources = calloc(1, count * sizeof(char *) + size + 1);
-    if (!out->sources)
-        return err_set(e, ERR_BUG, "out of memory");
-    char *at = (char *)(out->sources + count);
-    for (size_t i = 0; i < count; i++) {
-        struct bytes name = pg_bytes(names, (int)i, 0);
-        memcpy(at, name.data, name.len);
-        out->sources[i] = at;
-        at += name.len + 1;
-    }
-    out->source_count = count;
-    return 0;
 }
 
 static int read_sources(struct pg *c, const struct shards_place *place, struct shards_record *out,
                         struct err *e)
 {
-    PGresult *names = pg_query(c, sql_query_shards_sources, PG_WITH(as_str(place->place)), e);
-    int rc = names ? copy_sources(names, out, e) : -1;
-    PQclear(names);
-    return rc;
+    char name[sizeof *out->names];
+    const struct pg_rows rows = {PG_ROW(PG_TO(name)), name, sizeof name, NULL};
+    int count = pg_take_all(pg_query(c, sql_query_shards_sources, PG_WITH(as_str(place->place)), e), &rows,
+                            &out->names, e);
+    if (count < 0)
+        return -1;
+    out->sources = calloc((size_t)count + 1, sizeof *out->sources);
+    if (!out->sources) {
+        shards_record_free(out);
+        return err_set(e, ERR_BUG, "out of memory");
+    }
+    for (int i = 0; i < count; i++)
+        out->sources[out->source_count++] = out->names[i];
+    return 0;
 }
 
 static int take_row(PGresult *r, const char *place, struct shards_record *out, struct err *e)

@@ -27,6 +27,7 @@ struct shards_record {
     bool fresh;              /* no source is bound to the wanted shards exchange, or is being moved to it */
     bool moving;             /* the caller's sources are among those being moved */
     const char **sources;    /* all that were moved, or are being moved; owned: shards_record_free */
+    char (*names)[256];      /* theirs */
     size_t source_count;
 };
 void shards_record_free(struct shards_record *r);

@@ -598,33 +598,6 @@ void doctor_check_policies(struct doctor *d)
 
 #define CHECK "broker.shards"
 
-/* Of hosts that are away, broker.hosts tells. */
-static bool check_hosts_shards(struct doctor *d, const struct broker_options *o, const struct shards_way *way)
-{
-    struct err e;
-    if (shards_ask_hosts(o, way, NULL, &e) == 0)
-        return true;
-    doctor_fail(d, CHECK, "%s" REMEDY "on that node: rabbitmq-plugins enable %s", e.text, way->plugin);
-    return false;
-}
-
-/* True: it is there, or is not needed. */
-static bool check_plugin(struct doctor *d, const struct shards_way *way)
-{
-    const struct broker_options o = doctor_broker_options(d);
-    struct err e;
-    int known = shards_ask(&o, way, &e);
-    if (known < 0) {
-        doctor_error(d, CHECK, &e);
-    } else if (known == 0) {
-        doctor_fail(d, CHECK,
-                    "RabbitMQ does not know the exchange type %s, which intake.queues needs" REMEDY
-                    "on each node: rabbitmq-plugins enable %s",
-                    way->type, way->plugin);
-    }
-    return known > 0 && check_hosts_shards(d, &o, way);
-}
-
 /* Each of them: how many wait, and who reads. */
 static void check_queues(struct doctor *d, const struct shards_record *r)
 {
@@ -658,13 +631,19 @@ static void check_queues(struct doctor *d, const struct shards_record *r)
 void doctor_check_shards(struct doctor *d)
 {
     const struct config *c = d->config;
-    const char *by = topology_intake_ways[c->intake.queues_by].name;
+    const struct shards_way *way = &topology_intake_ways[c->intake.queues_by];
+    const struct broker_options o = doctor_broker_options(d);
+    const char *by = way->name;
     struct shards_record r;
     struct err e;
     if (shards_look(d->pg, "intake", &r, &e) != 0)
         return doctor_error(d, CHECK, &e);
-    if (c->intake.queues > 1 && !check_plugin(d, &topology_intake_ways[c->intake.queues_by]))
-        return;
+    /* Of hosts that are away, broker.hosts tells. */
+    if (c->intake.queues > 1 && shards_ask_hosts(&o, way, NULL, NULL, &e) != 0)
+        return e.kind != ERR_CONFIG
+                   ? doctor_error(d, CHECK, &e)
+                   : doctor_fail(d, CHECK, "%s" REMEDY "on each node: rabbitmq-plugins enable %s", e.text,
+                                 way->plugin);
     if (r.queues != c->intake.queues || (r.queues > 1 && strcmp(r.by, by) != 0)) {
         doctor_warn(d, CHECK,
                     "intake.queues is %d, by %s, here; the gateway that started last has set %d, by %s, "
