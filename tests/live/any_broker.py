@@ -69,8 +69,9 @@ class Connection(hostile_broker.Connection):
         if broker.behaves:
             what, tag = self.confirm_many, mine[-1]
         else:
-            what = broker.dice.choices([self.confirm_one, self.confirm_many, self.refuse_one, self.refuse_many, self.give_back, self.close_channel, self.end],
-                                       [60, 60, 6, 2, 6, 0.3, 0.3])[0]
+            acts = {self.confirm_one: 60, self.confirm_many: 60, self.refuse_one: 6, self.refuse_many: 2, self.give_back: 6, self.close_channel: 0.3, self.end: 0.3}
+            new = [f for f in acts if f.__name__ not in broker.done]  # each soon, for there may be few acts in all
+            what = broker.dice.choice(new) if new and broker.dice.random() < 0.2 else broker.dice.choices(list(acts), list(acts.values()))[0]
             tag = broker.dice.choice(mine)
         broker.done.add(what.__name__)
         what(tag)
