@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_COLUMNS 10
+#define COPY_COLUMNS 9
 #define COPY_CHUNK (256u * 1024)
 #define COPY_BUFFER_MAX (256u * 1024 * 1024) /* a chunk, and one message of any size */
 
 static const char copy_statement[] =
-    "copy postdate.import (id, node, run, due, hash, source, exchange, routing_key, properties, body)"
+    "copy postdate.import (id, node, run, due, source, exchange, routing_key, properties, body)"
     " from stdin (format binary)";
 
 int import_owner(struct pg *c, char out[IMPORT_OWNER_SIZE], struct err *e)
@@ -51,21 +51,14 @@ static struct message_id id_of(const struct import_row *row)
     return message_id_make(row->due_ms, row->id.b);
 }
 
-/* What a query says of each row, in their order: by the entry's id, or by that of its message. */
-static PGresult *ask_rows(struct pg *c, enum sql_query query, const struct import_row *rows, size_t count,
-                          bool by_message, struct err *e)
+/* What is awake already is not stored a second time. */
+static int mark_known(struct pg *c, struct import_row *rows, size_t count, struct err *e)
 {
     PG_PARAMS(p) = {0};
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, count);
     for (size_t i = 0; i < count; i++)
-        pg_array_id(ids, by_message ? id_of(&rows[i]) : rows[i].id);
-    return pg_query(c, query, &p, e);
-}
-
-/* What is awake already is not stored a second time. */
-static int mark_known(struct pg *c, struct import_row *rows, size_t count, struct err *e)
-{
-    PGresult *r = ask_rows(c, sql_query_import_known, rows, count, false, e);
+        pg_array_id(ids, rows[i].id);
+    PGresult *r = pg_query(c, sql_query_import_known, &p, e);
     for (size_t i = 0; r && i < count; i++)
         rows[i].known = pg_bool(r, (int)i, 0);
     PQclear(r);
@@ -84,7 +77,6 @@ static int copy_rows(struct pg *c, struct buf *b, const struct import_place *pla
         pg_array_bytes(b, place->node);
         pg_array_bytes(b, place->run);
         pg_array_time(b, r->due_ms);
-        pg_array_bytes(b, bytes_of(r->hash, sizeof r->hash));
         pg_array_bytes(b, r->source);
         pg_array_bytes(b, r->exchange);
         pg_array_bytes(b, r->routing_key);
@@ -120,39 +112,34 @@ struct waking {
     size_t count;
 };
 
-/* Leaves out rows that another session has woken. */
-static int lock_asleep(const struct waking *w, struct pg *c, struct err *e)
-{
-    PGresult *r = ask_rows(c, sql_query_import_lock, w->rows, w->count, false, e);
-    for (size_t i = 0; r && i < w->count; i++)
-        if (w->items[i].result == STORE_ACCEPTED && !pg_bool(r, (int)i, 0))
-            w->items[i].result = STORE_SKIPPED;
-    PQclear(r);
-    return r ? 0 : -1;
-}
-
 static bool was_stored(const struct store_item *item)
 {
     return item->result == STORE_SKIPPED && message_id_is_ours(item->existing_id);
 }
 
-/* Leaves those out that an import before has stored: the plugin had them again. */
-static int find_stored(const struct waking *w, struct pg *c, struct err *e)
+/* Leaves those out that somebody else has woken, and those that an import before has stored: the plugin had
+ * them again. */
+static int lock_asleep(void *ctx, struct pg *c, struct err *e)
 {
-    PGresult *r = ask_rows(c, sql_query_import_stored, w->rows, w->count, true, e);
+    const struct waking *w = ctx;
+    PG_PARAMS(p) = {0};
+    struct buf *ids = pg_add_array(&p, PG_OID_UUID, w->count),
+               *messages = pg_add_array(&p, PG_OID_UUID, w->count);
+    for (size_t i = 0; i < w->count; i++) {
+        pg_array_id(ids, w->rows[i].id);
+        pg_array_id(messages, id_of(&w->rows[i]));
+    }
+    PGresult *r = pg_query(c, sql_query_import_lock, &p, e);
     for (size_t i = 0; r && i < w->count; i++) {
         struct store_item *item = &w->items[i];
-        bool stored = item->result == STORE_ACCEPTED && pg_bool(r, (int)i, 0);
+        bool asleep = item->result == STORE_ACCEPTED && pg_bool(r, (int)i, 0);
+        bool stored = asleep && pg_bool(r, (int)i, 1);
         item->existing_id = stored ? id_of(&w->rows[i]) : (struct message_id){{0}};
-        item->result = stored ? STORE_SKIPPED : item->result;
+        if (item->result == STORE_ACCEPTED && (!asleep || stored))
+            item->result = STORE_SKIPPED;
     }
     PQclear(r);
     return r ? 0 : -1;
-}
-
-static int before_waking(void *ctx, struct pg *c, struct err *e)
-{
-    return lock_asleep(ctx, c, e) == 0 ? find_stored(ctx, c, e) : -1;
 }
 
 static int note_awake(void *ctx, struct pg *c, struct err *e)
@@ -176,7 +163,7 @@ static int note_awake(void *ctx, struct pg *c, struct err *e)
 int import_wake(struct pg *c, enum message_hold hold, struct import_row *rows, size_t count, struct err *e)
 {
     struct waking w = {calloc(count + 1, sizeof(struct store_item)), rows, count};
-    const struct store_extra extra = {before_waking, note_awake, &w};
+    const struct store_extra extra = {lock_asleep, note_awake, &w};
     const struct store_options options = {.extra = &extra, .keeps_ids = true};
     if (!w.items)
         return err_set(e, ERR_BUG, "out of memory");
@@ -229,39 +216,32 @@ int import_asleep(struct pg *c, const struct import_place *place, struct import_
     return n;
 }
 
-/* Columns as in sql/query/import_read.sql. */
-static int take_rows(PGresult *r, bool awake, struct arena *a, struct import_row *rows, struct err *e)
+int import_read(struct pg *c, const struct message_id *ids, size_t count, struct arena *a,
+                struct import_row *rows, struct err *e)
 {
+    PGresult *r = pg_query(c, sql_query_import_read, PG_WITH(as_ids(ids, count)), e);
     int n = r ? PQntuples(r) : -1;
     bool kept = true;
     for (int i = 0; i < n && kept; i++) {
         struct import_row *row = &rows[i];
-        struct bytes hash = {0};
-        *row = (struct import_row){.awake = awake};
+        *row = (struct import_row){0};
         kept = pg_read(r, i,
                        PG_ROW(PG_TO(row->id), PG_TIME(row->due_ms), PG_TO(row->source), PG_TO(row->exchange),
-                              PG_TO(row->routing_key), PG_TO(row->properties), PG_TO(row->body),
-                              PG_TO(row->message), PG_TO(hash)),
+                              PG_TO(row->routing_key), PG_TO(row->properties), PG_TO(row->body)),
                        a);
-        if (kept && hash.len == sizeof row->hash)
-            memcpy(row->hash, hash.data, sizeof row->hash);
     }
     PQclear(r);
     return kept ? n : err_set(e, ERR_BUG, "out of memory for messages of an import");
 }
 
-int import_read(struct pg *c, const struct message_id *ids, size_t count, struct arena *a,
-                struct import_row *rows, struct err *e)
-{
-    return take_rows(pg_query(c, sql_query_import_read, PG_WITH(as_ids(ids, count)), e), false, a, rows, e);
-}
-
 int import_proof(struct pg *c, struct bytes node, struct message_id after, struct arena *a,
-                 struct import_row *rows, struct err *e)
+                 struct import_proof_line **out, struct err *e)
 {
-    return take_rows(pg_query(c, sql_query_import_proof,
-                              PG_WITH(as_bytes(node), as_id(after), as_int4(IMPORT_PROOF_ROWS)), e),
-                     true, a, rows, e);
+    struct import_proof_line l;
+    const struct pg_rows rows = {PG_ROW(PG_TO(l.id), PG_TO(l.source), PG_TO(l.text)), &l, sizeof l, a};
+    return pg_take_all(pg_query(c, sql_query_import_proof,
+                                PG_WITH(as_bytes(node), as_id(after), as_int4(IMPORT_PROOF_ROWS)), e),
+                       &rows, out, e);
 }
 
 int import_has_proof(struct pg *c, struct bytes node, struct err *e)
@@ -269,15 +249,15 @@ int import_has_proof(struct pg *c, struct bytes node, struct err *e)
     return (int)pg_number(c, sql_query_import_has_proof, PG_WITH(as_bytes(node)), e);
 }
 
-int import_verify(struct pg *c, const struct import_row *rows, size_t count,
+int import_verify(struct pg *c, const struct import_claim *claims, size_t count,
                   struct import_standing out[IMPORT_STANDINGS_MAX], struct err *e)
 {
     PG_PARAMS(p) = {0};
     struct buf *ids = pg_add_array(&p, PG_OID_UUID, count),
                *due = pg_add_array(&p, PG_OID_TIMESTAMPTZ, count);
     for (size_t i = 0; i < count; i++) {
-        pg_array_id(ids, rows[i].message);
-        pg_array_time(due, rows[i].due_ms);
+        pg_array_id(ids, claims[i].id);
+        pg_array_time(due, claims[i].due_ms);
     }
     PGresult *r = pg_query(c, sql_query_import_verify, &p, e);
     if (!r)

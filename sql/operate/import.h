@@ -4,7 +4,6 @@
 #define POSTDATE_SQL_OPERATE_IMPORT_H
 
 #include "core/base/arena.h"
-#include "core/base/hash.h"
 #include "core/message/message.h"
 #include "sql/connection/pg.h"
 #include <stddef.h>
@@ -12,13 +11,11 @@
 struct import_row {
     struct message_id id; /* the entry's, made by the broker; no message's */
     int64_t due_ms;
-    uint8_t hash[SHA256_SIZE]; /* of the body */
-    struct bytes source;       /* the plugin's exchange */
+    struct bytes source; /* the plugin's exchange */
     struct bytes exchange, routing_key, properties, body;
-    struct message_id message; /* out, of import_proof: its id */
-    bool awake;                /* out, of import_wake */
-    bool known;                /* out, of import_stage and import_wake: an earlier import has stored it */
-    bool same_table;           /* out, of import_asleep: the plugin's table knows the run that read it */
+    bool awake;      /* out, of import_wake */
+    bool known;      /* out, of import_stage and import_wake: an earlier import has stored it */
+    bool same_table; /* out, of import_asleep: the plugin's table knows the run that read it */
 };
 
 /* The source of rows, and the run that reads them. */
@@ -55,14 +52,23 @@ int import_asleep(struct pg *c, const struct import_place *place, struct import_
 int import_read(struct pg *c, const struct message_id *ids, size_t count, struct arena *a,
                 struct import_row *rows, struct err *e);
 
-/* Up to IMPORT_PROOF_ROWS of those that are awake, behind `after`, in the order of ids. How many; -1: error.
- */
+/* Up to IMPORT_PROOF_ROWS of those that are awake, behind `after`, in the order of ids, in the arena. How
+ * many; -1: error. */
 #define IMPORT_PROOF_ROWS 2000
+struct import_proof_line {
+    struct message_id id;
+    struct bytes source, text; /* text: JSON */
+};
 int import_proof(struct pg *c, struct bytes node, struct message_id after, struct arena *a,
-                 struct import_row *rows, struct err *e);
+                 struct import_proof_line **out, struct err *e);
 /* 1: some of this node are awake; 0: none; -1: error. */
 int import_has_proof(struct pg *c, struct bytes node, struct err *e);
 
+/* A message, as a proof has it. */
+struct import_claim {
+    struct message_id id;
+    int64_t due_ms;
+};
 /* The present states of messages of a proof. */
 struct import_standing {
     char state[16]; /* as shown to users; "gone": settled, and deleted after its retention; "missing" */
@@ -71,7 +77,7 @@ struct import_standing {
 };
 #define IMPORT_STANDINGS_MAX 32
 /* How many standings; -1: error. */
-int import_verify(struct pg *c, const struct import_row *rows, size_t count,
+int import_verify(struct pg *c, const struct import_claim *claims, size_t count,
                   struct import_standing out[IMPORT_STANDINGS_MAX], struct err *e);
 
 #endif

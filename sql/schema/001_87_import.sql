@@ -8,7 +8,7 @@ create table postdate.import (
     run         text not null,          -- which has read it; the plugin's table knows it, unless it was made anew or restored from a copy
     due         timestamptz not null,
     message     uuid,
-    hash        bytea not null,         -- SHA-256 of the body
+    hash        bytea,                  -- SHA-256 of the body, once it is awake
     source      text not null,          -- the plugin's exchange
     exchange    text not null,
     routing_key text not null,

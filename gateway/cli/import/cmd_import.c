@@ -8,6 +8,7 @@
 #include "gateway/cli/command.h"
 #include "gateway/cli/import/import_internal.h"
 #include "gateway/cli/rabbitmqctl.h"
+#include "gateway/json/json_memory.h"
 #include "plugin_embedded.h"
 #include "sql/admin/settings.h"
 #include "sql/pipeline/store.h"
@@ -33,10 +34,6 @@ struct batch {
 };
 
 struct import_call {
-    const char *rabbitmqctl, *node; /* node NULL: the one that it reaches by itself */
-    const char *owner, *run;        /* whose it is, and its token: hexadecimal digits */
-    const char *vhost;
-    int64_t margin_ms;
     bool is_dry; /* nothing is changed */
     bool begins; /* the token is set; what an earlier run has taken is told; what waits is counted */
     bool ends;   /* token and marks are removed */
@@ -53,12 +50,10 @@ struct import_call {
     int64_t from_ms; /* what is due after this */
     int64_t next_seq, batch, bytes;
     bool with_bodies;
-    size_t max_body;
 };
 
 #define RUN_MS 300000
 #define OUT_MAX ((size_t)384 * 1024 * 1024) /* a batch, and one message of any size */
-#define FIELDS_MAX 8
 
 static void import_answer_init(struct import_answer *a)
 {
@@ -96,10 +91,10 @@ static void set_flag(struct rabbitmqctl *r, const char *name, bool v)
 }
 
 /* They have the same names in plugin.erl. */
-static void set_variables(struct rabbitmqctl *r, const struct import_call *c)
+static void set_variables(struct rabbitmqctl *r, const struct import_run *run, const struct import_call *c)
 {
-    rabbitmqctl_set(r, "Owner", "<<\"%s\">>", c->owner);
-    rabbitmqctl_set(r, "Run", "<<\"%s\">>", c->run);
+    rabbitmqctl_set(r, "Owner", "<<\"%s\">>", run->owner);
+    rabbitmqctl_set(r, "Run", "<<\"%s\">>", run->run);
     set_flag(r, "Begin", c->begins);
     set_flag(r, "Is_dry", c->is_dry);
     set_flag(r, "Is_end", c->ends);
@@ -112,10 +107,10 @@ static void set_variables(struct rabbitmqctl *r, const struct import_call *c)
                         c->from_ms);
     rabbitmqctl_set(r, "Batch", "%" PRId64, c->batch);
     rabbitmqctl_set(r, "Limit", "%" PRId64, c->bytes);
-    rabbitmqctl_set(r, "Margin", "%" PRId64, c->margin_ms);
+    rabbitmqctl_set(r, "Margin", "%" PRId64, run->order->margin_ms);
     set_flag(r, "Bodies", c->with_bodies);
-    rabbitmqctl_set(r, "Body_max", "%zu", c->max_body);
-    rabbitmqctl_set_bytes(r, "Vhost", bytes_of_str(c->vhost));
+    rabbitmqctl_set(r, "Body_max", "%zu", run->rules.max_body);
+    rabbitmqctl_set_bytes(r, "Vhost", bytes_of_str(run->vhost));
     rabbitmqctl_set_bytes(r, "Own", bytes_of_str(broker_names.delayed));
     rabbitmqctl_set_bytes(r, "Take", bytes_of(c->take, c->take_count * sizeof *c->take));
     rabbitmqctl_set_bytes(r, "Look", bytes_of(c->look, c->look_count * sizeof *c->look));
@@ -123,49 +118,24 @@ static void set_variables(struct rabbitmqctl *r, const struct import_call *c)
     rabbitmqctl_set(r, "Look_to", "%" PRId64, c->look_to_ms);
 }
 
-/* --- what is answered */
-struct line {
-    struct bytes word[FIELDS_MAX];
-    size_t count;
-};
+/* --- what is answered: lines of JSON. An entry is one with an id, a count of the survey one with an hour;
+ * what the others say belongs together. */
 
-static struct line split_line(struct bytes text)
+/* Base64. */
+static bool take_bytes(struct arena *a, const json_t *text, struct bytes *out)
 {
-    struct line l = {0};
-    while (l.count < FIELDS_MAX) {
-        const uint8_t *end = text.len > 0 ? memchr(text.data, ' ', text.len) : NULL;
-        size_t len = end != NULL ? (size_t)(end - text.data) : text.len;
-        l.word[l.count++] = bytes_of(text.data, len);
-        if (end == NULL)
-            break;
-        text = bytes_of(end + 1, text.len - len - 1);
-    }
-    return l;
+    return json_is_string(text) &&
+           base64_decode(bytes_of(json_string_value(text), json_string_length(text)), a, out) &&
+           (out->data || out->len == 0);
 }
 
-static int64_t number_of(struct bytes word)
+/* What is not there is none. */
+static bool take_ids(struct import_answer *a, const json_t *text, struct import_ids *out)
 {
-    int64_t n = 0;
-    for (size_t i = 0; i < word.len && i < 18 && word.data[i] >= '0' && word.data[i] <= '9'; i++)
-        n = n * 10 + (word.data[i] - '0');
-    return n;
-}
-
-/* "=Ym9keQ==" */
-static bool take_bytes(struct arena *a, struct bytes word, struct bytes *out)
-{
-    if (word.len == 0 || word.data[0] != '=')
+    struct bytes v = {0};
+    if (text != NULL && (!take_bytes(&a->arena, text, &v) || v.len % sizeof *out->ids != 0))
         return false;
-    return base64_decode(bytes_of(word.data + 1, word.len - 1), a, out) && (out->data || out->len == 0);
-}
-
-static bool take_ids(struct import_answer *a, struct bytes word, struct import_ids *out)
-{
-    struct bytes v;
-    if (!take_bytes(&a->arena, word, &v) || v.len % sizeof *out->ids != 0)
-        return false;
-    if (v.len > 0)
-        *out = (struct import_ids){(const void *)v.data, v.len / sizeof *out->ids};
+    *out = (struct import_ids){(const void *)v.data, v.len / sizeof *out->ids};
     return true;
 }
 
@@ -177,132 +147,105 @@ static void *put_one(struct buf *list, size_t size)
     return list->failed ? NULL : list->data + list->len - size;
 }
 
-static bool take_entry(struct import_answer *a, const struct line *l)
+static int64_t number_of(const json_t *line, const char *name)
 {
+    int64_t n = json_integer_value(json_object_get(line, name));
+    return n > 0 ? n : 0;
+}
+
+static bool take_entry(struct import_answer *a, const json_t *line)
+{
+    const json_t *keys = json_object_get(line, "keys"), *body = json_object_get(line, "body"),
+                 *unknown = json_object_get(line, "unknown");
+    struct import_entry *m = put_one(&a->entry_list, sizeof *m);
     struct bytes id, why;
-    bool is_known = l->word[0].data[0] == 'M';
-    struct import_entry *m = l->count == (is_known ? 8 : 5) ? put_one(&a->entry_list, sizeof *m) : NULL;
-    if (m == NULL)
-        return false;
-    m->due_ms = number_of(l->word[2]);
-    if (!take_bytes(&a->arena, l->word[1], &id) || id.len != sizeof m->id ||
-        !take_bytes(&a->arena, l->word[3], &m->exchange))
+    if (m == NULL || !take_bytes(&a->arena, json_object_get(line, "id"), &id) || id.len != sizeof m->id ||
+        !take_bytes(&a->arena, json_object_get(line, "exchange"), &m->exchange))
         return false;
     memcpy(&m->id, id.data, sizeof m->id);
-    if (!is_known) {
-        if (!take_bytes(&a->arena, l->word[4], &why))
-            return false;
-        m->unknown = arena_strdup(&a->arena, why);
-        return m->unknown != NULL;
-    }
-    m->size = (size_t)number_of(l->word[4]);
-    m->keys = bytes_of(l->word[6].data + 1, l->word[6].len - 1);
+    m->due_ms = number_of(line, "due");
+    if (unknown != NULL)
+        return take_bytes(&a->arena, unknown, &why) && (m->unknown = arena_strdup(&a->arena, why)) != NULL;
+    m->size = (size_t)number_of(line, "size");
     m->body.len = m->size;
-    return take_bytes(&a->arena, l->word[5], &m->properties) && l->word[6].len > 0 &&
-           (bytes_equal_str(l->word[7], "-") || take_bytes(&a->arena, l->word[7], &m->body));
+    m->key_count = json_array_size(keys);
+    m->keys = arena_alloc(&a->arena, (m->key_count + 1) * sizeof *m->keys);
+    for (size_t i = 0; i < m->key_count; i++)
+        if (m->keys == NULL || !take_bytes(&a->arena, json_array_get(keys, i), &m->keys[i]))
+            return false;
+    return m->key_count > 0 && take_bytes(&a->arena, json_object_get(line, "properties"), &m->properties) &&
+           (json_is_null(body) || take_bytes(&a->arena, body, &m->body));
 }
 
-static bool take_survey(struct import_answer *a, const struct line *l)
+static bool take_survey(struct import_answer *a, const json_t *line)
 {
-    struct import_survey *s = l->count == 6 ? put_one(&a->survey_list, sizeof *s) : NULL;
+    struct import_survey *s = put_one(&a->survey_list, sizeof *s);
     if (s == NULL)
         return false;
-    *s = (struct import_survey){.hour = number_of(l->word[3]),
-                                .soon = bytes_equal_str(l->word[4], "1"),
-                                .count = number_of(l->word[5])};
-    return take_bytes(&a->arena, l->word[1], &s->vhost) && take_bytes(&a->arena, l->word[2], &s->exchange);
+    *s = (struct import_survey){.hour = number_of(line, "hour"),
+                                .soon = json_is_true(json_object_get(line, "soon")),
+                                .count = number_of(line, "count")};
+    return take_bytes(&a->arena, json_object_get(line, "exchange"), &s->exchange);
 }
 
-static bool take_mark(struct import_answer *a, const struct line *l)
+static bool take_text(const json_t *text, char *out, size_t size)
 {
-    struct import_ids ids = {0};
-    if (!take_ids(a, l->word[1], &ids))
-        return false;
-    if (ids.count > 0) /* there is one at most: the last batch's */
-        a->marks = ids;
-    return true;
+    const char *value = json_string_value(text);
+    return text == NULL || (value != NULL && (size_t)snprintf(out, size, "%s", value) < size);
 }
 
-/* False: that is no line of plugin.erl. */
-static bool take_line(struct import_answer *a, const struct line *l)
+/* False: plugin.erl says no such thing. */
+static bool take_facts(struct import_answer *a, const json_t *facts)
 {
-    static const size_t words[128] = {
-        ['V'] = 4, ['Q'] = 2, ['K'] = 2, ['W'] = 2, ['T'] = 2, ['P'] = 2, ['C'] = 3};
-    uint8_t kind = l->word[0].len == 1 ? l->word[0].data[0] & 0x7f : 0;
-    if (words[kind] != 0 && l->count != words[kind])
-        return false;
-    switch (kind) {
-    case 'V':
-        snprintf(a->node, sizeof a->node, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
-        a->now_ms = number_of(l->word[2]);
-        a->has_timer = bytes_equal_str(l->word[3], "1");
-        a->has_table = true;
-        return true;
-    case 'N':
-        a->has_table = false;
-        return true;
-    case 'Q':
-        snprintf(a->before, sizeof a->before, "%.*s", (int)l->word[1].len, (const char *)l->word[1].data);
-        return true;
-    case 'K':
-        return take_mark(a, l);
-    case 'W':
-        if (a->node_count < IMPORT_NODES_MAX)
-            snprintf(a->nodes[a->node_count++], IMPORT_NODE_SIZE, "%.*s", (int)l->word[1].len,
-                     (const char *)l->word[1].data);
-        return true;
-    case 'S':
-        return take_survey(a, l);
-    case 'T':
-        return take_ids(a, l->word[1], &a->taken);
-    case 'P':
-        return take_ids(a, l->word[1], &a->present);
-    case 'M':
-    case 'U':
-        return take_entry(a, l);
-    case 'C':
-        a->next = bytes_equal_str(l->word[1], "done")   ? IMPORT_READ_NOTHING
-                  : bytes_equal_str(l->word[1], "lost") ? IMPORT_READ_LOST
+    const char *next = json_string_value(json_object_get(facts, "next"));
+    const json_t *nodes = json_object_get(facts, "nodes");
+    a->now_ms = number_of(facts, "now");
+    a->has_table = !json_is_false(json_object_get(facts, "table"));
+    a->is_down = json_is_true(json_object_get(facts, "down"));
+    a->gone = json_is_true(json_object_get(facts, "gone"));
+    a->fenced = json_is_true(json_object_get(facts, "fenced"));
+    a->next_ms = number_of(facts, "next_ms");
+    a->next = next == NULL || strcmp(next, "done") == 0 ? IMPORT_READ_NOTHING
+              : strcmp(next, "lost") == 0               ? IMPORT_READ_LOST
                                                         : IMPORT_READ_FROM;
-        a->next_ms = number_of(l->word[2]);
-        return true;
-    case 'B':
-    case 'G':
-    case 'F':
-    case 'O':
-        a->is_down |= kind == 'B';
-        a->gone |= kind == 'G';
-        a->fenced |= kind == 'F';
-        a->ended |= kind == 'O';
-        return true;
-    default:
-        return false;
-    }
+    for (size_t i = 0; i < json_array_size(nodes) && i < IMPORT_NODES_MAX; i++, a->node_count++)
+        if (!take_text(json_array_get(nodes, i), a->nodes[i], IMPORT_NODE_SIZE))
+            return false;
+    return take_text(json_object_get(facts, "node"), a->node, sizeof a->node) &&
+           take_text(json_object_get(facts, "before"), a->before, sizeof a->before) &&
+           take_ids(a, json_object_get(facts, "mark"), &a->mark) &&
+           take_ids(a, json_object_get(facts, "taken"), &a->taken) &&
+           take_ids(a, json_object_get(facts, "present"), &a->present) &&
+           json_is_true(json_object_get(facts, "end"));
 }
 
-/* Up to the line "E". */
+/* Of one without its end, or with a part that there was no memory for, nothing is believed. */
 static bool read_answer(struct import_answer *a)
 {
+    struct json_memory_scope outer = json_memory_begin();
     struct bytes rest = buf_bytes(&a->out);
-    while (rest.len > 0) {
-        const uint8_t *end = memchr(rest.data, '\n', rest.len);
-        if (end == NULL)
-            return false;
-        struct bytes text = bytes_of(rest.data, (size_t)(end - rest.data));
-        rest = bytes_of(end + 1, rest.len - text.len - 1);
-        if (bytes_equal_str(text, "E"))
-            return true;
-        const struct line l = split_line(text);
-        if (!take_line(a, &l))
-            return false;
+    json_t *facts = json_object();
+    const uint8_t *end;
+    bool is_ours = true;
+    while (is_ours && !json_object_get(facts, "end") && rest.len > 0 &&
+           (end = memchr(rest.data, '\n', rest.len)) != NULL) {
+        size_t len = (size_t)(end - rest.data);
+        json_t *line = json_loadb((const char *)rest.data, len, 0, NULL);
+        is_ours = json_object_get(line, "id")     ? take_entry(a, line)
+                  : json_object_get(line, "hour") ? take_survey(a, line)
+                                                  : json_object_update(facts, line) == 0;
+        json_decref(line);
+        rest = bytes_of(end + 1, rest.len - len - 1);
     }
-    return false;
+    is_ours = is_ours && take_facts(a, facts);
+    json_decref(facts);
+    return !json_memory_end(outer) && is_ours;
 }
 
-static int answer_fail(const struct import_call *c, const struct import_answer *a, struct err *e)
+static int answer_fail(const struct import_run *run, const struct import_answer *a, struct err *e)
 {
     char first[200];
-    const char *node = c->node != NULL ? c->node : "the node that rabbitmqctl reaches";
+    const char *node = run->node_asked != NULL ? run->node_asked : "the node that rabbitmqctl reaches";
     if (a->out.failed)
         return err_set(e, ERR_BUG,
                        "%s: the output of rabbitmqctl is too large (allowed: %zu MiB): use a smaller --batch",
@@ -313,20 +256,21 @@ static int answer_fail(const struct import_call *c, const struct import_answer *
 }
 
 /* ERR_AWAY: rabbitmqctl says why not, or its answer is not whole. What was asked may be done, or be done
- * later: the next run finds out. */
-static int import_call_run(const struct import_call *call, struct import_answer *a, struct err *e)
+ * later: the next run finds out. ERR_BUSY: another run has begun. */
+static int import_ask(const struct import_run *run, const struct import_call *call, struct import_answer *a,
+                      struct err *e)
 {
     struct rabbitmqctl r;
     answer_reset(a);
     rabbitmqctl_init(&r);
-    r.path = call->rabbitmqctl;
-    r.node = call->node;
+    r.path = run->order->rabbitmqctl;
+    r.node = run->node_asked;
     r.timeout_ms = RUN_MS;
-    set_variables(&r, call);
+    set_variables(&r, run, call);
     int rc = rabbitmqctl_eval(&r, plugin_erl, &a->out, e);
     rabbitmqctl_free(&r);
     if (rc == 0 && !read_answer(a))
-        rc = answer_fail(call, a, e);
+        rc = answer_fail(run, a, e);
     a->entries = (void *)a->entry_list.data;
     a->count = a->entry_list.len / sizeof *a->entries;
     a->surveys = (void *)a->survey_list.data;
@@ -336,6 +280,8 @@ static int import_call_run(const struct import_call *call, struct import_answer 
             e, ERR_AWAY,
             "node %s is starting or stopped, or its Mnesia is not running: repeat the command when it is up",
             a->node);
+    if (rc == 0 && a->fenced)
+        rc = err_set(e, ERR_BUSY, "another import from node %s has started: this one exits", run->node);
     return rc;
 }
 
@@ -350,40 +296,11 @@ static int import_call_run(const struct import_call *call, struct import_answer 
 #define READ_ROWS 200 /* at once: bodies are in memory */
 #define READ_MEMORY ((size_t)1024 * 1024 * 1024)
 
-/* The call that this run makes, with all that does not change in it. */
-static struct import_call import_call_of(const struct import_run *run)
-{
-    const struct import_order *o = run->order;
-    return (struct import_call){
-        .rabbitmqctl = o->rabbitmqctl,
-        .node = run->node_asked,
-        .owner = run->owner,
-        .run = run->run,
-        .vhost = run->vhost,
-        .margin_ms = o->margin_ms,
-        .is_dry = o->dry_run,
-        .batch =
-            o->rate > 0 && o->rate < o->batch ? o->rate : o->batch, /* of a second, where there is a rate */
-        .max_body = run->rules.max_body,
-    };
-}
-
 /* import_drop of this run's. */
 static int import_drop_ids(const struct import_run *run, const struct message_id *ids, size_t count,
                            struct err *e)
 {
     return count > 0 && import_forget(run->cli->pg, &run->place, false, ids, count, e) < 0 ? -1 : 0;
-}
-
-/* import_call_run, and another run is an error. */
-static int import_ask(const struct import_run *run, const struct import_call *call, struct import_answer *a,
-                      struct err *e)
-{
-    if (import_call_run(call, a, e) != 0)
-        return -1;
-    if (a->fenced)
-        return err_set(e, ERR_BUSY, "another import from node %s has started: this one exits", run->node);
-    return 0;
 }
 
 static size_t move_asleep_first(struct import_row *rows, size_t count)
@@ -451,10 +368,8 @@ static int resolve(struct import_run *run, struct import_row *rows, size_t count
 {
     struct message_id ids[IMPORT_BATCH_MAX], alone[IMPORT_BATCH_MAX];
     size_t dropped = 0, woken = 0;
-    struct import_call call = import_call_of(run);
-    call.look = ids;
-    call.look_count = count;
-    call.look_from_ms = call.look_to_ms = rows[0].due_ms;
+    struct import_call call = {
+        .look = ids, .look_count = count, .look_from_ms = rows[0].due_ms, .look_to_ms = rows[0].due_ms};
     for (size_t i = 0; i < count; i++) {
         ids[i] = rows[i].id;
         call.look_from_ms = rows[i].due_ms < call.look_from_ms ? rows[i].due_ms : call.look_from_ms;
@@ -482,7 +397,7 @@ static int import_resume(struct import_run *run, struct import_answer *a, struct
     struct import_row *rows = calloc(IMPORT_BATCH_MAX, sizeof *rows);
     if (rows == NULL)
         return err_set(e, ERR_BUG, "out of memory");
-    int n, rc = wake_ids(run, a->marks.ids, a->marks.count, e);
+    int n, rc = wake_ids(run, a->mark.ids, a->mark.count, e);
     while (rc == 0 && (n = import_asleep(run->cli->pg, &run->place, rows, IMPORT_BATCH_MAX, e)) != 0)
         rc = n > 0 ? resolve(run, rows, (size_t)n, a, e) : -1;
     free(rows);
@@ -534,10 +449,6 @@ static int make_rows(struct import_run *run, struct batch *b, struct err *e)
         if (c == NULL)
             return err_set(e, ERR_REJECT, "more than %d exchanges have waiting messages",
                            IMPORT_EXCHANGES_MAX);
-        if (c->read == 0 || m->due_ms < c->first_ms)
-            c->first_ms = m->due_ms;
-        if (c->read == 0 || m->due_ms > c->last_ms)
-            c->last_ms = m->due_ms;
         c->read++;
         run->done++;
         if (import_message(run, m, a->now_ms, &a->arena, &b->rows[b->count], e) == 0)
@@ -584,18 +495,23 @@ static int finish_batch(struct import_run *run, struct batch *b, const struct im
 static struct import_call next_call(struct import_run *run, const struct batch *asleep,
                                     enum import_reading reading, int64_t from_ms)
 {
-    struct import_call call = import_call_of(run);
-    call.seq = asleep->count > 0 ? run->seq : 0;
-    call.take = asleep->ids;
-    call.take_count = asleep->count;
-    call.next_seq = ++run->seq;
-    call.reading = reading;
-    call.from_ms = from_ms;
-    call.bytes = BATCH_BYTES;
-    call.with_bodies = !run->order->dry_run;
-    if (run->order->dry_run)
-        call.batch = DRY_BATCH;
-    return call;
+    const struct import_order *o = run->order;
+    const bool slow = o->rate > 0 && o->rate < o->batch;
+    const int64_t seq = run->seq++;
+    return (struct import_call){
+        .is_dry = o->dry_run,
+        .seq = asleep->count > 0 ? seq : 0,
+        .take = asleep->ids,
+        .take_count = asleep->count,
+        .next_seq = run->seq,
+        .reading = reading,
+        .from_ms = from_ms,
+        .bytes = BATCH_BYTES,
+        .with_bodies = !o->dry_run,
+        .batch = o->dry_run ? DRY_BATCH
+                 : slow     ? o->rate
+                            : o->batch, /* slow: of a second */
+    };
 }
 
 static int gone(const struct import_run *run, struct batch *asleep, struct err *e)
@@ -634,8 +550,7 @@ static int step(struct import_run *run, struct batch *asleep, struct batch *next
 
 static int end_run(struct import_run *run, struct batch *b, struct err *e)
 {
-    struct import_call call = import_call_of(run);
-    call.ends = true;
+    const struct import_call call = {.ends = true};
     return import_ask(run, &call, &b->answer, e);
 }
 
@@ -689,9 +604,8 @@ static int check_mappings(const struct import_run *run, struct err *e)
 /* Looks first, and begins when nothing is wrong. */
 static int begin_run(struct import_run *run, struct import_answer *a, FILE *proof, struct err *e)
 {
-    struct import_call call = import_call_of(run);
-    call.begins = call.is_dry = true;
-    if (import_call_run(&call, a, e) != 0)
+    struct import_call call = {.begins = true, .is_dry = true};
+    if (import_ask(run, &call, a, e) != 0)
         return -1;
     snprintf(run->node, sizeof run->node, "%s", a->node);
     run->place = (struct import_place){.node = bytes_of_str(run->node), .run = bytes_of_str(run->run)};
@@ -709,7 +623,7 @@ static int begin_run(struct import_run *run, struct import_answer *a, FILE *proo
     if (alone <= 0)
         return alone < 0 ? -1 : err_set(e, ERR_BUSY, "another import from node %s is running", run->node);
     call.is_dry = false;
-    if (import_proof_settle(run, proof, e) != 0 || import_call_run(&call, a, e) != 0)
+    if (import_proof_settle(run, proof, e) != 0 || import_ask(run, &call, a, e) != 0)
         return -1;
     snprintf(run->before, sizeof run->before, "%s", a->before);
     run->place.before = bytes_of_str(run->before);

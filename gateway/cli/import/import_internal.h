@@ -31,14 +31,15 @@ struct import_entry {
     struct message_id id;
     int64_t due_ms;
     struct bytes exchange;
-    const char *unknown;                 /* why RabbitMQ could not read it; NULL: it could */
-    size_t size;                         /* of the body */
-    struct bytes properties, keys, body; /* keys: base64, separated by commas; body without data: it was too
-                                            large, or not asked for */
+    const char *unknown;           /* why RabbitMQ could not read it; NULL: it could */
+    size_t size;                   /* of the body */
+    struct bytes properties, body; /* body without data: it was too large, or not asked for */
+    struct bytes *keys;            /* the routing key, then those of CC and BCC */
+    size_t key_count;
 };
 
 struct import_survey {
-    struct bytes vhost, exchange;
+    struct bytes exchange;
     int64_t hour; /* since 1970 */
     bool soon;    /* due within the margin */
     int64_t count;
@@ -50,12 +51,11 @@ struct import_answer {
     char node[IMPORT_NODE_SIZE];
     char before[IMPORT_RUNS_SIZE]; /* unfinished runs on the present table */
     int64_t now_ms;
-    bool has_timer; /* the plugin's process runs */
-    bool is_down;   /* its tables are unknown */
-    bool has_table, ended;
+    bool is_down; /* its tables are unknown */
+    bool has_table;
     bool gone;   /* the node was restarted since the batch was read: nothing was taken */
     bool fenced; /* another run has begun */
-    struct import_ids taken, marks, present;
+    struct import_ids taken, mark, present;
     struct import_entry *entries;
     size_t count;
     enum import_reading next; /* where the next read begins; from next_ms on */
@@ -91,7 +91,6 @@ struct import_count {
     bool mapped;
     int64_t waiting, soon; /* by the survey: all; those that are due within the margin */
     int64_t read, stored, refused, left;
-    int64_t first_ms, last_ms; /* of the messages read */
 };
 
 struct import_reason {

@@ -1,5 +1,4 @@
 /* From what the plugin keeps to what the store keeps. */
-#include "core/base/base64.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
 #include "core/message/delay.h"
@@ -18,7 +17,7 @@
 /* --- From what the plugin keeps to what the store keeps. */
 
 #define ADDED_MAX 1024
-#define KEYS_MAX 1024 /* of one message: its routing key, CC and BCC */
+#define KEYS_MAX ((size_t)1024) /* of one message: its routing key, CC and BCC */
 
 const struct import_mapping *import_mapping_of(const struct import_order *o, struct bytes exchange)
 {
@@ -26,27 +25,6 @@ const struct import_mapping *import_mapping_of(const struct import_order *o, str
         if (bytes_equal(o->mappings[i].from, exchange))
             return &o->mappings[i];
     return NULL;
-}
-
-struct keys {
-    struct bytes key[KEYS_MAX];
-    size_t count;
-};
-
-/* "b3JkZXIubmV3,YQ==": the routing key, then those of CC and BCC. */
-static int read_keys(struct bytes text, struct arena *a, struct keys *out, struct err *e)
-{
-    out->count = 0;
-    while (out->count < KEYS_MAX) {
-        const uint8_t *end = text.len > 0 ? memchr(text.data, ',', text.len) : NULL;
-        size_t len = end != NULL ? (size_t)(end - text.data) : text.len;
-        if (!base64_decode(bytes_of(text.data, len), a, &out->key[out->count++]))
-            return err_set(e, ERR_BUG, "a routing key is not base64");
-        if (end == NULL)
-            return 0;
-        text = bytes_of(end + 1, text.len - len - 1);
-    }
-    return err_set(e, ERR_REJECT, "it has more than %d routing keys in CC and BCC", KEYS_MAX);
 }
 
 static bool is_in_cc(struct bytes headers, struct bytes key)
@@ -62,13 +40,13 @@ static bool is_in_cc(struct bytes headers, struct bytes key)
 }
 
 /* RabbitMQ takes BCC out of the headers when a message comes, and keeps its routing keys. */
-static void put_bcc(struct bytes headers, const struct keys *keys, struct buf *out)
+static void put_bcc(struct bytes headers, const struct import_entry *m, struct buf *out)
 {
     struct buf items;
-    buf_init(&items, (size_t)KEYS_MAX * 300);
-    for (size_t i = 1; i < keys->count; i++)
-        if (!is_in_cc(headers, keys->key[i]))
-            wire_put_item(&items, 'S', keys->key[i]);
+    buf_init(&items, KEYS_MAX * 300);
+    for (size_t i = 1; i < m->key_count; i++)
+        if (!is_in_cc(headers, m->keys[i]))
+            wire_put_item(&items, 'S', m->keys[i]);
     if (items.len > 0)
         wire_put_field(out, bytes_of_str("BCC"), 'A', buf_bytes(&items));
     out->failed |= items.failed;
@@ -83,7 +61,7 @@ static bool is_removed(struct bytes name)
 }
 
 /* x-delay as the plugin means to write it on delivery: negative, so that no other one delays it again. */
-static void put_headers(const struct wire_properties *p, const struct keys *keys, struct buf *out)
+static void put_headers(const struct wire_properties *p, const struct import_entry *m, struct buf *out)
 {
     struct wire_cursor c = wire_table(p->headers);
     struct wire_field f;
@@ -99,23 +77,22 @@ static void put_headers(const struct wire_properties *p, const struct keys *keys
             buf_put_bytes(out, f.entry);
         }
     }
-    put_bcc(p->headers, keys, out);
+    put_bcc(p->headers, m, out);
     if (p->user_id.len > 0) /* RabbitMQ rejects another user's user_id */
         wire_put_string(out, bytes_of_str(HEADER_USER_ID), p->user_id);
 }
 
-static int write_properties(struct bytes raw, const struct keys *keys, struct arena *a, struct bytes *out,
-                            struct err *e)
+static int write_properties(const struct import_entry *m, struct arena *a, struct bytes *out, struct err *e)
 {
     struct wire_properties p;
     struct buf b;
-    if (wire_properties_read(raw, &p, e) != 0)
+    if (wire_properties_read(m->properties, &p, e) != 0)
         return -1;
-    buf_init(&b, raw.len + ADDED_MAX + (size_t)KEYS_MAX * 300);
+    buf_init(&b, m->properties.len + ADDED_MAX + KEYS_MAX * 300);
     p.flags &= (uint16_t)~WIRE_USER_ID;
     p.flags |= WIRE_HEADERS;
     size_t headers = wire_properties_begin(&p, &b);
-    put_headers(&p, keys, &b);
+    put_headers(&p, m, &b);
     return wire_properties_move(&p, headers, &b, a, out, e);
 }
 
@@ -143,7 +120,6 @@ int import_message(const struct import_run *run, const struct import_entry *m, i
                    struct arena *a, struct import_row *out, struct err *e)
 {
     const struct import_mapping *mapping = import_mapping_of(run->order, m->exchange);
-    struct keys keys;
     if (check_limits(run, m, now_ms, e) != 0)
         return -1;
     if (mapping == NULL && !run->order->dry_run)
@@ -153,25 +129,19 @@ int import_message(const struct import_run *run, const struct import_entry *m, i
                                .source = m->exchange,
                                .exchange = mapping != NULL ? mapping->to : m->exchange,
                                .body = bytes_of(m->body.data, m->size)};
-    if (read_keys(m->keys, a, &keys, e) != 0)
-        return -1;
-    out->routing_key = keys.key[0];
+    if (m->key_count > KEYS_MAX)
+        return err_set(e, ERR_REJECT, "it has more than %zu routing keys in CC and BCC", KEYS_MAX);
+    out->routing_key = m->keys[0];
     if (out->routing_key.len > MESSAGE_NAME_MAX || !bytes_is_text(out->routing_key))
         return err_set(e, ERR_REJECT,
                        "its routing key is not text (allowed: at most 255 bytes of UTF-8 without NUL)");
-    if (write_properties(m->properties, &keys, a, &out->properties, e) != 0)
+    if (write_properties(m, a, &out->properties, e) != 0)
         return -1;
     const struct message message = {.exchange = out->exchange,
                                     .routing_key = out->routing_key,
                                     .properties = out->properties,
                                     .body = out->body};
-    if (reserved_check(&message, &run->rules, e) != 0)
-        return -1;
-    if (m->body.data != NULL && !sha256(out->body, out->hash))
-        return err_set(e, ERR_BUG, "out of memory");
-    if (m->body.data == NULL && !sha256(bytes_of("", 0), out->hash))
-        return err_set(e, ERR_BUG, "out of memory");
-    return 0;
+    return reserved_check(&message, &run->rules, e);
 }
 
 /* --- What was read, stored, refused and left, by exchange. */
@@ -295,44 +265,29 @@ void import_count_print_reasons(const struct import_run *run)
 #define LINE_SIZE 4096
 #define MEMORY ((size_t)64 * 1024 * 1024)
 
-static json_t *json_name_of(struct bytes name)
+static int write_line(FILE *file, struct bytes text, struct err *e)
 {
-    return json_stringn((const char *)name.data, name.len);
+    return fwrite(text.data, 1, text.len, file) == text.len && putc('\n', file) != EOF
+               ? 0
+               : err_set(e, ERR_LIMIT, "cannot write the proof: %s", strerror(errno));
 }
 
 static int write_object(FILE *file, json_t *object, struct err *e)
 {
     char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
     int rc = text == NULL ? err_set(e, ERR_BUG, "out of memory for the proof")
-             : fprintf(file, "%s\n", text) < 0
-                 ? err_set(e, ERR_LIMIT, "cannot write the proof: %s", strerror(errno))
-                 : 0;
+                          : write_line(file, bytes_of_str(text), e);
     free(text);
     json_decref(object);
     return rc;
 }
 
-static int write_row(const struct import_run *run, FILE *file, const struct import_row *row, struct err *e)
-{
-    char id[MESSAGE_ID_TEXT_SIZE], message[MESSAGE_ID_TEXT_SIZE], due[40], hash[2 * SHA256_SIZE + 1];
-    for (size_t i = 0; i < SHA256_SIZE; i++)
-        snprintf(hash + 2 * i, 3, "%02x", row->hash[i]);
-    message_id_format(row->id, id);
-    message_id_format(row->message, message);
-    timestamp_format(row->due_ms, due, sizeof due);
-    return write_object(file,
-                        json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:s}", "import", id, "message", message,
-                                  "node", run->node, "due", due, "from", json_name_of(row->source),
-                                  "exchange", json_name_of(row->exchange), "sha256", hash),
-                        e);
-}
-
 static int write_count(const struct import_run *run, FILE *file, const struct import_count *c, struct err *e)
 {
     return write_object(file,
-                        json_pack("{s:{s:s, s:o, s:I, s:I, s:I, s:I}}", "count", "node", run->node, "from",
-                                  json_name_of(c->from), "read", (json_int_t)c->read, "stored",
-                                  (json_int_t)c->stored, "refused", (json_int_t)c->refused, "left",
+                        json_pack("{s:{s:s, s:s%, s:I, s:I, s:I, s:I}}", "count", "node", run->node, "from",
+                                  (const char *)c->from.data, c->from.len, "read", (json_int_t)c->read,
+                                  "stored", (json_int_t)c->stored, "refused", (json_int_t)c->refused, "left",
                                   (json_int_t)c->left),
                         e);
 }
@@ -340,27 +295,24 @@ static int write_count(const struct import_run *run, FILE *file, const struct im
 /* Those of the table are what is stored: of this run, and of earlier ones that came to no end. */
 static int write_rows(struct import_run *run, FILE *file, int64_t stored[], struct err *e)
 {
-    struct import_row *rows = calloc(ROWS, sizeof *rows);
+    struct import_proof_line *lines;
     struct message_id after = {0};
     struct arena a;
     int n = 1, rc = 0;
-    if (rows == NULL)
-        return err_set(e, ERR_BUG, "out of memory");
     arena_init(&a, MEMORY);
     while (rc == 0 && n > 0) {
         arena_reset(&a);
-        n = import_proof(run->cli->pg, bytes_of_str(run->node), after, &a, rows, e);
+        n = import_proof(run->cli->pg, bytes_of_str(run->node), after, &a, &lines, e);
         rc = n < 0 ? -1 : 0;
         for (int i = 0; rc == 0 && i < n; i++) {
-            const struct import_count *c = import_count_of(run, rows[i].source);
+            const struct import_count *c = import_count_of(run, lines[i].source);
             if (c != NULL)
                 stored[c - run->counts]++;
-            after = rows[i].id;
-            rc = file != NULL ? write_row(run, file, &rows[i], e) : 0;
+            after = lines[i].id;
+            rc = file != NULL ? write_line(file, lines[i].text, e) : 0;
         }
     }
     arena_free(&a);
-    free(rows);
     return rc;
 }
 
@@ -475,19 +427,10 @@ int import_proof_write(struct import_run *run, FILE *file, struct err *e)
 
 /* --- verify */
 
-/* One line of a message. */
-struct claim {
-    struct message_id id;
-    int64_t due_ms;
-};
-
 struct verifying {
     struct cli *cli;
-    struct buf claim_list; /* all that the file has, for a message may be in it twice */
-    struct claim *claims;  /* it, once it is read */
-    size_t claim_count;
-    struct import_row rows[ROWS];
-    size_t count;
+    struct buf claim_list;     /* all that the file has, for a message may be in it twice */
+    size_t claim_count;        /* it, once it is read */
     int64_t lines, ended;      /* ended: the last line that says so */
     int64_t messages, claimed; /* messages: each once; claimed: stored, as the counts of the file say */
     struct import_standing totals[IMPORT_STANDINGS_MAX];
@@ -505,19 +448,9 @@ static void add_standing(struct verifying *v, const struct import_standing *s)
         v->totals[v->total_count++] = *s;
 }
 
-static int ask_rows(struct verifying *v, struct err *e)
-{
-    struct import_standing list[IMPORT_STANDINGS_MAX];
-    int n = v->count > 0 ? import_verify(v->cli->pg, v->rows, v->count, list, e) : 0;
-    for (int i = 0; i < n; i++)
-        add_standing(v, &list[i]);
-    v->count = 0;
-    return n < 0 ? -1 : 0;
-}
-
 static int take_line(struct verifying *v, const char *text, struct err *e)
 {
-    struct claim claim;
+    struct import_claim claim;
     json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const json_t *count = json_object_get(object, "count");
     const char *message = json_string_value(json_object_get(object, "message")),
@@ -542,26 +475,31 @@ static int take_line(struct verifying *v, const char *text, struct err *e)
 
 static int compare_claims(const void *a, const void *b)
 {
-    const struct claim *x = a, *y = b;
+    const struct import_claim *x = a, *y = b;
     return memcmp(&x->id, &y->id, sizeof x->id);
 }
 
 /* What the plugin had again, from a copy of its disk, may have come along twice: it is one message. */
 static int ask_all(struct verifying *v, struct err *e)
 {
-    v->claims = (void *)v->claim_list.data;
-    v->claim_count = v->claim_list.len / sizeof *v->claims;
+    struct import_claim *claims = (void *)v->claim_list.data;
+    struct import_standing list[IMPORT_STANDINGS_MAX];
+    size_t once = 0;
+    v->claim_count = v->claim_list.len / sizeof *claims;
     if (v->claim_count > 0)
-        qsort(v->claims, v->claim_count, sizeof *v->claims, compare_claims);
-    for (size_t i = 0; i < v->claim_count; i++) {
-        if (i > 0 && message_id_equal(v->claims[i].id, v->claims[i - 1].id))
-            continue;
-        v->messages++;
-        v->rows[v->count++] = (struct import_row){.message = v->claims[i].id, .due_ms = v->claims[i].due_ms};
-        if (v->count == ROWS && ask_rows(v, e) != 0)
+        qsort(claims, v->claim_count, sizeof *claims, compare_claims);
+    for (size_t i = 0; i < v->claim_count; i++)
+        if (i == 0 || !message_id_equal(claims[i].id, claims[once - 1].id))
+            claims[once++] = claims[i];
+    v->messages = (int64_t)once;
+    for (size_t i = 0; i < once; i += ROWS) {
+        int n = import_verify(v->cli->pg, claims + i, once - i < ROWS ? once - i : ROWS, list, e);
+        for (int k = 0; k < n; k++)
+            add_standing(v, &list[k]);
+        if (n < 0)
             return -1;
     }
-    return ask_rows(v, e);
+    return 0;
 }
 
 static int print_standings(const struct verifying *v)

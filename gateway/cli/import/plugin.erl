@@ -1,6 +1,6 @@
 %% The part of `postdate import plugin` that runs in the broker, by `rabbitmqctl eval`: one call does what is asked by
-%% the variables that cmd_import.c gives values, for each call costs a second. What it prints are lines of ASCII;
-%% bytes are base64 behind "=". The calls are the same in the sources of RabbitMQ 3.8 to 4.2, and the records in those of
+%% the variables that cmd_import.c gives values, for each call costs a second. What it prints are lines of JSON;
+%% bytes are base64. The calls are the same in the sources of RabbitMQ 3.8 to 4.2, and the records in those of
 %% the plugin: {delay_entry, {delay_key, Due, Exchange}, Message, Ref} in a bag, its keys in an ordered index.
 %%
 %% Entries of its own in the plugin's table are keys whose due time is no number, and not in the index: the plugin never
@@ -13,9 +13,12 @@ Taken = {delay_key, {postdate, taken, Owner}, postdate},
 Batch_read = list_to_atom("postdate_import_" ++ binary_to_list(Owner)),
 Now = erlang:system_time(millisecond),
 Number = fun(N) -> integer_to_list(N) end,
-Bytes = fun(X) -> [$=, base64:encode(X)] end,
+Text = fun(X) -> [$", X, $"] end,
+Bytes = fun(X) -> Text(base64:encode(X)) end,
+List = fun(Xs) -> [$[, lists:join($,, Xs), $]] end,
 Say = fun(Lines) -> io:put_chars(iolist_to_binary(Lines)) end,
-Line = fun(Words) -> [lists:join($\s, Words), $\n] end,
+Line = fun(Members) -> [${, lists:join($,, [[$", atom_to_list(Name), $", $:, Value] || {Name, Value} <- Members]), $}, $\n] end,
+Tell = fun(Name, Value) -> Say(Line([{Name, Value}])) end,
 
 %% Inside the plugin's process nothing of the plugin runs meanwhile, and calls are in the order in which they came:
 %% what an earlier run asked for too late finds another token.
@@ -103,15 +106,15 @@ Properties = fun(C) ->
     end end,
 Show = fun({delay_entry, {delay_key, Due, X}, M, _} = E) ->
     {resource, _, _, Name} = element(2, X),
-    Head = [Bytes(Id_of(E)), Number(Due), Bytes(Name)],
+    Head = [{id, Bytes(Id_of(E))}, {due, Number(Due)}, {exchange, Bytes(Name)}],
     try
         {Keys, C} = Content(M),
         Body = lists:reverse(element(6, C)),
         Size = iolist_size(Body),
-        Shown = case Bodies andalso Size =< Body_max of true -> Bytes(iolist_to_binary(Body)); false -> "-" end,
-        {Size, Line(["M"] ++ Head ++ [Number(Size), Bytes(Properties(C)), [$= | lists:join($,, [base64:encode(K) || K <- Keys])], Shown])}
+        Shown = case Bodies andalso Size =< Body_max of true -> Bytes(iolist_to_binary(Body)); false -> "null" end,
+        {Size, Line(Head ++ [{size, Number(Size)}, {properties, Bytes(Properties(C))}, {keys, List([Bytes(K) || K <- Keys])}, {body, Shown}])}
     catch _:Why ->
-        {0, Line(["U"] ++ Head ++ [Bytes(iolist_to_binary(io_lib:format("~0p of ~0P", [Why, catch element(1, M), 5])))])}
+        {0, Line(Head ++ [{unknown, Bytes(iolist_to_binary(io_lib:format("~0p of ~0P", [Why, catch element(1, M), 5])))}])}
     end end,
 Show_key = fun(K) ->
     lists:foldl(fun(E, {N, S, Ls}) -> {Size, L} = Show(E), {N + 1, S + Size, [L | Ls]} end, {0, 0, []}, ets:lookup(T, K)) end,
@@ -168,24 +171,24 @@ Survey = fun() ->
                       [{{{'div', '$1', 3600000}, {element, 2, '$2'},
                          {'andalso', {'>=', '$1', Now - Margin}, {'=<', '$1', Now + Margin}}}}]}],
         fun(Rows, Acc) -> lists:foldl(fun(R, A) -> maps:update_with(R, fun(N) -> N + 1 end, 1, A) end, Acc, Rows) end, #{}),
-    Say([Line(["S", Bytes(V), Bytes(N), Number(Hour), case Soon andalso Has_timer of true -> "1"; false -> "0" end, Number(Count)])
-         || {{Hour, {resource, V, _, N} = X, Soon}, Count} <- maps:to_list(Counts), Is_named(X)]) end,
+    Say([Line([{exchange, Bytes(N)}, {hour, Number(Hour)}, {soon, atom_to_list(Soon andalso Has_timer)}, {count, Number(Count)}])
+         || {{Hour, {resource, _, _, N} = X, Soon}, Count} <- maps:to_list(Counts), Is_named(X)]) end,
 %% Which of these ids the plugin still has.
 Find = fun() ->
     Wanted = maps:from_list([{X, []} || <<X:16/binary>> <= Look]),
     Found = Select([{{delay_entry, {delay_key, '$1', '_'}, '_', '_'}, [{is_integer, '$1'}, {'>=', '$1', Look_from}, {'=<', '$1', Look_to}],
                      ['$_']}],
         fun(Rows, Acc) -> [Y || Y <- [Id_of(E) || E <- Rows], maps:is_key(Y, Wanted)] ++ Acc end, []),
-    Say(Line(["P", Bytes(iolist_to_binary(lists:sort(Found)))])) end,
+    Tell(present, Bytes(iolist_to_binary(lists:sort(Found)))) end,
 
-Say(Line(["V", atom_to_list(node()), Number(Now), case Has_timer of true -> "1"; false -> "0" end])),
+Say(Line([{node, Text(atom_to_list(node()))}, {now, Number(Now)}])),
 %% That there is no table says something only of a node that is up, whose Mnesia knows of none.
 Is_up = case erlang:function_exported(rabbit, is_booted, 0) of true -> rabbit:is_booted(); false -> rabbit:is_running() end
     andalso mnesia:system_info(is_running) =:= yes,
 case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables))] of
-    false -> Say("B\n");
-    [] -> Say("N\n");
-    Tables when length(Tables) < 2 -> Say("B\n");
+    false -> Tell(down, "true");
+    [] -> Tell(table, "false");
+    Tables when length(Tables) < 2 -> Tell(down, "true");
     _ ->
         case Begin of
             false -> ok;
@@ -195,22 +198,22 @@ case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables)
                     false ->
                         {Runs_before, L} = Inside(Fence),
                         ok = mnesia:sync_log(),
-                        Say(Line(["Q", lists:join($,, Runs_before)])),
+                        Tell(before, Text(lists:join($,, Runs_before))),
                         L
                 end,
-                [Say(Line(["K", Bytes(Ids)])) || Ids <- Marks],
+                [Tell(mark, Bytes(Ids)) || Ids <- Marks], %% one at most
                 Running = case erlang:function_exported(rabbit_nodes, list_running, 0) of
                     true -> rabbit_nodes:list_running();
                     false -> rabbit_nodes:all_running()
                 end,
-                [Say(Line(["W", atom_to_list(N)])) || N <- Running],
+                Tell(nodes, List([Text(atom_to_list(N)) || N <- Running])),
                 Survey()
         end,
         Goes_on = case Seq > 0 andalso Inside(Taking) of
             false -> true;
-            {taken, Gone} -> ok = mnesia:sync_log(), Say(Line(["T", Bytes(Gone)])), true;
-            gone -> Say("G\n"), false;
-            fenced -> Say("F\n"), false
+            {taken, Gone} -> ok = mnesia:sync_log(), Tell(taken, Bytes(Gone)), true;
+            gone -> Tell(gone, "true"), false;
+            fenced -> Tell(fenced, "true"), false
         end,
         case Look of <<>> -> ok; _ -> Find() end,
         case Goes_on andalso Read of
@@ -219,13 +222,13 @@ case Is_up andalso [X || X <- [T, I], lists:member(X, mnesia:system_info(tables)
             _ ->
                 {Where, Last, Read_keys} = Read_on(),
                 case Is_dry of true -> ok; false -> application:set_env(rabbit, Batch_read, {Run, Next_seq, Read_keys}) end,
-                Say(Line(["C", atom_to_list(Where), Number(Last)]))
+                Say(Line([{next, Text(atom_to_list(Where))}, {next_ms, Number(Last)}]))
         end,
         case Goes_on andalso Is_end andalso Inside(Ending) of
             false -> ok;
-            ended -> ok = mnesia:sync_log(), Say("O\n");
-            fenced -> Say("F\n")
+            ended -> ok = mnesia:sync_log();
+            fenced -> Tell(fenced, "true")
         end
 end,
-Say("E\n"),
+Tell('end', "true"),
 ok.
