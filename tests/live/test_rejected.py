@@ -130,6 +130,23 @@ class DropTopology(LiveTest):
         self.assertEqual(self.names(p), set())
         p.gateway(**settings).term()
 
+    def test_an_intake_queue_with_a_name_of_its_own(self):
+        """The queues beside it are named after it, also for who reads, compares and deletes."""
+        p = self.place(transport='timer')
+        settings = {'POSTDATE_INTAKE_QUEUE': 'mine.in', 'POSTDATE_INTAKE_EXCHANGE': 'mine'}
+        queues = lambda: {name for name in p.stack.rabbitmqctl('list_queues', '-q', '-p', p.vhost, 'name').splitlines() if name.startswith('mine')}
+        p.gateway(**settings)
+        self.assertEqual(queues() - {'mine.in.timed'}, {'mine.in', 'mine.in.expired'})
+        inbox, c = p.consumer('q', bind='k'), p.client()
+        c.channel.basic_publish('', 'mine.in.expired', b'expired', pika.BasicProperties(headers={'x-delay': 1}))
+        c.publish('k', b'x', {'x-delay': 1}, exchange='mine')
+        inbox.wait_body(b'x', 10)
+        wait_until(lambda: c.depth('mine.in.expired') == 0, 10, 'it to be read')
+        self.assertRegex(p.cli('doctor', env=settings)[1], r'broker.topology\s.*exist with the expected settings')
+        p.stop_for_good()
+        self.run_it(p, '--yes', '--purge', **settings)
+        self.assertEqual(queues(), set())
+
     def test_a_queue_without_leader_is_not_taken_for_empty(self):
         """RabbitMQ says that it has no messages, and would delete it with all that it has."""
         p = self.place()
