@@ -135,8 +135,8 @@ extern const struct shards_way topology_intake_ways[TOPOLOGY_WAYS];
 
 struct topology_found {
     int queues; /* number of intake queues to consume */
-    struct err
-        refused; /* the first exchange that cannot be declared, for example because it has another type */
+    /* the first exchange that cannot be declared, for example because it has another type */
+    struct err refused;
 };
 
 /* Declares all of it. If RabbitMQ refuses an exchange, out->refused is filled, and all others are declared.

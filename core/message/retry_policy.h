@@ -30,8 +30,8 @@ struct retry_policy {
         max_ms;    /* the delay before the second delivery, and the longest delay; 0 to RETRY_WAIT_MAX_MS */
     double factor; /* of each further delay, 1 to RETRY_FACTOR_MAX */
     int jitter;    /* each delay is up to this percentage shorter or longer, 0 to 100 */
-    unsigned
-        on; /* sum of the reasons that are retried; messages with other reasons become dead letters at once */
+    /* sum of the reasons that are retried; messages with other reasons become dead letters at once */
+    unsigned on;
     int64_t keep_dead_ms; /* how long a dead letter is kept, 0 to RETRY_KEEP_MAX_MS */
 };
 

@@ -41,11 +41,11 @@ struct handover_exit {
     atomic_bool binds_directly; /* the hand-over publisher is binding queue 1 directly, perhaps by an outdated
                                    state */
     atomic_int consumers[EXIT_QUEUES_MAX]; /* of this gateway, at each exit queue */
-    atomic_int_fast64_t
-        ping_ms[EXIT_QUEUES_MAX]; /* when the latest ping consumed there was sent; database time; 0: none */
+    /* when the latest ping consumed there was sent; database time; 0: none */
+    atomic_int_fast64_t ping_ms[EXIT_QUEUES_MAX];
     atomic_int_fast64_t noted_ms; /* when this gateway last recorded its progress */
-    atomic_int_fast64_t
-        rescue_before_ms; /* database time: a message that was due before and was not released is lost */
+    /* database time: a message that was due before and was not released is lost */
+    atomic_int_fast64_t rescue_before_ms;
     atomic_int_fast64_t rescue_known_ms; /* when that was determined; 0: unknown */
 };
 

@@ -30,8 +30,8 @@ struct pg {
     bool pooled;       /* a proxy is in between: the backend is not the one announced at login */
     bool silent;       /* an answer took longer, or the server is dead: the connection was closed */
     bool no_partition; /* the last error was a row without a partition */
-    bool
-        lost; /* libpq stopped waiting for an answer: the next one would be assigned to the wrong statement */
+    /* libpq stopped waiting for an answer: the next one would be assigned to the wrong statement */
+    bool lost;
 };
 
 enum pg_oid {

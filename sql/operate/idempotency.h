@@ -26,8 +26,8 @@ struct idempotency_request {
     int status;                   /* into finish, out of find: what was answered, and the body */
     struct bytes answer;
     bool taken; /* out of take: this session answers it */
-    int64_t
-        begun_us; /* out of take: since 1970, by the database, when somebody began it who is gone; 0: new */
+    /* out of take: since 1970, by the database, when somebody began it who is gone; 0: new */
+    int64_t begun_us;
 };
 
 /* What is known of them; answers are copied into the arena. */
