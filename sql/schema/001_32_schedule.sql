@@ -9,13 +9,16 @@ begin
 end $$;
 
 -- A hint; without it gateways find messages due soon at their next look. It must not make the transaction fail, as a COMMIT with a NOTIFY does if the NOTIFY queue
--- is full: so no notification is sent when it is more than half full. Sessions of gateways and of the command line say `set postdate.notify = off`, and notify after
--- they have committed, if at all. So do clients of prepared transactions, because PostgreSQL cannot prepare a transaction with a NOTIFY.
+-- is full: so no notification is sent when it is more than half full, or when the disk that it is on is full (then asking how full it is fails). Sessions of gateways
+-- and of the command line say `set postdate.notify = off`, and notify after they have committed, if at all. So do clients of prepared transactions, because PostgreSQL
+-- cannot prepare a transaction with a NOTIFY.
 create function postdate.wake() returns void language plpgsql as $$
 begin
     if current_setting('postdate.notify', true) is distinct from 'off' and pg_notification_queue_usage() < 0.5 then
         perform pg_notify('postdate_wake', '');
     end if;
+exception when disk_full then
+    return;
 end $$;
 
 -- Gateways find messages that are due later than wake_ms in time; a NOTIFY serialises commits, so only messages that are due sooner get one.
