@@ -295,7 +295,7 @@ static bool add_record(void *ctx, const struct message_record *r)
 {
     struct groups *all = ctx;
     const struct message *m = &r->message;
-    struct refusal g;
+    struct refusal g = {0};
     char address[300], remedy[REMEDY_SIZE], text[GROUP_SIZE];
     bytes_printable(m->exchange, g.exchange, sizeof g.exchange);
     bytes_printable(m->routing_key, g.key, sizeof g.key);
