@@ -9,6 +9,7 @@ from doors import ROWS, Asks, path_of
 from harness import wait_until
 from standby_kit import StandbyTest
 from test_control import Requester
+from test_dead import bury
 from web import Web, ready_address
 
 HOUR = {'routing_key': 'k', 'delay': '1h', 'body': 'x'}
