@@ -79,7 +79,10 @@ struct inflight *inflight_leave_ghost(struct inflight *h)
                            .publish = {.tag = h->publish.tag,
                                        .published_ms = h->publish.published_ms,
                                        .destination = h->publish.destination,
-                                       .unproven = h->publish.unproven},
+                                       .unproven = h->publish.unproven,
+                                       /* Without content, a return's basic.return finds nobody. Its confirm
+                                        * alone is no delivery, so its row is published again in any case. */
+                                       .returned = h->publish.returned || h->back.queue.len > 0},
                            .message = {.id = h->message.id, .due_ms = h->message.due_ms},
                            .size = sizeof *h};
     count_in_budget(h);

@@ -379,6 +379,7 @@ static int store_group(struct group_commit *s, struct err *e)
                                      .nap = nap_ms,
                                      .ctx = s,
                                      .busy_ms = BUSY_MS,
+                                     .busy_pause_ms = BUSY_PAUSE_MS,
                                      .away_ms = AWAY_MS,
                                      .unclear_ms = UNCLEAR_MS,
                                      .losses_max = LOSSES_MAX};

@@ -70,7 +70,7 @@ int idempotency_finish_at_once(struct pg *c, struct idempotency_request *const *
 {
     if (count == 0)
         return 0;
-    return pg_exec(c, "set local lock_timeout = '1ms'", e) == 0 ? idempotency_finish(c, list, count, e) : -1;
+    return pg_exec(c, "set local lock_timeout = '10ms'", e) == 0 ? idempotency_finish(c, list, count, e) : -1;
 }
 
 int idempotency_confirm(struct pg *c, struct err *e)
