@@ -30,7 +30,7 @@ PAUSES = [
     ('postdate.claim_pass', 'insert into postdate.batch', 'pass.note'),
     ('postdate.late_look', 'if newest is null', 'look.newest'),
     ('postdate.late_look', 'running := pg_current_snapshot();', 'look.mark'),
-    ('postdate.late_look', '-- Ranges at which nobody', 'look.running'),
+    ('postdate.late_look', 'for b in select x.from_id, x.to_id, x.snapshot, x.skipped', 'look.running'),
     ('postdate.late_look', 'stays := postdate.late_open(', 'look.finds'),
     ('postdate.late_open', 'if not exists (select from postdate.rate', 'look.locks'),
     ('postdate.batch_release', 'locked := array', 'release.locks'),

@@ -207,7 +207,8 @@ class DoctorAdmin(Users):
         c.queue('endless', arguments={**sure, 'x-delivery-limit': -1} if version >= (4, 0) else sure)
         self.assert_finding(self.admin(p), 'retries.requeue', 'ok', 'are redelivered at once')
         c.channel.queue_delete('endless')
-        c.queue('unsure', arguments=quorum)
+        # arguments of the user's own may be any bytes
+        c.queue('unsure', arguments={**quorum, 'x-team': b'\xff\x00', 'x-zero': '\0'})
         c.queue('by-policy')
         p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'retry', '^by-policy$', '{"dead-letter-exchange":"postdate.retry"}')
         found = self.admin(p)

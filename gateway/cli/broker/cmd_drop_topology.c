@@ -14,6 +14,7 @@ struct removal {
     const struct config *config;
     struct broker *broker, *probe;
     bool really, purge;
+    bool targets; /* what is deleted now: the queues that others dead-letter to, or all others */
     int queues, exchanges;
     int rungs;       /* of the queues, those that are empty rungs of the ladder */
     int full, taken; /* queues that are not empty, that have consumers: nothing is deleted */
@@ -83,10 +84,18 @@ static int prove_all_led(struct removal *r, struct err *e)
     return rc;
 }
 
+/* Other queues dead-letter to it: what expires there while they go must find it. */
+static bool is_target(const char *name)
+{
+    return strcmp(name, broker_names.rejected) == 0 || strcmp(name, intake_names.expired) == 0;
+}
+
 /* Somebody may have published there since it was looked at. */
 static int delete_queue(struct removal *r, const struct topology_cursor *c, struct inspect_queue *q,
                         struct err *e)
 {
+    if (is_target(c->name) != r->targets)
+        return 0;
     if (q->consumers > 0 || (q->ready > 0 && !r->purge && !(c->item->parts & TOPOLOGY_HISTORY)))
         return err_set(e, ERR_BUSY, "queue %s is in use now: check it, and try again", c->name);
     r->queues++;
@@ -152,9 +161,13 @@ static int remove_all(struct removal *r, struct err *e)
     for (size_t i = 0; i < r->config->route_count; i++)
         if (delete_exchange(r, r->config->routes[i].intake_exchange, e) != 0)
             return -1;
-    if (delete_exchange(r, r->config->intake.exchange, e) != 0 ||
-        (r->really && each_queue(r, delete_queue, e) != 0))
+    if (delete_exchange(r, r->config->intake.exchange, e) != 0)
         return -1;
+    for (int i = 0; r->really && i < 2; i++) {
+        r->targets = i == 1;
+        if (each_queue(r, delete_queue, e) != 0)
+            return -1;
+    }
     for (struct topology_cursor c = {.parts = TOPOLOGY_ALL, .kind = TOPOLOGY_EXCHANGE}; topology_next(&c);)
         if (delete_exchange(r, c.name, e) != 0)
             return -1;

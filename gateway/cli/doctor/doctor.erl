@@ -16,7 +16,9 @@ Starts = fun(B, With) -> binary:longest_common_prefix([B, With]) =:= byte_size(W
 Mine = fun(N) -> iolist_to_binary([Begin, N]) end,
 Is_shards = fun(X) -> Starts(X, Mine("shards.")) end,
 Own = fun(N) -> re:run(N, Pattern) =/= nomatch end,
-T = fun(X) when is_binary(X) -> X; (X) when is_atom(X) -> atom_to_binary(X, utf8); (X) -> iolist_to_binary(io_lib:format("~0p", [X])) end,
+%% Names and arguments may be any bytes, JSON may not.
+T = fun(X) when is_atom(X) -> atom_to_binary(X, utf8);
+       (X) -> case is_binary(X) andalso unicode:characters_to_binary(X) of X -> X; _ -> iolist_to_binary(io_lib:format("~0p", [X])) end end,
 Name = fun(Q) -> element(4, amqqueue:get_name(Q)) end,
 Some = fun(L) -> lists:sublist(L, 1000) end,
 Queues = rabbit_amqqueue:list(V),
@@ -94,10 +96,12 @@ Definition = fun(Q) ->
         _ -> #{}
     end end,
 Policy = fun(none) -> <<>>; (P) -> T(P) end,
+%% The arguments that doctor_management.c judges.
+Judged = [<<"x-dead-letter-exchange">>, <<"x-dead-letter-strategy">>, <<"x-overflow">>, <<"x-delivery-limit">>],
 Told = fun(Q) ->
-    #{name => Name(Q), type => case Quorum(Q) of true -> <<"quorum">>; false -> <<>> end, policy => Policy(rabbit_policy:name(Q)),
+    #{name => T(Name(Q)), type => case Quorum(Q) of true -> <<"quorum">>; false -> <<>> end, policy => Policy(rabbit_policy:name(Q)),
       operator_policy => Policy(rabbit_policy:name_op(Q)), effective_policy_definition => maps:map(fun(_, X) -> T(X) end, Definition(Q)),
-      arguments => maps:from_list([{K, T(X)} || {K, _, X} <- amqqueue:get_arguments(Q)]), native => Native(Q), writes => Writes(Name(Q))} end,
+      arguments => maps:from_list([{K, T(X)} || {K, _, X} <- amqqueue:get_arguments(Q), lists:member(K, Judged)]), native => Native(Q), writes => Writes(Name(Q))} end,
 {Retries, Others} = lists:partition(fun(Q) -> Dead_letters_to(Q) =:= Retry orelse Native(Q) end, Queues),
 Changed = [Q || Q <- Others, rabbit_policy:name(Q) =/= none orelse rabbit_policy:name_op(Q) =/= none, Name(Q) =:= I orelse Own(Name(Q))],
 

@@ -516,7 +516,7 @@ static json_t *decode_answer(struct arena *a, const struct buf *out)
     const uint8_t *end = out->len > 0 ? memchr(out->data, '\n', out->len) : NULL;
     if (end == NULL || !base64_decode(bytes_of(out->data, (size_t)(end - out->data)), a, &text))
         return NULL;
-    return json_loadb((const char *)text.data, text.len, JSON_REJECT_DUPLICATES, NULL);
+    return json_loadb((const char *)text.data, text.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
 }
 
 static void skip_blanks(struct doctor *d, const char *why)

@@ -284,11 +284,13 @@ static int write_object(FILE *file, json_t *object, struct err *e)
 
 static int write_count(const struct import_run *run, FILE *file, const struct import_count *c, struct err *e)
 {
+    char from[256]; /* a name may be any bytes, JSON may not */
+    snprintf(from, sizeof from, "%.*s", (int)c->from.len, (const char *)c->from.data);
+    bytes_clean_text(from);
     return write_object(file,
-                        json_pack("{s:{s:s, s:s%, s:I, s:I, s:I, s:I}}", "count", "node", run->node, "from",
-                                  (const char *)c->from.data, c->from.len, "read", (json_int_t)c->read,
-                                  "stored", (json_int_t)c->stored, "refused", (json_int_t)c->refused, "left",
-                                  (json_int_t)c->left),
+                        json_pack("{s:{s:s, s:s, s:I, s:I, s:I, s:I}}", "count", "node", run->node, "from",
+                                  from, "read", (json_int_t)c->read, "stored", (json_int_t)c->stored,
+                                  "refused", (json_int_t)c->refused, "left", (json_int_t)c->left),
                         e);
 }
 

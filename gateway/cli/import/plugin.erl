@@ -106,9 +106,10 @@ Properties = fun(C) ->
     end end,
 Show = fun({delay_entry, {delay_key, Due, X}, M, _} = E) ->
     {resource, _, _, Name} = element(2, X),
-    Head = [{id, Bytes(Id_of(E))}, {due, Number(Due)}, {exchange, Bytes(Name)}],
+    Head = [{id, Bytes(Id_of(E))}, {due, Number(min(Due, 1 bsl 62))}, {exchange, Bytes(Name)}],
     try
-        {Keys, C} = Content(M),
+        {All_keys, C} = Content(M),
+        Keys = case All_keys of [] -> [<<>>]; _ -> All_keys end,
         Body = lists:reverse(element(6, C)),
         Size = iolist_size(Body),
         Shown = case Bodies andalso Size =< Body_max of true -> Bytes(iolist_to_binary(Body)); false -> "null" end,
