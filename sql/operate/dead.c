@@ -86,11 +86,10 @@ int dead_list(struct pg *c, const struct operate_scope *scope, const struct dead
 int dead_groups(struct pg *c, const struct operate_scope *scope, const struct dead_filter *f, struct arena *a,
                 struct dead_groups *out, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_dead_groups,
-                           PG_WITH(as_like(f->queue, true), as_text(f->reason), as_text(f->exchange),
-                                   as_text(f->routing_key), as_scope(scope), as_int4(DEAD_LOOKED_MAX),
-                                   as_int4(DEAD_GROUPS_MAX)),
-                           e);
+    PG_PARAMS(p) = {{as_like(f->queue, true), as_text(f->reason), as_text(f->exchange),
+                     as_text(f->routing_key), as_scope(scope), as_int4(DEAD_LOOKED_MAX),
+                     as_int4(DEAD_GROUPS_MAX)}};
+    PGresult *r = pg_query(c, sql_query_dead_groups, &p, e);
     struct dead_group g;
     const struct pg_rows rows = {PG_ROW(PG_TO(g.queue), PG_TO(g.reason), PG_TO(g.exchange),
                                         PG_TO(g.routing_key), PG_TO(g.count), PG_TIME(g.oldest_ms),

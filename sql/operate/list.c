@@ -71,28 +71,25 @@ static PGresult *page_query(struct walk *w, int64_t from_ms, int64_t to_ms, cons
                             struct err *e)
 {
     const struct lookup_filter *f = w->filter;
-    return pg_query(
-        w->c, f->retrying ? sql_query_list_retrying : sql_query_list_records,
-        PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id) /* all zero before the first */,
-                as_str(f->has_state ? message_state_name(f->state) : NULL), as_text(f->exchange),
-                as_routing_key(f), as_int4(w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS),
-                as_text(buf_bytes(&w->ids)), as_filter_scope(f),
-                as_id(last ? *last : message_id_least(to_ms)), as_bool(f->waiting)),
-        e);
+    PG_PARAMS(p) = {
+        {as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id) /* all zero before the first */,
+         as_str(f->has_state ? message_state_name(f->state) : NULL), as_text(f->exchange), as_routing_key(f),
+         as_int4(w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS), as_text(buf_bytes(&w->ids)),
+         as_filter_scope(f), as_id(last ? *last : message_id_least(to_ms)), as_bool(f->waiting)}};
+    return pg_query(w->c, f->retrying ? sql_query_list_retrying : sql_query_list_records, &p, e);
 }
 
 static PGresult *newest_query(struct walk *w, int64_t from_ms, int64_t to_ms, const struct message_id *last,
                               struct err *e)
 {
     const struct lookup_filter *f = w->filter;
-    return pg_query(
-        w->c, sql_query_list_newest,
-        PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id),
-                as_str(f->has_state ? message_state_name(f->state) : NULL), as_text(f->exchange),
-                as_routing_key(f), as_int4(w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS),
-                as_text(buf_bytes(&w->ids)), as_filter_scope(f),
-                as_id(last ? *last : message_id_least(from_ms)), as_bool(f->waiting), as_bool(f->retrying)),
-        e);
+    PG_PARAMS(p) = {{as_bound(from_ms), as_bound(to_ms), as_id(w->at.after_id),
+                     as_str(f->has_state ? message_state_name(f->state) : NULL), as_text(f->exchange),
+                     as_routing_key(f), as_int4(w->at.limit < PAGE_ROWS ? (int)w->at.limit : PAGE_ROWS),
+                     as_text(buf_bytes(&w->ids)), as_filter_scope(f),
+                     as_id(last ? *last : message_id_least(from_ms)), as_bool(f->waiting),
+                     as_bool(f->retrying)}};
+    return pg_query(w->c, sql_query_list_newest, &p, e);
 }
 
 /* The next rows that match, of the next chunk. *last as find_bound. */

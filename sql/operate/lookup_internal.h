@@ -14,7 +14,7 @@ int lookup_find(struct pg *c, struct pg_value scope, struct message_id id, struc
                 struct message_record *out, struct err *e);
 
 /* The text as a pattern of LIKE; data NULL: null. globs: '*' matches any run of characters; "\*" and "\\" are
- * literal. */
+ * literal. It is allocated: for PG_PARAMS, which frees it, not for PG_WITH. */
 struct pg_value as_like(struct bytes text, bool globs);
 struct pg_value as_routing_key(const struct lookup_filter *f);
 struct pg_value as_filter_scope(const struct lookup_filter *f); /* null where there is none */

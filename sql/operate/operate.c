@@ -283,14 +283,13 @@ static int bulk_chunk(struct bulk *b, int64_t from_ms, int64_t to_ms, struct err
 {
     static const char *const names[] = {"cancel", "reschedule", "retry", "fail"};
     struct operate_chunks *w = &b->chunks;
-    return operate_chunk(w, sql_query_operate_bulk,
-                         PG_WITH(as_bound(from_ms), as_bound(to_ms), as_id(b->after),
-                                 as_bytes(buf_bytes(&b->states)), as_text(b->filter.exchange),
-                                 as_routing_key(&b->filter), as_int4(operate_chunk_rows(w)),
-                                 as_text(buf_bytes(&b->keys)), as_filter_scope(&b->filter),
-                                 as_int8(b->started_us), as_str(w->counts ? NULL : names[b->what->kind]),
-                                 as_int8(b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0),
-                                 as_who(b->who), as_bool(b->filter.retrying)),
+    PG_PARAMS(p) = {{as_bound(from_ms), as_bound(to_ms), as_id(b->after), as_bytes(buf_bytes(&b->states)),
+                     as_text(b->filter.exchange), as_routing_key(&b->filter), as_int4(operate_chunk_rows(w)),
+                     as_text(buf_bytes(&b->keys)), as_filter_scope(&b->filter), as_int8(b->started_us),
+                     as_str(w->counts ? NULL : names[b->what->kind]),
+                     as_int8(b->what->kind == OPERATE_RESCHEDULE ? b->what->shift_ms : 0), as_who(b->who),
+                     as_bool(b->filter.retrying)}};
+    return operate_chunk(w, sql_query_operate_bulk, &p,
                          PG_ROW(PG_TO(w->n), PG_TO(w->changed), PG_TO(w->first), PG_TO(b->after)), e);
 }
 
