@@ -32,7 +32,7 @@ bool api_param_text(const struct api_params *p, const char *name, char out[API_P
 int api_param_time(const struct api_params *p, const char *name, int64_t *out, struct err *e);
 /* The same for a number from 1 to most. */
 int api_param_number(const struct api_params *p, const char *name, int64_t most, int64_t *out, struct err *e);
-/* The parameters of filters of messages and of dead letters (retry/api_dead.c). Views into the params. */
+/* The parameters of filters of messages, and of dead letters (api_dead.c). Views into the params. */
 #define API_FILTER "key state exchange routing_key due_after due_before"
 #define API_DEAD_FILTER "queue reason exchange routing_key"
 int api_filter_read(const struct api_params *p, struct lookup_filter *out, struct err *e);

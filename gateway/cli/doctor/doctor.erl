@@ -1,6 +1,6 @@
 %% What `postdate doctor` asks in the broker, by `rabbitmqctl eval`: one program, for each run costs a second. It judges what RabbitMQ
 %% alone knows, and answers with findings, as the queries sql/query/health_….sql do. Queues with a policy, or whose refused messages
-%% Postdate gets, are told as the management API tells them, and doctor_management.c judges them. It gives the variables that are not
+%% Postdate gets, are told as the management API tells them, and doctor_rabbitmq.c judges them. It gives the variables that are not
 %% bound here values. The answer is JSON, as base64 on a line. The calls are the broker's own, the same in the sources of 3.10 to 4.2.
 %% At most 1,000 of a kind are told.
 Text = fun(Format, Values) -> iolist_to_binary(io_lib:format(Format, Values)) end,

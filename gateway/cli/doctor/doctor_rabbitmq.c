@@ -445,8 +445,8 @@ static void report_answer(struct doctor *d, const struct http *h, const json_t *
     json_decref(nodes);
 }
 
-/* doctor_management.c: asks the management API where rabbitmqctl cannot run. Reports what it tells, or why it
- * does not. True: it answered. */
+/* Asks the management API where rabbitmqctl cannot run. Reports what it tells, or why it does not. True: it
+ * answered. */
 static bool doctor_management_report(struct doctor *d)
 {
     struct http h;
