@@ -1,11 +1,11 @@
 /* The destinations of messages, and whether they confirm. A destination is an exchange and a routing key:
  * with most exchanges, always the same queues.
  *
- * A queue can stop confirming: a quorum queue without a leader does. It can even block the whole channel:
- * RabbitMQ reads nothing more from a channel once 32 publishes to one such queue are unconfirmed, and the
- * first publish of a channel to such a queue blocks the channel at once, for about a minute. So few publishes
- * are in flight to a destination without recent confirms, and none to one that hangs, except one at a time on
- * a separate connection ("patient"), which shows when it works again.
+ * A queue can stop confirming: a quorum queue without a leader does. Even the whole channel can hang:
+ * RabbitMQ reads nothing more from a channel once 32 publishes to one such queue are unconfirmed, and with
+ * the first publish of a channel to such a queue, the channel hangs at once, for about a minute. So few
+ * publishes are in flight to a destination without recent confirms, and none to one that hangs, except one at
+ * a time on a separate connection ("patient"), which shows when it works again.
  *
  * Thread-safe; functions on publishes in flight and parked messages are for the fast publisher only. Bounded:
  * a table of fixed size that replaces the entry unused for longest. A destination without an entry is not
@@ -39,7 +39,7 @@ enum destination_verdict {
     DESTINATION_GOOD,
     DESTINATION_PARKED,  /* enough is in flight to it, or it has hung only briefly: the message is kept here
                             until more is confirmed */
-    DESTINATION_ISOLATE, /* it may block channels: to be tried alone */
+    DESTINATION_ISOLATE, /* channels may hang because of it: to be tried alone */
     DESTINATION_STALLED, /* it hangs: not now */
     DESTINATION_TRY,     /* it hangs: this message tests whether it still does */
 };
@@ -80,7 +80,7 @@ void destinations_stalled(struct destinations *dests, const struct inflight *h, 
 /* A publish to it is in flight, not on the fast publisher's connection; its result. */
 void destinations_tried(struct destinations *dests, uint64_t destination);
 void destinations_try_ended(struct destinations *dests, uint64_t destination, bool confirmed, int64_t now_ms);
-/* The fast publisher's channel was blocked (begins), or the channel of a message that was tried alone. Every
+/* The fast publisher's channel hung (begins), or the channel of a message that was tried alone. Every
  * destination without a confirm since then is tried alone, for a while. */
 void destinations_wary(struct destinations *dests, bool begins, int64_t now_ms);
 /* Marks it to be tried alone. False: it was marked already, or it hangs. */

@@ -48,15 +48,15 @@ bool handover_set_policy(struct handover *handover, enum policy_state state)
     return atomic_exchange(&handover->entry.policy, (int)state) != (int)state;
 }
 
-void handover_set_handing(struct handover *handover, bool handing)
+void handover_set_ready(struct handover *handover, bool ready)
 {
-    atomic_store(&handover->entry.handing, handing);
+    atomic_store(&handover->entry.ready, ready);
     notifier_notify(&handover->runtime->handover_feeder_notifier);
 }
 
 bool handover_is_open(const struct handover *handover)
 {
-    return atomic_load(&handover->entry.handing) && !atomic_load(&handover->entry.exit_silent) &&
+    return atomic_load(&handover->entry.ready) && !atomic_load(&handover->entry.exit_silent) &&
            atomic_load(&handover->entry.policy) == POLICY_NONE;
 }
 

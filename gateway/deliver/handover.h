@@ -17,9 +17,9 @@ enum policy_state { POLICY_UNKNOWN, POLICY_NONE, POLICY_IN_THE_WAY };
 
 /* Towards RabbitMQ: may messages be handed over, which and how many, and is the delay topology complete? */
 struct handover_entry {
-    atomic_int policy;            /* enum policy_state; handing over needs POLICY_NONE */
-    atomic_bool handing;          /* the hand-over publisher is connected and not blocked */
-    atomic_bool exit_silent;      /* an exit queue that gets messages delivers none */
+    atomic_int policy;       /* enum policy_state; handing over needs POLICY_NONE */
+    atomic_bool ready;       /* the hand-over publisher can publish: connected, not blocked, all declared */
+    atomic_bool exit_silent; /* an exit queue that gets messages delivers none */
     atomic_int_fast64_t until_ms; /* of the feeder: messages due by then may be handed over; 0: none */
     atomic_int_fast64_t room;     /* how many messages (handover_take_room) */
     atomic_int topology_epoch;    /* incremented when a part of the delay topology may have been lost */
@@ -59,7 +59,7 @@ struct handover {
 void handover_open(struct handover *handover, struct runtime *rt);
 /* True if the state has changed. */
 bool handover_set_policy(struct handover *handover, enum policy_state state);
-void handover_set_handing(struct handover *handover, bool handing);
+void handover_set_ready(struct handover *handover, bool ready);
 /* Does RabbitMQ accept messages for its delay, and release them? */
 bool handover_is_open(const struct handover *handover);
 /* Takes up to `most` of the room, and returns how much: intake and feeder hand over at the same time, and

@@ -93,7 +93,7 @@ struct inflight_publish {
     int64_t published_ms; /* monotonic */
     bool unproven;        /* of the fast publisher: from its admission on, it is counted as in flight to a
                              destination without recent confirms */
-    bool left_behind;     /* its connection was blocked, and is a previous one (publisher.c) */
+    bool left_behind;     /* its connection hung, and is a previous one (publisher.c) */
     /* Why this attempt is rejected. */
     bool returned;   /* RabbitMQ returned it as unroutable; its confirm follows, or was received */
     bool queue_gone; /* it must return to a queue that is missing */

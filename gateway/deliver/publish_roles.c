@@ -56,7 +56,7 @@ static bool has_none(struct publisher *p)
 
 #define PING_MS 50 /* after this long without an event since a publish, a ping is sent */
 #define PARKED_EVERY_MS 500
-#define SUSPECTS 8 /* a channel is held up by one of the first that are unconfirmed */
+#define SUSPECTS 8 /* a channel hangs because of one of the first that are unconfirmed */
 
 /* Nothing more goes to a connection that does not answer: it would wait there, and be in doubt. */
 static bool has_room_fast(struct publisher *p)
@@ -88,7 +88,7 @@ static enum destination_verdict admit_message(struct publisher *p, struct inflig
 static void reject_admitted(struct publisher *p, struct inflight *h, const char *reason)
 {
     publisher_left(p, h, false);
-    publisher_refuse(p, h, reason);
+    publisher_undelivered(p, h, reason);
 }
 
 static bool has_parked(struct publisher *p)
@@ -217,7 +217,7 @@ const struct publisher_role publisher_fast = {
     .on_nack = publisher_nacked,
     .on_pong = do_nothing,
     .on_lagging = check_destination,
-    .on_held_up = blame_first,
+    .on_hung = blame_first,
     .take_waiting = take_parked,
     .has_waiting = has_parked,
     .release_waiting = release_parked,
@@ -229,7 +229,7 @@ const struct publisher_role publisher_fast = {
 #define UNCONFIRMED_BYTES_MAX (4u * 1024 * 1024)
 #define ALONE_STALLED_MS 500 /* answered and not confirmed: the destination hangs */
 #define SUSPECT_MS 5         /* so long a suspect waits for the confirms of those before it */
-#define OTHERS_WAIT_MS 2000  /* the patient one is held up, and others are to be tried */
+#define OTHERS_WAIT_MS 2000  /* the channel of the patient one hangs, and others are to be tried */
 
 /* Has RabbitMQ processed the last publish, so that the next one may be sent? */
 static bool was_answered(struct publisher *p)
@@ -375,7 +375,7 @@ static int compose_serial(struct publisher *p, struct inflight *h, struct publis
     }
     h->publish.queue_gone = e->kind == ERR_NOT_FOUND;
     publisher_note_refused(p, h, e);
-    publisher_refuse(p, h, e->text);
+    publisher_undelivered(p, h, e->text);
     return -1;
 }
 
@@ -394,12 +394,12 @@ const struct publisher_role publisher_serial = {
     .route = route_serial,
     .ask = ask,
     .compose = compose_serial,
-    .reject = publisher_refuse,
+    .reject = publisher_undelivered,
     .on_ack = note_ack_serial,
     .on_nack = publisher_nacked,
     .on_pong = note_pong,
     .on_lagging = ignore_lagging,
-    .on_held_up = blame_newest,
+    .on_hung = blame_newest,
     .take_waiting = take_apart,
     .has_waiting = has_apart,
     .release_waiting = put_apart_back,
@@ -419,12 +419,12 @@ const struct publisher_role publisher_patient = {
     .route = publisher_route,
     .ask = ask,
     .compose = publisher_compose,
-    .reject = publisher_refuse,
+    .reject = publisher_undelivered,
     .on_ack = publisher_acked,
     .on_nack = publisher_nacked,
     .on_pong = do_nothing,
     .on_lagging = ignore_lagging,
-    .on_held_up = blame_newest,
+    .on_hung = blame_newest,
     .take_waiting = take_none,
     .has_waiting = has_none,
     .release_waiting = do_nothing,
@@ -482,7 +482,7 @@ static int declare_with(struct publisher *p, struct broker *b, bool fresh, struc
         p->exit_left = o.exit_bound == TRANSPORT_EXIT_UNKNOWN;
         if (!p->exit_left)
             p->exit_bound = o.exit_bound;
-        handover_set_handing(p->handover, is_ready(p));
+        handover_set_ready(p->handover, is_ready(p));
         return 0;
     }
     if (!err_is_transient(e) && log_turns(&p->warned, true))
@@ -506,7 +506,7 @@ static void keep_routes(struct publisher *p)
     if (away == p->routes_away)
         return;
     p->routes_away = away;
-    handover_set_handing(p->handover, !p->blocked && is_ready(p));
+    handover_set_ready(p->handover, !p->blocked && is_ready(p));
 }
 
 /* Will RabbitMQ deliver it itself? -1: not known now. */
@@ -618,7 +618,7 @@ static void settle_hold(struct publisher *p, struct inflight *h, const char *rea
 
 static void announce_handover(struct publisher *p, bool ready)
 {
-    handover_set_handing(p->handover, ready && is_ready(p));
+    handover_set_ready(p->handover, ready && is_ready(p));
 }
 
 static int keep_up(struct publisher *p, struct err *e)

@@ -23,7 +23,7 @@
 #define IN_FLIGHT_OVERDUE                                                                                    \
     256 /* while something is overdue: a classic queue that gets fewer is idle after each, and flushes */
 #define IN_FLIGHT_MOST 512
-#define SILENT_MS 250        /* after a ping: the channel is blocked, or RabbitMQ hangs */
+#define SILENT_MS 250        /* after a ping: the channel hangs, or all of RabbitMQ */
 #define BYTES_PER_MS 4096    /* but what is large takes its time */
 #define RETURN_BODY_MAX 1024 /* the body of a returned message is of no use */
 
@@ -151,7 +151,8 @@ static void expect_again(struct publisher *p, const struct inflight *h, int64_t 
     refusals_expect(&p->destinations->refusals, h, clock_monotonic_ms(), next_at_ms - now_ms);
 }
 
-/* Has the deadline passed of what is to be published next? Then it is to be refused, which ends it. */
+/* Has the deadline passed of what is to be published next? Then it is not published:
+ * publisher_undelivered ends it. */
 static bool publisher_is_expired(struct publisher *p, struct inflight *h)
 {
     int64_t deadline_ms = h->message.deadline_ms;
@@ -206,7 +207,7 @@ static void fail(struct publisher *p, struct inflight *h, enum inflight_cause ca
     pipeline_settle(p->pipeline, h, SETTLE_FAILED);
 }
 
-void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason)
+void publisher_undelivered(struct publisher *p, struct inflight *h, const char *reason)
 {
     enum inflight_cause cause = h->publish.returned ? INFLIGHT_UNROUTABLE : INFLIGHT_REFUSED;
     bool expired = h->end == INFLIGHT_END_DEADLINE;
@@ -278,7 +279,7 @@ void publisher_acked(struct publisher *p, struct inflight *h)
     }
     char reason[200];
     snprintf(reason, sizeof reason, "%s", h->error ? h->error : "unroutable");
-    publisher_refuse(p, h, reason);
+    publisher_undelivered(p, h, reason);
 }
 
 void publisher_nacked(struct publisher *p, struct inflight *h)
@@ -368,7 +369,7 @@ static void blame_message(struct publisher *p, struct inflight *h, const struct 
     if (e->kind == ERR_REJECT && end->code != BROKER_NO_RIGHT && h->doubt == INFLIGHT_DOUBT_COMPANY)
         h->doubt = INFLIGHT_DOUBT_NONE;
     h->publish.returned = false;
-    publisher_refuse(p, h, e->text);
+    publisher_undelivered(p, h, e->text);
 }
 
 /* Does it say that a publish was the reason, which it certainly did not take? */
@@ -429,8 +430,8 @@ void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct p
     }
 }
 
-/* --- Connections that were held up, and what is unconfirmed there: it may be confirmed a moment later, and
- * would arrive twice if it were published again at once (docs/internals/publish.md). */
+/* --- Connections that hung, and what is unconfirmed there: it may be confirmed a moment later, and would
+ * arrive twice if it were published again at once (docs/internals/publish.md). */
 
 #define PREVIOUS_SILENT_MS 5000 /* it has said nothing for so long: what is unconfirmed there is in doubt */
 #define OTHERS_MS                                                                                            \
@@ -540,8 +541,7 @@ static int publisher_left_behind(const struct publisher *p)
 }
 
 /* Silence counts while giving up would help. Where RabbitMQ as a whole stood still and goes on, this one may
- * be the last to answer; where it answers others, it does not matter which: the newest one may be held up,
- * too. */
+ * be the last to answer; where it answers others, it does not matter which: the newest one may hang, too. */
 static bool has_been_silent(const struct publisher *p, struct publisher_previous *previous, bool look)
 {
     int64_t now_ms = clock_monotonic_ms();
@@ -565,8 +565,8 @@ static void publisher_end_previous(struct publisher *p)
 /* --- What does not confirm.
  *
  * A publisher that has received nothing for a moment pings its channel. If the ping is answered without the
- * confirm, only the message's destination hangs. If the ping is not answered, the channel is blocked, or
- * RabbitMQ hangs: the publisher then opens a second connection, and changes over to it if the first one is
+ * confirm, only the message's destination hangs. If the ping is not answered, the channel hangs, or all
+ * of RabbitMQ: the publisher then opens a second connection, and changes over to it if the first one is
  * still silent. Later messages for the destinations that were first in flight are then sent through the
  * patient publisher, which finds out, with one destination at a time, which of them hangs, and waits for it.
  */
@@ -631,7 +631,7 @@ static void check_old(struct publisher *p, int64_t now_ms)
     }
 }
 
-/* Another connection, once that one is held up and not the whole broker. NULL: not now. */
+/* Another connection, once that one hangs and not all of RabbitMQ. NULL: not now. */
 static struct broker *dial_another(struct publisher *p, int64_t now_ms)
 {
     struct err e = {0};
@@ -679,7 +679,7 @@ int publisher_end_silence(struct publisher *p, int64_t now_ms, int64_t silent_ms
     struct broker *b = dial_another(p, now_ms);
     if (!b)
         return 0;
-    p->role->on_held_up(p, clock_monotonic_ms());
+    p->role->on_hung(p, clock_monotonic_ms());
     /* Goes on with b. What is unconfirmed stays with the old connection, which is listened to. */
     struct publisher_previous *previous = find_place(p);
     if (previous->broker)
@@ -797,7 +797,7 @@ bool publisher_route(struct publisher *p, struct inflight *h)
         return false;
     if (publisher_is_expired(p, h)) {
         publisher_note_lost_try(p, h);
-        publisher_refuse(p, h, PUBLISHER_TOO_LATE);
+        publisher_undelivered(p, h, PUBLISHER_TOO_LATE);
         return false;
     }
     if (has_missed_its_slot(p, h)) {
@@ -807,7 +807,7 @@ bool publisher_route(struct publisher *p, struct inflight *h)
     enum exchange_verdict v = exchange_cache_ask(p->exchanges, exchange_key_of(h), reason, sizeof reason);
     if (v == EXCHANGE_REFUSED || v == EXCHANGE_MISSING) {
         h->publish.queue_gone = v == EXCHANGE_MISSING;
-        publisher_refuse(p, h, reason);
+        publisher_undelivered(p, h, reason);
         return false;
     }
     h->publish.isolate = h->publish.isolate || publisher_is_reply(&h->message) ||

@@ -1,9 +1,9 @@
 /* The publishers: publish the messages of a due queue when they are due, and process the confirms.
  *
  * The fast publisher keeps many publishes in flight. The serial one continues only after RabbitMQ has
- * answered, so that a closed or blocked channel has one culprit. The patient one tries destinations that
- * hang, with one message each, and may be blocked itself. exchange_cache.h and destinations.h decide
- * which publisher gets a message. */
+ * answered, so that one message is to blame if the channel is closed or hangs. The patient one tries
+ * destinations that hang, with one message each, and its channel may hang, too. exchange_cache.h and
+ * destinations.h decide which publisher gets a message. */
 #ifndef POSTDATE_GATEWAY_DELIVER_PUBLISHER_H
 #define POSTDATE_GATEWAY_DELIVER_PUBLISHER_H
 
@@ -27,7 +27,7 @@ struct publish_to {
     struct bytes exchange, routing_key;
 };
 
-/* A connection that was blocked. */
+/* A connection whose channel hung. */
 struct publisher_previous {
     struct broker *broker; /* NULL: none */
     struct confirms confirms;
@@ -76,8 +76,8 @@ struct publisher_role {
     void (*on_pong)(struct publisher *p); /* RabbitMQ has processed all up to p->answered_tag */
     /* Unconfirmed for DESTINATION_STALLED_MS. */
     void (*on_lagging)(struct publisher *p, const struct inflight *h, int64_t now_ms);
-    /* The channel is blocked: the publisher changes over next. For publisher_end_silence. */
-    void (*on_held_up)(struct publisher *p, int64_t now_ms);
+    /* The channel hangs: the publisher changes over next. For publisher_end_silence. */
+    void (*on_hung)(struct publisher *p, int64_t now_ms);
 
     /* Messages taken from the queue that wait beside it: for their destination, or until nothing else is in
      * flight. */
@@ -109,7 +109,7 @@ struct publisher {
     struct flight_window window; /* how many may be unconfirmed */
     int stalled;                 /* of these, not counted: their queues are slower than the others */
     struct broker *broker;
-    bool blocked;
+    bool blocked;          /* RabbitMQ has an alarm, and accepts no messages */
     bool pinging;          /* a ping is not answered yet */
     int64_t pinged_ms;     /* monotonic: the last ping */
     uint64_t ping_tag;     /* of the publish before it */
@@ -145,7 +145,7 @@ void *publisher_thread(void *publisher);
 /* --- for the roles */
 /* After this time, the row of an unconfirmed message is released in doubt; its confirm is still processed. */
 #define PUBLISHER_CONFIRM_MS 30000
-#define PUBLISHER_AGAIN_MS 1000 /* a message that blocks a channel is tried again after this */
+#define PUBLISHER_AGAIN_MS 1000 /* a message over which a channel hung is tried again after this */
 /* Sends a ping. */
 int publisher_ping(struct publisher *p, struct err *e);
 /* How long a ping has been unanswered, if that is too long; else 0. */
@@ -156,8 +156,8 @@ void publisher_nacked(struct publisher *p, struct inflight *h);
 /* Their connection is closed: the messages in c are in doubt, and published again; alone, if one of them may
  * have been the reason. Empties c. */
 void publisher_doubt_all(struct publisher *p, struct confirms *c, const struct publisher_end *end);
-/* The message was certainly not delivered: retries it later, or fails it. */
-void publisher_refuse(struct publisher *p, struct inflight *h, const char *reason);
+/* The message was certainly not delivered: retries it later, fails it, or expires it at its deadline. */
+void publisher_undelivered(struct publisher *p, struct inflight *h, const char *reason);
 /* h's exchange is missing or not permitted, for all routing keys. */
 void publisher_note_refused(struct publisher *p, const struct inflight *h, const struct err *e);
 /* h is no longer in flight; confirmed: RabbitMQ has confirmed it. */

@@ -1,11 +1,4 @@
-/* Decides to which lineage a rejection belongs, and whether it was counted before.
- *
- * RabbitMQ may deliver a rejection twice. If a gateway died, the second delivery is flagged as redelivered:
- * it is left out if the same rejection was counted before this connection was opened. A rejection counted on
- * this connection is acknowledged on it, or the connection ends, so it cannot be redelivered here (although
- * RabbitMQ 4.3 flags other deliveries, too). If a quorum queue's dead-letter worker restarts after a fault,
- * the second delivery is not flagged: it cannot be told from an equal message that a client published with
- * the same headers. So it returns, too, with its own count. */
+/* The retry thread: reads consumers' rejections, decides each, and stores what returns and what is dead. */
 #include "gateway/deliver/retry.h"
 #include "amqp/topology/topology.h"
 #include "core/base/names.h"
@@ -14,6 +7,15 @@
 
 #include <stdio.h>
 #include <string.h>
+
+/* --- To which lineage a rejection belongs, and whether it was counted before.
+ *
+ * RabbitMQ may deliver a rejection twice. If a gateway died, the second delivery is flagged as redelivered:
+ * it is left out if the same rejection was counted before this connection was opened. A rejection counted on
+ * this connection is acknowledged on it, or the connection ends, so it cannot be redelivered here (although
+ * RabbitMQ 4.3 flags other deliveries, too). If a quorum queue's dead-letter worker restarts after a fault,
+ * the second delivery is not flagged: it cannot be told from an equal message that a client published with
+ * the same headers. So it returns, too, with its own count. */
 
 static const struct lineage *ask(struct retry *r, const struct retry_delivery *d, struct message_id id)
 {
@@ -118,7 +120,7 @@ static int read_letter(struct retry *r, struct retry_delivery *d, struct err *e)
         return 0;
     if (e->kind != ERR_REJECT)
         return -1;
-    inbox_refuse(&r->inbox, d->taken, e->text, METRIC_REJECTED_INVALID);
+    inbox_mark_rejected(&r->inbox, d->taken, e->text, METRIC_REJECTED_INVALID);
     err_clear(e);
     return 0;
 }
@@ -203,8 +205,8 @@ static int decide(struct retry *r, size_t i, const struct retry_policy *p, int64
     return add_failure(r, i, failed, p, e);
 }
 
-/* retry.c: gives each delivery its verdict, the items to those that wait, the failures to all that
- * count. Reads the database only. */
+/* Gives each delivery its verdict, the items to those that wait, the failures to all that count. Reads the
+ * database only. */
 static int retry_decide(struct retry *r, struct err *e)
 {
     struct retry_policy *policies;
@@ -222,6 +224,8 @@ static int retry_decide(struct retry *r, struct err *e)
     }
     return 0;
 }
+
+/* --- The thread. */
 
 #define AGAIN_MS 200
 #define PREFETCH (1500 + RETRY_ASIDE_MAX)
@@ -297,8 +301,8 @@ static int store_failures(struct retry *r, size_t from, size_t until, struct err
     if (e->kind != ERR_REJECT)
         return -1;
     if (one)
-        inbox_refuse(&r->inbox, &r->inbox.deliveries[r->failures[from].delivery], e->text,
-                     METRIC_REJECTED_DATABASE);
+        inbox_mark_rejected(&r->inbox, &r->inbox.deliveries[r->failures[from].delivery], e->text,
+                            METRIC_REJECTED_DATABASE);
     err_clear(e);
     for (size_t i = from; i < until && !one; i++)
         if (store_failures(r, i, i + 1, e) != 0)

@@ -1,4 +1,4 @@
-/* Deferred deliveries: unacknowledged, with a copy of their bytes, tried again from time to time. */
+/* The intake's thread: decides what publishers send, stores it in batches, and acknowledges it. */
 #include "gateway/intake/intake.h"
 #include "core/base/clock.h"
 #include "core/base/names.h"
@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --- Deferred deliveries: unacknowledged, with a copy of their bytes, tried again from time to time. */
+
 #define INTAKE_DEFERRED_MAX 2000
 
 #define RETRY_MS 200
@@ -28,7 +30,6 @@ static bool same_key(const struct inbox_delivery *d, struct bytes exchange, stru
     return d->key.len > 0 && bytes_equal(d->key, key) && bytes_equal(d->exchange, exchange);
 }
 
-/* intake.c */
 static bool intake_deferred_has_key(const struct intake *in, struct bytes exchange, struct bytes key)
 {
     for (const struct intake_deferred *a = STAILQ_FIRST(&in->deferred); a; a = STAILQ_NEXT(a, next))
@@ -71,7 +72,7 @@ static int intake_deferred_add(struct intake *in, const struct inbox_delivery *d
     return 0;
 }
 
-/* Is this one among the first few keys of this try? Refused ones always are. */
+/* Is this one among the first few keys of this try? Rejected ones always are. */
 static bool belongs(const struct intake *in, const struct intake_deferred *a, size_t *keys)
 {
     if (a->delivery.key.len == 0)
@@ -281,7 +282,7 @@ static bool intake_is_probe(struct inbox *box, const struct broker_event *ev)
 
 /* --- Messages that RabbitMQ may hold are handed over at once: they are stored as handed. */
 
-/* intake.c: before a batch is stored: what of it may be handed over at once. NULL: nothing. */
+/* Before a batch is stored: what of it may be handed over at once. NULL: nothing. */
 static struct store_handover *intake_offer(struct intake *in)
 {
     const struct config *c = in->runtime->config;
@@ -355,6 +356,8 @@ static bool intake_leaves_to_feeder(const struct intake *in)
     return false;
 }
 
+/* --- Each delivery of a batch is decided, the accepted ones are stored, and all get their verdicts. */
+
 #define PATIENCE_MS                                                                                          \
     15000 /* how long a batch waits for the database without serving the connection to RabbitMQ */
 #define PAUSE_MS 100
@@ -396,7 +399,7 @@ static int decide(struct intake *in, size_t i, int64_t now_ms, struct err *e)
     if (accept_message(&in->rules, &d->input, now_ms, &in->inbox.arena, m, e) != 0) {
         if (e->kind != ERR_REJECT)
             return -1;
-        inbox_refuse(&in->inbox, d, e->text, METRIC_REJECTED_INVALID);
+        inbox_mark_rejected(&in->inbox, d, e->text, METRIC_REJECTED_INVALID);
         err_clear(e);
         return 0;
     }
@@ -481,8 +484,8 @@ static int store_singly(struct intake *in, struct err *e)
         intake_offer_unclear(in);
         if (e->kind != ERR_REJECT)
             return -1;
-        inbox_refuse(&in->inbox, &in->inbox.deliveries[in->item_delivery[i]], e->text,
-                     METRIC_REJECTED_DATABASE);
+        inbox_mark_rejected(&in->inbox, &in->inbox.deliveries[in->item_delivery[i]], e->text,
+                            METRIC_REJECTED_DATABASE);
         in->items[i].result = STORE_DUPLICATE; /* nothing more to do with the item itself */
         err_clear(e);
     }
@@ -508,7 +511,7 @@ static void give_verdicts(struct intake *in)
             snprintf(text, sizeof text,
                      "x-postdate-key: '%s' names a message that is still to be delivered, or was lately",
                      bytes_printable(item->message.key, key, sizeof key));
-            inbox_refuse(&in->inbox, d, text, METRIC_REJECTED_CONFLICT);
+            inbox_mark_rejected(&in->inbox, d, text, METRIC_REJECTED_CONFLICT);
         } else if (item->result == STORE_WAITS) {
             d->verdict = INBOX_LATER;
         } else if (d->verdict == INBOX_OPEN) {
@@ -535,8 +538,8 @@ static int current_ms(struct intake *in, int64_t *out_ms, struct err *e)
     return rc;
 }
 
-/* intake.c: decides and stores the batch and gives each delivery its verdict: afterwards none is
- * INBOX_OPEN. -1: nothing is sure, drop the connection. */
+/* Decides and stores the batch and gives each delivery its verdict: afterwards none is INBOX_OPEN. -1:
+ * nothing is sure, drop the connection. */
 static int intake_store(struct intake *in, struct err *e)
 {
     int64_t now_ms;
@@ -546,7 +549,7 @@ static int intake_store(struct intake *in, struct err *e)
     in->rules.hold = startup_hold_policy(in->runtime);
     in->item_count = 0;
     for (size_t i = 0; i < in->inbox.count; i++)
-        if (in->inbox.deliveries[i].verdict != INBOX_REFUSED && decide(in, i, now_ms, e) != 0)
+        if (in->inbox.deliveries[i].verdict != INBOX_REJECTED && decide(in, i, now_ms, e) != 0)
             return -1;
     if (in->item_count == 0)
         return 0;
@@ -561,6 +564,8 @@ static int intake_store(struct intake *in, struct err *e)
     give_verdicts(in);
     return 0;
 }
+
+/* --- The thread. */
 
 #define QUEUES_LEAST 4 /* queues that share the prefetch: intake, exchange type, expired, timed */
 
@@ -671,7 +676,7 @@ static int retry_deferred(struct intake *in, struct err *e)
         return 0;
     arena_reset(&in->inbox.arena);
     for (size_t i = 0; i < in->inbox.count; i++)
-        in->inbox.deliveries[i].verdict = in->inbox.deliveries[i].reason.len ? INBOX_REFUSED : INBOX_OPEN;
+        in->inbox.deliveries[i].verdict = in->inbox.deliveries[i].reason.len ? INBOX_REJECTED : INBOX_OPEN;
     in->retrying = true;
     int rc = process(in, e);
     in->retrying = false;

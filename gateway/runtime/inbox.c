@@ -116,10 +116,10 @@ static int collect(struct inbox *in, struct err *e)
     return 0;
 }
 
-void inbox_refuse(struct inbox *in, struct inbox_delivery *d, const char *reason, enum metric why)
+void inbox_mark_rejected(struct inbox *in, struct inbox_delivery *d, const char *reason, enum metric why)
 {
     metrics_add(&in->runtime->metrics, why, 1);
-    d->verdict = INBOX_REFUSED;
+    d->verdict = INBOX_REJECTED;
     d->reason = arena_copy(&in->arena, bytes_of_str(reason));
 }
 
@@ -128,7 +128,7 @@ void inbox_reject(struct inbox *in)
     struct err e = {0};
     size_t n = 0;
     for (size_t i = 0; i < in->count; i++)
-        if (in->deliveries[i].verdict == INBOX_REFUSED)
+        if (in->deliveries[i].verdict == INBOX_REJECTED)
             in->refused[n++] =
                 (struct rejected){.input = in->deliveries[i].input, .reason = in->deliveries[i].reason};
     if (n == 0)
@@ -139,7 +139,7 @@ void inbox_reject(struct inbox *in)
         rejected_say_waits(&in->pace, in->refused, n, in->kind->what, &e);
     n = 0;
     for (size_t i = 0; i < in->count; i++)
-        if (in->deliveries[i].verdict == INBOX_REFUSED)
+        if (in->deliveries[i].verdict == INBOX_REJECTED)
             in->deliveries[i].verdict = in->refused[n++].done ? INBOX_DONE : INBOX_LATER;
 }
 

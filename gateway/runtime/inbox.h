@@ -18,9 +18,9 @@
 
 enum inbox_verdict {
     INBOX_OPEN,
-    INBOX_REFUSED, /* to be published to postdate.rejected, with `reason` */
-    INBOX_LATER,   /* cannot be finished now: its owner tries it again */
-    INBOX_DONE,    /* to be acknowledged */
+    INBOX_REJECTED, /* to be published to postdate.rejected, with `reason` */
+    INBOX_LATER,    /* cannot be finished now: its owner tries it again */
+    INBOX_DONE,     /* to be acknowledged */
 };
 
 struct inbox_delivery {
@@ -29,7 +29,7 @@ struct inbox_delivery {
     int64_t read_ms; /* monotonic */
     bool redelivered;
     enum inbox_verdict verdict;
-    struct bytes reason;        /* of INBOX_REFUSED: not empty */
+    struct bytes reason;        /* of INBOX_REJECTED: not empty */
     struct bytes exchange, key; /* for the intake: of an accepted message with a key; views */
 };
 
@@ -90,8 +90,8 @@ int inbox_consume(struct inbox *in, struct err *e);
 /* While nothing is delivered: checks that the queues still deliver (broker_check_consumers). */
 int inbox_check_consumers(struct inbox *in, struct err *e);
 
-void inbox_refuse(struct inbox *in, struct inbox_delivery *d, const char *reason, enum metric why);
-/* Publishes the INBOX_REFUSED deliveries to postdate.rejected; confirmed ones become INBOX_DONE, the others
+void inbox_mark_rejected(struct inbox *in, struct inbox_delivery *d, const char *reason, enum metric why);
+/* Publishes the INBOX_REJECTED deliveries to postdate.rejected; confirmed ones become INBOX_DONE, the others
  * INBOX_LATER. */
 void inbox_reject(struct inbox *in);
 /* Acknowledges the INBOX_DONE deliveries: in one frame if all are done and nothing older is unacknowledged.

@@ -277,7 +277,7 @@ TEST(test_what_may_hold_up_the_channel_goes_alone_and_the_others_wait)
     inflight_free(alone);
 }
 
-TEST(test_after_a_held_up_channel_only_who_was_heard_of_since_is_trusted)
+TEST(test_after_a_channel_hung_only_who_was_heard_of_since_is_trusted)
 {
     leaves(admit("before", T0, DESTINATION_GOOD), true, T0);
     destinations_wary(&b, false, T0 + 1); /* nothing began */
