@@ -1,4 +1,4 @@
-/* The entries of the exit table, by id. */
+/* The exit table: its entries by id, the proofs, the look-ups, and the tags to acknowledge. */
 #include "gateway/deliver/exit_table.h"
 #include "core/base/clock.h"
 #include "gateway/deliver/inflight.h"

@@ -41,7 +41,7 @@ struct result_queue {
     atomic_int unsettled; /* number of claimed messages that are delivered and not yet recorded, without
                              deferred ones */
     atomic_int *relayed;  /* the same for relayed ones; counted by exit_table.h */
-    atomic_int room;      /* the limit of `unsettled`: the size of the window */
+    atomic_int room;      /* the limit of `unsettled` and `relayed` together: the size of the window */
     atomic_bool behind;   /* settling relayed messages takes long */
     atomic_llong took_ms; /* how long settling the last claimed one took */
     struct flight_window window;
@@ -60,7 +60,7 @@ bool result_queue_full(struct result_queue *q);
 bool result_queue_behind(const struct result_queue *q);
 /* How long settling the last claimed message took, in ms. */
 int64_t result_queue_took_ms(const struct result_queue *q);
-/* The number of unsettled claimed messages. */
+/* The number of unsettled messages, claimed and relayed. */
 int result_queue_unsettled(const struct result_queue *q);
 /* Waits up to ms for more results, but not while the publishers wait for the settler. */
 void result_queue_gather(struct result_queue *q, int64_t ms);

@@ -12,13 +12,6 @@
 #include "sql/connection/pg.h"
 #include "sql/operate/slo.h"
 
-/* --- The claimed ranges with settled messages, in the settler's thread.
- *
- * Deliveries of a range are recorded in one small row: up to which message, and which before it are still
- * pending. So slow or locked messages do not delay the others. Ranges are kept for a while afterwards: a
- * database that failed over may have lost its last commits, and they are recorded again. If it has lost the
- * range, too, struct delivered_ring has the ids. */
-
 struct settler {
     struct runtime *runtime;
     struct pipeline *pipeline;
@@ -30,7 +23,12 @@ struct settler {
     /* locked by another session, or rejected by PostgreSQL; retried at later_ms (monotonic) */
     struct inflight *later;
     int64_t later_ms;
-    struct claim_range *ranges; /* held: settler.h */
+    /* The claimed ranges with settled messages: held. Deliveries of a range are recorded in one small row: up
+     * to which message, and which before it are still pending. So slow or locked messages do not delay the
+     * others. Ranges are kept for a while afterwards: a database that failed over may have lost its last
+     * commits, and they are recorded again. If it has lost the range, too, struct delivered_ring has the ids.
+     */
+    struct claim_range *ranges;
     struct settle_handings handings;
     int64_t around_ms; /* monotonic: until then, does not wait for locked rows */
     int64_t forgotten; /* deliveries that the database had lost, not yet counted */

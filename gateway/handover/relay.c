@@ -34,9 +34,9 @@ struct relay_mover {
 
 /* --- Which of several exit queues can be consumed.
  *
- * All consumers of the relay share a channel. RabbitMQ blocks it at a queue without a leader, and closes it
+ * All consumers of the relay share a channel. It hangs at a queue without a leader, and RabbitMQ closes it
  * at a queue that it could not recover. So a message is first published to each queue, on a separate
- * connection, because such a queue blocks the publisher's channel, too. A queue that confirms it has a
+ * connection, because the publisher's channel hangs at such a queue, too. A queue that confirms it has a
  * leader. A queue that cannot be tested is consumed. */
 
 #define PAUSE_MS 5
@@ -201,8 +201,7 @@ static bool is_left_out(struct reader *r, int number)
     return (atomic_load(&r->relay->left_out) & 1u << (number - 1)) != 0;
 }
 
-/* relay.c: who reads the exit queues. */
-/* One consumer at each, or as many as the others have, at those that have none. */
+/* One consumer at each exit queue, or as many as the others have, at those that have none. */
 static int relay_consume_all(struct reader *r, struct err *e)
 {
     r->queues = atomic_load(&r->handover->exit.queues);
@@ -268,8 +267,7 @@ static int relay_cancel_consumers(struct reader *r, struct err *e)
 #define AHEAD_MS 60000 /* so far may a gateway's estimate of the database's clock be ahead of another's */
 #define SINGLES_MS 200 /* how long acknowledgements wait for earlier ones, to be sent as one */
 
-/* relay.c */
-/* NULL: out of memory */
+/* NULL: out of memory. */
 static struct inflight *relay_hold(struct reader *r, const struct message *m)
 {
     const struct claimed_row row = {.message = *m, .next_at_ms = m->due_ms};
@@ -475,8 +473,9 @@ static int relay_end_foreign(struct reader *r, struct err *e)
     return any ? give_back(r, r->high, COPIES_MAX, e) : 0;
 }
 
-/* Moves the waiting copies; may take a few seconds. */
 /* --- the other thread */
+
+/* Moves the waiting copies; may take a few seconds. */
 static void relay_move_foreign(struct relay *relay, struct relay_mover *m)
 {
     struct relay_foreign *taken[COPIES_MAX], *rest = take_list(&relay->foreign.waits);
@@ -557,8 +556,7 @@ static void settle_proven(struct reader *r, struct message_id id)
     pipeline_settle(r->pipeline, h, SETTLE_DELIVERED);
 }
 
-/* relay.c */
-/* false: it is none. */
+/* False: it is no proof. */
 static bool relay_take_proof(struct reader *r, const struct broker_event *ev)
 {
     struct message_id ids[PROOF_IDS_MAX];
@@ -729,6 +727,7 @@ void *relay_proof_thread(void *arg)
 #define SETTLED_MS 250
 
 /* --- received messages */
+
 /* Received too early, for the second time, or without content; or it has a rate, or the database has lost
  * commits. The exit table knows which messages are too late. */
 static bool needs_look_up(struct reader *r, const struct broker_event *ev, const struct message *m,
@@ -897,6 +896,7 @@ static int read_and_note(struct reader *r, struct err *e)
 }
 
 /* --- the connection */
+
 /* A gateway without a database still delivers, but only for a while if other gateways have it, as their pings
  * show. Then it closes its connection: its messages, and the proofs of its deliveries, are redelivered to a
  * gateway that can record them, before that one treats the rest as lost (relay_rescue.c). */

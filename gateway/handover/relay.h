@@ -1,9 +1,10 @@
 /* The relay consumes the messages that RabbitMQ releases into the exit queues, and delivers them as those
  * that the gateway held (docs/internals/relay.md).
  *
- * RabbitMQ releases a message one lead before it is due, and it waits here for the rest. It is acknowledged
- * once its outcome is in the database, or a proof of it in an exit queue (relay.c). exit_table.h: which
- * messages are looked up in the database before they are published. */
+ * RabbitMQ releases a message one lead before it is due, with the transport ttl up to HANDOVER_SLACK_MS
+ * sooner, and it waits here for the rest. It is acknowledged once its outcome is in the database, or a proof
+ * of it in an exit queue (relay.c). exit_table.h: which messages are looked up in the database before they
+ * are published. */
 #ifndef POSTDATE_GATEWAY_HANDOVER_RELAY_H
 #define POSTDATE_GATEWAY_HANDOVER_RELAY_H
 

@@ -1,4 +1,5 @@
-/* The rescue: finds messages that RabbitMQ has lost, and delivers them from PostgreSQL. */
+/* The look-up thread: claims the rows of messages that are looked up. Between two claims, the rescue: finds
+ * messages that RabbitMQ has lost, and delivers them from PostgreSQL. */
 #include "amqp/connection/broker.h"
 #include "amqp/topology/topology.h"
 #include "amqp/topology/topology_shards.h"
@@ -36,7 +37,7 @@ struct relay_line {
 
 /* Of an exit queue. */
 struct exit_watch {
-    struct relay_line line; /* its own: a queue without a leader holds up a whole channel */
+    struct relay_line line; /* its own: at a queue without a leader a whole channel hangs */
     int64_t newest_ping_ms; /* that any gateway consumed; database time */
     int64_t unheard_ms;     /* monotonic: since when this gateway's pings go and none comes; 0: one came */
     int64_t pinged_ms;      /* monotonic: when the latest one was sent */
@@ -250,8 +251,9 @@ static int relay_exit_follow(struct relay_rescue *rescue, const struct relay_mar
 }
 
 /* --- pings */
-/* relay_rescue.c: the exit queues, each for itself.
- * Who hears them knows that this gateway has a database. In a dead queue they pile up: fewer then. */
+
+/* To the exit queues, each for itself. Who hears them knows that this gateway has a database. In a dead queue
+ * they pile up: fewer then. */
 static void relay_exit_ping(struct relay_rescue *rescue, int64_t now_ms)
 {
     int64_t clock_ms = clock_monotonic_ms();
@@ -711,7 +713,7 @@ static int relay_adopt(struct relay_adopting *a, struct claim_loop *l, const str
 
 /* --- Rows that are looked up before they are published are claimed by id (exit_table.h). What comes is an
  * ordinary claimed message. On a thread of its own, so that the relay waits for nothing; between two claims
- * it also finds out what is lost (relay_rescue.c). */
+ * it also finds out what is lost. */
 
 #define QUESTIONS 500
 #define CLAIM_BYTES (4 * 1024 * 1024)

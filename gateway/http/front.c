@@ -34,8 +34,7 @@ static bool front_is_patience(int error)
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-/* It has no request any more; one that the executor has is freed when it comes back.
- * The link has no request any more; one that the executor has is freed when it comes back. */
+/* The link has no request any more; one that the executor has is freed when it comes back. */
 static void front_leave_request(struct http_link *l)
 {
     struct http_request *r = l->request;
@@ -47,8 +46,7 @@ static void front_leave_request(struct http_link *l)
         http_request_close(r);
 }
 
-/* At once; its memory is freed at the end of the round. Twice is once.
- * Its memory is freed when no event of this round can name it any more. */
+/* At once; its memory is freed at the end of the round, when no event can name it any more. Twice is once. */
 static void front_close_link(struct front *f, struct http_link *l)
 {
     if (l->state == HTTP_DEAD)
@@ -105,7 +103,6 @@ static struct http_link *oldest_connection(struct http *h)
     return l;
 }
 
-/* front.c: what callers share, and who gives way where it is full (core/base/share.h). */
 /* There is a place for one more connection, or one that is closed at once. */
 static void http_connections_make_room(struct http *h)
 {
@@ -243,7 +240,6 @@ static void http_answers_count(struct http_request *r)
 
 #define ACCEPTS 128 /* before the others have their turn */
 
-/* front.c */
 static void front_want_clients(struct front *f, bool accepting)
 {
     struct epoll_event event = {.events = accepting ? EPOLLIN : 0, .data.ptr = f};
@@ -384,7 +380,7 @@ static void end_head(const struct http_request *r, int status, struct buf *out)
     buf_put_str(out, "\r\n");
 }
 
-/* front.c: the head and body of r's answer into its link. */
+/* The head and body of r's answer into its link. */
 static void http_respond(struct http_request *r)
 {
     struct http_link *l = r->link;

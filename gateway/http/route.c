@@ -30,9 +30,9 @@ static bool decode_percent(char *text, size_t len, bool plus_is_blank, struct by
     return true;
 }
 
-/* request.c: of a target in absolute form, as proxies get it (RFC 9112 3.2.2: any server takes it, and
- * its host counts, not the header), *host is the host with the port, and *target what follows. False: without
- * a host, or with a user. */
+/* Of a target in absolute form, as proxies get it (RFC 9112 3.2.2: any server takes it, and its host counts,
+ * not the header), *host is the host with the port, and *target what follows. False: without a host, or with
+ * a user. */
 bool http_target_split(struct bytes *target, struct bytes *host)
 {
     static const char *const schemes[] = {"http://", "https://"};

@@ -60,7 +60,7 @@ static struct caller *find_caller(const char *name, int64_t now_ms)
     return c;
 }
 
-/* api_guard.c: may there be one more line about a refusal of this caller? If not, it is counted. */
+/* May there be one more line about a refusal of this caller? If not, it is counted. */
 static bool api_audit_takes(const char *name)
 {
     int64_t now_ms = clock_monotonic_ms();

@@ -296,8 +296,7 @@ static bool gather_parked(struct group_commit *s)
     return true;
 }
 
-/* group_commit.c: fills the group, which may stay empty. False: the executor is closing and nothing is
- * left. */
+/* Fills the group, which may stay empty. False: the executor is closing and nothing is left. */
 static bool group_commit_gather(struct group_commit *s)
 {
     struct executor_queue *queue = &s->executor->pools[API_GROUP_COMMIT].queue;

@@ -16,7 +16,7 @@
 #define HEARTBEAT_MS 2000
 #define LEASE_MARGIN_MS 2000 /* we stop this long before others may take over */
 /* A database that was away took all sessions: the others get as long to come back, of which up to 3 s are the
- * pause between two tries, and to say what became of their messages, before they are buried. On two busy
+ * pause between two tries, and to say what became of their messages, before they are taken over. On two busy
  * cores one came back after 7.1 s, with 64 messages to settle. */
 #define RETURN_MS 8000
 #define QUIET_MS                                                                                             \

@@ -86,7 +86,8 @@ struct runtime {
     struct history history;
     struct broker_hosts *hosts; /* of amqp.url */
     struct metrics metrics;
-    /* Notified by all threads that store messages: claimer, if one is due within the lead; feeder, always. */
+    /* Notified by threads that store messages: the claimer, if one is due within the lead; the feeder, by
+     * group commits always, by the intake only if it has left a message to the feeder. */
     struct notifier claimer_notifier, handover_feeder_notifier;
 };
 

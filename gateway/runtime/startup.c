@@ -1,4 +1,4 @@
-/* Declares the intake in RabbitMQ, with the number of queues in the database's record. */
+/* The start, before the threads: both servers are checked, and what the gateway needs there is declared. */
 #include "gateway/runtime/startup.h"
 #include "amqp/inspect/inspect.h"
 #include "amqp/topology/topology.h"
@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* --- The intake in RabbitMQ, with the number of queues in the database's record. */
 
 struct declaring {
     struct runtime *runtime;
@@ -436,6 +438,8 @@ enum hold_policy startup_hold_policy(const struct runtime *rt)
 }
 
 /* Said once, at the start: passwords and messages that others can read or change on their way. */
+/* --- The steps of the start, one server after the other. */
+
 static void warn_of_open_wires(const struct runtime *rt, enum pg_wire wire)
 {
     struct inspect_target t;

@@ -50,8 +50,10 @@ enum settle_kind {
     SETTLE_EXPIRED, /* certainly not delivered, and its deadline has passed, or passes before the next attempt
                      */
     SETTLE_HANDED,  /* RabbitMQ holds it. Its row is `handed` already (sql/pipeline/handing.h) */
-    SETTLE_HOLD, /* released, and never handed over: RabbitMQ's delay topology cannot route to its exchange */
-    SETTLE_WAIT, /* nothing was sent: scheduled as before, at next_at_ms; error has the reason */
+    SETTLE_HOLD,    /* released, and never handed over: RabbitMQ cannot hold it (too large, not encodable, too
+                       long a wait for the transport), or it was released much too early, or its deadline has
+                       passed */
+    SETTLE_WAIT,    /* nothing was sent: scheduled as before, at next_at_ms; error has the reason */
     SETTLE_RELEASE, /* nothing was sent: scheduled as before */
 };
 

@@ -524,6 +524,8 @@ struct row_rules {
     int64_t fence_ms, grace_ms;
 };
 
+/* Its next_at, null for a plain row, is that of postdate.next_at_of, by which SQL functions store; but for
+ * messages to hand over, which have a grace. */
 static void put_row(struct buf *b, const struct store_item *item, const struct row_rules *rules)
 {
     const struct message *m = &item->message;

@@ -1,6 +1,6 @@
 -- $1, $2 the range that claim_next gave this transaction, $3 instance. Its plain rows, except those that are or were locked and those with a rate, in the order of
 -- their ids, recorded as a batch. One statement, so one snapshot. Whether a row is locked is looked at once: who locks it after that finds the fence moved. Of an
--- instance that was buried nothing is claimed. Columns as claim.sql, the batch, and when it was claimed. (`not in` is hashed, `<> all` is not.) Whether it has a
+-- instance that was taken over nothing is claimed. Columns as claim.sql, the batch, and when it was claimed. (`not in` is hashed, `<> all` is not.) Whether it has a
 -- rate is asked once for each exchange, and routing key where a rate names one.
 with rated as materialized (
     select p.exchange, p.key

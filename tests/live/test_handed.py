@@ -87,7 +87,7 @@ class Deaths(Handed):
 
 @harness.not_san
 class Ways(Handed):
-    def test_a_gateway_whose_instance_was_buried_hands_over_nothing_under_it(self):
+    def test_a_gateway_whose_instance_was_taken_over_hands_over_nothing_under_it(self):
         p = self.place()
         p.gateway(**handover(self.transport))
         inbox = p.consumer('q', bind='k')

@@ -87,7 +87,7 @@ class GatewayDies(LiveTest):
         p.gateway(POSTDATE_DELIVERY_LEAD='30s')
         first.kill9()
         beat = p.value(f'select heartbeat_at from postdate.instance where id = {dead}')
-        wait_until(lambda: p.value(f'select count(*) from postdate.instance where id = {dead}') == '0', 30, 'it to be buried')
+        wait_until(lambda: p.value(f'select count(*) from postdate.instance where id = {dead}') == '0', 30, 'it to be taken over')
         self.assertEqual(p.value(f"select now() < timestamptz '{beat}' + interval '{LEASE_S} s'"), 't', 'its lease was waited for')
         flow.check(self, duplicates_at_most=0)
 

@@ -292,7 +292,7 @@ end_idle:
         DIES
         :: skip
         fi;
-        /* in sql/query/batch_claim.sql: seen as materialized. One snapshot; of an instance that was buried nothing is claimed. */
+        /* in sql/query/batch_claim.sql: seen as materialized. One snapshot; of an instance that was taken over nothing is claimed. */
         if
         :: d_step { IN(table, me) ->
             mine = 0; skips = 0;
