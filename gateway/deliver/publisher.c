@@ -88,8 +88,8 @@ int64_t publisher_silent_ms(const struct publisher *p, int64_t now_ms)
     return p->pinging && now_ms - since_ms > limit_ms ? now_ms - since_ms : 0;
 }
 
-/* --- What became of a publish. Four answers: ACK, NACK, RETURNED, UNKNOWN (the connection died before one
- * came). */
+/* --- What became of a publish: confirmed, rejected (nack), returned and confirmed, or the connection died
+ * before an answer (docs/internals/publish.md has the outcomes). */
 
 #define RETURN_ATTEMPTS 3
 #define LOST_OFTEN 2 /* attempts before this one */

@@ -2,8 +2,8 @@
  *
  * The fast publisher keeps many publishes in flight. The serial one continues only after RabbitMQ has
  * answered, so that one message is to blame if the channel is closed or hangs. The patient one tries
- * destinations that hang, with one message each, and its channel may hang, too. exchange_cache.h and
- * destinations.h decide which publisher gets a message. */
+ * destinations that hang, with one message each, and its channel may hang, too. publisher_route
+ * decides which publisher gets a message, by exchange_cache.h and destinations.h. */
 #ifndef POSTDATE_GATEWAY_DELIVER_PUBLISHER_H
 #define POSTDATE_GATEWAY_DELIVER_PUBLISHER_H
 

@@ -25,7 +25,7 @@
 /* FOREIGN: of another client, acknowledged when it is in postdate.rejected. */
 enum tag_state { TAG_NONE, TAG_TAKEN, TAG_FOREIGN, TAG_DONE, TAG_ACKED };
 
-/* The other thread's. */
+/* Of the proofs' thread. */
 struct relay_mover {
     bool failed;
     struct rejected_pace pace;
@@ -378,7 +378,7 @@ bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *
 
 /* --- Foreign messages in the exit queues are moved to postdate.rejected.
  *
- *   reader ──▶ a copy ──▶ the thread of relay.c: into postdate.rejected ──▶ reader: acknowledged
+ *   reader ──▶ a copy ──▶ relay_proof_thread: into postdate.rejected ──▶ reader: acknowledged
  *
  * The reader does not wait. While postdate.rejected does not accept messages, those without room for a copy
  * stay unacknowledged; when all copies are moved, they are requeued in the exit queue, and redelivered. */

@@ -35,7 +35,7 @@ struct relay {
     struct pipeline *pipeline;
     struct lease *lease;
     struct handover *handover;
-    struct notifier proof_notifier;    /* wakes the thread of relay.c */
+    struct notifier proof_notifier;    /* wakes the proofs (relay_proof_thread) */
     struct notifier receipts_notifier; /* … of relay_receipts.c */
     /* Atomic. */
     atomic_bool content_wanted; /* received messages are not in the database: RabbitMQ must redeliver them

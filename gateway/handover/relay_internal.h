@@ -1,4 +1,4 @@
-/* Shared by the files of the relay's thread. */
+/* Shared by the threads of the relay: reader and proofs (relay.c), look-up (relay_rescue.c), receipts. */
 #ifndef POSTDATE_GATEWAY_HANDOVER_RELAY_INTERNAL_H
 #define POSTDATE_GATEWAY_HANDOVER_RELAY_INTERNAL_H
 
