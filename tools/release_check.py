@@ -146,11 +146,10 @@ class Release:
                     sums.append(f'{hashlib.sha256(f.read()).hexdigest()}  {os.path.relpath(os.path.join(folder, name), kept)}')
         with open(os.path.join(kept, 'SHA256SUMS'), 'w', encoding='ascii') as f:
             f.write(''.join(s + '\n' for s in sums))
-        for path in ('docs/internals/figures.md', 'docs/performance'):
-            done = self.result(next(s for s in self.plan if s.name == 'benchmark'))
-            if done and done['code'] == 0:
-                copy = shutil.copytree if os.path.isdir(os.path.join(self.tree, path)) else shutil.copy2
-                copy(os.path.join(self.tree, path), os.path.join(ROOT, path), **({'dirs_exist_ok': True} if copy is shutil.copytree else {}))
+        measured = self.result(next(s for s in self.plan if s.name == 'benchmark'))
+        if measured and measured['code'] == 0:
+            shutil.copy2(os.path.join(self.tree, 'docs/internals/figures.md'), os.path.join(ROOT, 'docs/internals/figures.md'))
+            shutil.copytree(os.path.join(self.tree, 'docs/performance'), os.path.join(ROOT, 'docs/performance'), dirs_exist_ok=True)
         return sums
 
     def page(self, version, results, sums):

@@ -265,16 +265,13 @@ class Cell:
     def taken(self):
         """How many of what came out of RabbitMQ's waiting room the gateways have taken and not acknowledged; '?' if nobody can say."""
         try:
-            # What it tells as messages_unacknowledged is seconds old.
-            return self.rabbit.erlang(self.rabbit.found(self.vhost, 'postdate.exit') + '{ok, {_, N}, _} = ra:local_query('
-                                      '{Name, node()}, fun rabbit_fifo:query_messages_checked_out/1), N.')
+            return self.rabbit.count(self.vhost, 'postdate.exit', 'query_messages_checked_out')
         except RuntimeError:
             return '?'
 
     def in_intake(self):
         """What publishers have a confirm for, and the database does not have: in an intake queue, or taken from it by a gateway."""
-        return sum(int(self.rabbit.erlang(self.rabbit.found(self.vhost, queue) + '{ok, {_, N}, _} = ra:local_query('
-                                          '{Name, node()}, fun rabbit_fifo:query_messages_total/1), N.')) for queue in self.intakes)
+        return sum(int(self.rabbit.count(self.vhost, queue, 'query_messages_total')) for queue in self.intakes)
 
     def dead(self):
         """Also of those that were there when it was asked before. (id that consumers saw, queue, failed, reason, exchange, routing key, when in microseconds, properties kept, body) of each dead letter."""

@@ -449,6 +449,11 @@ class Rabbit:
         return (f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost}">>, queue, <<"{queue}">>)), '
                 '{Name, _} = amqqueue:get_pid(Q), ')
 
+    def count(self, vhost, queue, query):
+        """Messages of a quorum queue, by a query of rabbit_fifo. What RabbitMQ tells of queues is seconds old."""
+        return self.erlang(self.found(vhost, queue) + '{ok, {_, N}, _} = ra:local_query('
+                           f'{{Name, node()}}, fun rabbit_fifo:{query}/1), N.')
+
     def stall(self, vhost, queue, _rng):
         """It takes nothing and answers nobody; what was done about it, in words."""
         self.erlang(self.found(vhost, queue) + 'sys:suspend(Name).')

@@ -3,6 +3,13 @@
 
 static struct inflight_budget budget;
 
+static void free_both(struct inflight *ghost, struct inflight *row)
+{
+    inflight_free(ghost);
+    inflight_free(row);
+    assert_budget_is_free(&budget);
+}
+
 /* Its row is released, and published again whatever becomes of this publish. */
 TEST(test_a_ghost_has_no_content_and_waits_for_its_confirm)
 {
@@ -21,9 +28,7 @@ TEST(test_a_ghost_has_no_content_and_waits_for_its_confirm)
     assert_int_equal(h->message.body.len, 0);
     /* RabbitMQ returns it with its id, so that its confirm means that a queue has it. */
     assert_false(h->publish.returned);
-    inflight_free(h);
-    inflight_free(row);
-    assert_budget_is_free(&budget);
+    free_both(h, row);
 }
 
 /* RabbitMQ returns it without an id of ours: a ghost has nothing by which it could be found, so its confirm
@@ -38,9 +43,7 @@ TEST(test_the_confirm_of_a_ghost_that_goes_back_to_a_queue_is_no_delivery)
     assert_int_equal(h->back.queue.len, 0);
     assert_int_equal(row->back.queue.len, 4);
     assert_false(row->publish.returned);
-    inflight_free(h);
-    inflight_free(row);
-    assert_budget_is_free(&budget);
+    free_both(h, row);
 }
 
 /* The basic.return came, the confirm not yet. */
@@ -51,7 +54,5 @@ TEST(test_a_ghost_that_was_returned_stays_so)
     struct inflight *row = inflight_leave_ghost(h);
     assert_non_null(row);
     assert_true(h->publish.returned);
-    inflight_free(h);
-    inflight_free(row);
-    assert_budget_is_free(&budget);
+    free_both(h, row);
 }

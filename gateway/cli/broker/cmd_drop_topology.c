@@ -116,8 +116,7 @@ static int delete_exchange(struct removal *r, const char *name, struct err *e)
 }
 
 /* It has the bindings of consumers, who may listen to another Postdate, too; one of the user's own has the
- * user's. The last one: RabbitMQ closes
- * the channel where it refuses. */
+ * user's. The last one: RabbitMQ closes the channel where it refuses. */
 static int delete_delivery(struct removal *r, struct err *e)
 {
     const char *name = r->config->delivery.exchange;
