@@ -13,7 +13,6 @@
   BENCH_DIR=dir   the servers keep their data in a new folder in there (default build/bench; /dev/shm is no disk, the table says so)
   BENCH_OUT=dir   where table, JSON and plots go (default build/bench)
   STACK_PLUGINS_DIR=dir   RabbitMQ's delayed-message plugin: rows for it, alone and with us
-  PEERS=1         other schedulers beside it, where they can be installed (tests/bench/peers.py)
   PUBLISH=1       writes table and plots into docs/internals/figures.md, too
 
 Exit: 0 all measured, 1 some figure could not be (the table says which and why), 130 interrupted.
@@ -21,7 +20,6 @@ Exit: 0 all measured, 1 some figure could not be (the table says which and why),
 import fcntl
 import os
 import signal
-import subprocess
 import sys
 
 import after_batch
@@ -43,7 +41,7 @@ import steady
 import store
 import trouble
 import wakes
-from kit import HERE, ROOT, SIGNALS, Bench, Servers, Sizes, plugin_kind
+from kit import ROOT, SIGNALS, Bench, Servers, Sizes, plugin_kind
 from report import Report, write_between_markers
 
 OUT = os.path.abspath(os.environ.get('BENCH_OUT') or os.path.join(ROOT, 'build', 'bench'))
@@ -100,25 +98,6 @@ def measure(bench, shapes):
                 bench.report.rows.remove(row)
 
 
-def measure_peers(bench, shapes):
-    """A program of its own, with servers of its own; its rows are added as they are."""
-    program, path = os.path.join(HERE, 'peers.py'), os.path.join(OUT, 'peers.json')
-    row = bench.report.row('peers: the same shapes, without a broker behind them', 'all')
-    with row.trying(bench.say):
-        if not os.path.exists(program):
-            raise AssertionError('tests/bench/peers.py is not there')
-        if os.path.exists(path):
-            os.unlink(path)
-        small = ['--small'] if bench.sizes.small else []
-        only = ['asynq'] if {s[0] for s in shapes} == {'retry'} else []  # the others have no such shape
-        done = subprocess.run([sys.executable, program, *only, '--json', path, *small], stdin=subprocess.DEVNULL, check=False, timeout=900)
-        bench.report.add_peers(path)
-        if done.returncode != 0:
-            raise AssertionError(f'peers.py ended with {done.returncode}')
-    if not row.reason:
-        bench.report.rows.remove(row)
-
-
 def publish(report):
     """Everything that is kept of a run."""
     os.makedirs(OUT, exist_ok=True)
@@ -150,8 +129,6 @@ def run(bench, stack, shapes, report):
         for name, value in report.machine.items():
             print(f'         {name}: {value}', flush=True)
         measure(bench, shapes)
-        if os.environ.get('PEERS'):
-            measure_peers(bench, shapes)
     except KeyboardInterrupt:
         report.ended = f'Interrupted after {bench.elapsed_s():.0f} s: this is what there is so far.'
     finally:

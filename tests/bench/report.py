@@ -130,7 +130,7 @@ class Row:
 
 class Report:
     def __init__(self):
-        self.rows, self.machine, self.peers, self.ended = [], {}, [], None
+        self.rows, self.machine, self.ended = [], {}, None
         self.began = time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())
 
     def row(self, shape, what, **tags):
@@ -140,15 +140,6 @@ class Report:
                 return row
         self.rows.append(Row(shape, what, tags))
         return self.rows[-1]
-
-    def add_peers(self, path):
-        """The rows that peers.py wrote: a list of {"peer", "version", "shape", "rate", "seconds", "p50_ms", ...}."""
-        with open(path, encoding='utf-8') as f:
-            self.peers = json.load(f)
-        for peer in self.peers:
-            row = self.row('peers: the same shapes, without a broker behind them',
-                           f"{peer['peer']} {peer.get('version') or ''}: {peer['shape']}".replace(' :', ':'))
-            row.add(**{k: peer[k] for k in NAMES if peer.get(k) is not None})
 
     def complete(self):
         return self.ended is None and not any(r.reason or not r.figures for r in self.rows)
@@ -170,7 +161,7 @@ class Report:
 
     def write_json(self, path):
         data = {'began': self.began, 'machine': self.machine, 'complete': self.complete(), 'ended': self.ended,
-                'rows': [r.json() for r in self.rows], 'peers': self.peers}
+                'rows': [r.json() for r in self.rows]}
         with open(path, 'w', encoding='utf-8') as f:
             json.dump(data, f, indent=1, ensure_ascii=False)
             f.write('\n')

@@ -3,14 +3,13 @@ import contextlib
 import json
 import os
 import signal
-import statistics
 import subprocess
 import threading
 import time
 
 import recur
 from backlog import expect, timed_ms
-from harness import ROOT, now_ms, run_psql, wait_until
+from harness import ROOT, now_ms, wait_until
 from moved_clocks import MovedClocks
 from store_kit import keep_claims
 from web import Web

@@ -24,7 +24,7 @@ class BenchTest(LiveTest):
         harness.note_stack(os.path.join(self.servers, f'servers-{os.getuid()}'), self.servers)
         self.out = os.path.join(self.servers, 'out')
         env = {**os.environ, 'BENCH': 'small', 'BENCH_DIR': self.servers, 'BENCH_OUT': self.out, 'POSTDATE_BIN_DIR': harness.BIN_DIR,
-               'ONLY': '', 'STACK_PLUGINS_DIR': '', 'PEERS': '', 'PUBLISH': '', **env}
+               'ONLY': '', 'STACK_PLUGINS_DIR': '', 'PUBLISH': '', **env}
         return subprocess.Popen([*harness.DIE_WITH_PARENT, sys.executable, BENCH], env=env, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
