@@ -1,5 +1,6 @@
 #include "gateway/runtime/daemon.h"
 
+#include "core/base/clock.h"
 #include "gateway/config/secrets.h"
 #include "gateway/runtime/log.h"
 
@@ -33,14 +34,17 @@ void signals_block(void)
     signal(SIGALRM, SIG_IGN);
 }
 
-/* The next signal, or -1 when stopping takes longer than it should. */
-static int wait_signal(const sigset_t *set, bool stopping)
+/* The next signal, or -1 at until_ms (monotonic; 0: never). */
+static int wait_signal(const sigset_t *set, int64_t until_ms)
 {
-    const struct timespec patience = {.tv_sec = STOP_S};
     int sig;
-    do
-        sig = stopping ? sigtimedwait(set, NULL, &patience) : sigwaitinfo(set, NULL);
-    while (sig < 0 && errno == EINTR);
+    do {
+        int64_t left_ms = until_ms - clock_monotonic_ms();
+        struct timespec left = {0};
+        if (left_ms > 0)
+            left = (struct timespec){.tv_sec = left_ms / 1000, .tv_nsec = left_ms % 1000 * 1000000};
+        sig = until_ms != 0 ? sigtimedwait(set, NULL, &left) : sigwaitinfo(set, NULL);
+    } while (sig < 0 && errno == EINTR);
     return sig;
 }
 
@@ -62,10 +66,10 @@ static void *signals_thread(void *arg)
 {
     struct signals *s = arg;
     sigset_t set;
-    int stops = 0;
+    int64_t until_ms = 0;
     fill_set(&set);
     for (;;) {
-        int sig = wait_signal(&set, stops > 0);
+        int sig = wait_signal(&set, until_ms);
         if (sig < 0) {
             log_warning("shutdown timed out because a server does not respond; another gateway will recover "
                         "the claimed messages");
@@ -76,8 +80,9 @@ static void *signals_thread(void *arg)
             reload_log_settings(s);
         if (sig != SIGTERM && sig != SIGINT)
             continue;
-        if (++stops > 1)
+        if (until_ms != 0)
             _exit(1);
+        until_ms = clock_monotonic_ms() + STOP_S * 1000;
         s->stop(s->ctx, sig);
     }
 }

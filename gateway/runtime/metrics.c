@@ -7,8 +7,8 @@
 static const double bounds_s[METRICS_LATENESS_BUCKETS] = {
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600};
 
-static const int statuses[METRICS_STATUSES] = {200, 201, 304, 400, 401, 403, 404, 405, 408, 409, 411,
-                                               413, 414, 415, 417, 422, 429, 431, 500, 501, 503, 505};
+static const int statuses[METRICS_STATUSES] = {200, 201, 304, 400, 401, 403, 404, 405, 408,
+                                               409, 412, 413, 414, 415, 422, 431, 500, 503};
 
 void metrics_open(struct metrics *m)
 {

@@ -67,7 +67,7 @@ enum metric { METRIC_NONE = -1, METRICS_COUNTERS(METRICS_ID) METRIC_COUNT };
 
 #define METRICS_LATENESS_BUCKETS 16
 #define METRICS_ROUTES 64
-#define METRICS_STATUSES 24
+#define METRICS_STATUSES 19
 
 struct metrics_histogram {
     atomic_uint_fast64_t count[METRICS_LATENESS_BUCKETS + 1]; /* the last: above the last bound */

@@ -183,6 +183,7 @@ class EveryStatus(Asks, LiveTest):
         self.overload(p)
         self.database_away(p)
         self.assertEqual(self.walker.missing(), (set(), set()), 'documented, and never seen')
+        self.assertNotIn('code="0"', Web(self.address).get('/metrics').body.decode())
 
     def ask(self, *args, **headers):
         return self.walker.ask(self.address, *args, **headers)

@@ -7,6 +7,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 import urllib.parse
 
 from harness import LiveTest, not_san, now_ms, wait_until
@@ -226,10 +227,25 @@ class KilledBulk(LiveTest):
         rest = shift(p.gateway().http(), 'gate0')
         self.assertEqual((rest.status, rest.json['changed']), (200, 25), rest)
 
+    def test_signals_do_not_prolong_a_stop(self):
+        """Each SIGHUP, which reads the settings of the log again, began the 30 s of the stop anew."""
+        p = self.place()
+        gate, gw = Gate(p), p.gateway()
+        address = gw.http()
+        asking = threading.Thread(target=self.ask, args=(address, {'routing_key': 'gate0', 'delay': '1h', 'body': 'x'}, '/v1/messages'))
+        asking.start()
+        gate.wait()
+        gw.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: gw.process.poll() is not None or gw.process.send_signal(signal.SIGHUP) or time.sleep(5), 90, 'the stop to end')
+        self.assertEqual(gw.wait(), 1)
+        gw.wait_log('shutdown timed out')
+        gate.open()
+        asking.join()
+
     @staticmethod
-    def ask(address, body):
+    def ask(address, body, path='/v1/messages:reschedule'):
         try:
-            Web(address).post('/v1/messages:reschedule', body, Idempotency_Key='shift')
+            Web(address).post(path, body, Idempotency_Key='shift')
         except OSError:
             pass  # the gateway is killed
 
