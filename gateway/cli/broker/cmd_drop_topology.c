@@ -221,7 +221,8 @@ const struct command command_drop_topology = {
     .summary = "Delete the exchanges and queues that gateways declared in RabbitMQ",
     .notes = "In the vhost of amqp.url, with the names of amqp.prefix. The database is not changed.\n"
              "Fails while its queues have consumers or, without --purge, messages. Consumers' queues\n"
-             "stay, and postdate.delivery while one is bound to it.",
+             "stay, and postdate.delivery while one is bound to it.\n"
+             "The exchanges of [route] are deleted, too; those of former routes stay.",
     .options = options,
     .run = run_drop_topology,
     .order_size = sizeof(struct removal),
