@@ -1,5 +1,7 @@
 """The servers' machine dies, not their processes: what was not flushed to its disk (disk.py) is gone. Each kind does it in another
 moment of the gateways' work; in half of the cases the gateways are on the same machine."""
+import glob
+import os
 import signal
 import threading
 import time
@@ -13,6 +15,19 @@ BACKLOG_S = 4
 
 def on_disk(cell):
     return cell.arena.disk is not None and not cell.on_cluster
+
+
+def cure_segments(folder):
+    """What docs/operations.md has an operator do: RabbitMQ cannot open a segment file whose beginning is zeros, and its quorum queues
+    come to a stop. No such file was ever flushed, so all that it is for is in RabbitMQ's WAL. Their number."""
+    count = 0
+    for path in glob.glob(os.path.join(folder, 'mnesia', '*', 'quorum', '*', '*', '*.segment')):
+        with open(path, 'rb') as f:
+            torn = f.read(8) == bytes(8)
+        if torn:
+            os.unlink(path)
+            count += 1
+    return count
 
 
 def cut_power(x, detail):
@@ -31,6 +46,9 @@ def cut_power(x, detail):
     arena.rabbit.stack('kill-rabbitmq')
     arena.disk.restore()
     x.detail += f', {kept} of {cached} sectors in the cache were written'
+    cured = cure_segments(arena.disk.folder)
+    if cured:
+        x.detail += f', {cured} segment files of RabbitMQ without a beginning were deleted'
     starting = threading.Thread(target=arena.postgres.primary.start)
     starting.start()
     arena.rabbit.stack('start-rabbitmq')
