@@ -52,7 +52,7 @@ WORDS = {
     'docs/performance.md': 732,
     'docs/publish.md': 1470,
     'docs/rates.md': 665,
-    'docs/recurring.md': 1717,
+    'docs/recurring.md': 1735,
     'docs/retries.md': 1072,
     'docs/retry-clients.md': 895,
     'docs/scale.md': 1644,

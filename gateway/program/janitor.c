@@ -140,9 +140,11 @@ static int carry_on_schedules(struct janitor *j, struct err *e)
 {
     int n;
     others = 0;
-    do
+    do {
         n = recur_look(j->pg, say_missed, e);
-    while (n > 0 && !runtime_stopping(j->runtime, STOP_INTAKE));
+        if (n > 0)
+            notifier_notify(&j->runtime->claimer_notifier); /* what it made may be due */
+    } while (n > 0 && !runtime_stopping(j->runtime, STOP_INTAKE));
     char more[LOG_HOURLY_SIZE];
     if (others > 0 && log_hourly_take(&said_others, more))
         log_warning("recur: the same happened to %u other schedules%s", others, more);
@@ -172,7 +174,8 @@ static void run_duty(struct janitor *j, struct duty *d)
     struct err e = {0};
     j->unfinished = false;
     int rc = d->run ? d->run(j, &e) : prune(j->pg, d->prune, &e);
-    d->at_ms = clock_boottime_ms() + (rc != 0 || j->unfinished ? AGAIN_MS : d->every_ms);
+    bool again = (rc != 0 || j->unfinished) && AGAIN_MS < d->every_ms;
+    d->at_ms = clock_boottime_ms() + (again ? AGAIN_MS : d->every_ms);
     if (rc == 0)
         failing_over(d->name);
     else

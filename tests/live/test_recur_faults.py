@@ -353,7 +353,7 @@ class RecurDatabaseClock(Faults):
             self.assertEqual(g.wait(), -signal.SIGKILL, f'{point}: {g.log()[-500:]}')
             return at_ms
         ahead_ms = die_and_set('publish.after', self.HOUR)
-        wait_until(lambda: all(max(self.occurrences(inbox)[n]) > now_ms() + self.HOUR * 1000 - 2000 for n in NAMES), 60, 'those of an hour later')
+        wait_until(lambda: all(max(self.occurrences(inbox)[n]) > now_ms() + self.HOUR * 1000 - 2000 for n in NAMES), 90, 'those of an hour later')
         wait_until(lambda: len(self.occurrences(each).get('minute', {})) >= 59, 60, 'those of the hour')
         back_ms = die_and_set('settle.before', 0)
         alive.kill9()
@@ -409,6 +409,18 @@ class RecurDatabaseClock(Faults):
 
 class RecurOutages(Faults):
     weight = 8
+
+    @harness.not_san
+    def test_a_look_that_fails_is_repeated_at_the_next_turn(self):
+        """Not after a minute, as what is done each hour."""
+        p = self.place()
+        p.psql("select postdate.recur_set('a', '0 * * * *', 'tick', 'x'::text)")
+        g = p.gateway(LD_PRELOAD=SHIM, POSTDATE_CUT='recur_look.before:1')
+        g.wait_log('cut at recur_look.before', 20)
+        cut_ms = now_ms()
+        p.psql("update postdate.recur set look_at = now()")
+        wait_until(lambda: p.value('select look_at > now() from postdate.recur') == 't', 100, 'the schedule to be looked at')
+        self.assertLess(now_ms() - cut_ms, 50_000, 'it waited for longer than until the next turn')
 
     def test_an_hour_and_a_week(self):
         """A schedule of each minute, and nothing ran: its rows are moved back to when the outage began."""

@@ -103,6 +103,20 @@ class RecurDecided(LiveTest):
             self.assertEqual(came, made * 2, (state, before))
         self.assertEqual(p.psql('select skipped from postdate.recur'), [['0'], ['0']])
 
+    def test_what_follows_missed_ones_can_be_claimed(self):
+        """Of a schedule of each second, it was within grace by less than a second: claimed a moment later it was missed, too."""
+        p = self.p
+        self.set('a', '* * * * * *', "grace => '20 s'")
+        p.psql("update postdate.message set late_at = now() - interval '1 hour' where id = (select message from postdate.recur); "
+               "update postdate.recur set nominal = nominal - interval '1 hour', look_at = now()")
+        self.assertRegex(p.value('select postdate.recur_look(10)'), 'more than 100 missed')
+        made = 'from postdate.message m join postdate.recur r on r.message = m.id'
+        left_s = f'select extract(epoch from m.late_at - m.created_at)::float {made}'
+        self.assertGreaterEqual(float(p.value(left_s)), 5)
+        ids = f'select array_agg(r.id), array_agg(m.id) {made}'
+        self.assertEqual(p.value(f"select postdate.recur_claim(s, i) from ({ids}) x (s, i)"), '{}', 'none is left out')
+        self.assertGreaterEqual(float(p.value(left_s)), 5, 'the next one')
+
     def test_how_the_last_one_ended(self):
         p = self.p
         self.set('a', '0 * * * *')
