@@ -1,7 +1,7 @@
 #!/bin/sh
 # embed_sql.sh OUTDIR FILE.sql ...: turns SQL files into sql_embedded.h and sql_embedded.c.
 #
-#   sql/query/claim_due.sql     ->  sql_query_claim_due, of enum sql_query, and its text in sql_queries[]
+#   sql/query/claim_rate.sql    ->  sql_query_claim_rate, of enum sql_query, and its text in sql_queries[]
 #   sql/schema/001_31_key.sql   ->  one entry of sql_schema_steps[]: version 1, name "001_31_key", its text
 #   all of a version            ->  one entry of sql_schema_fingerprints[], which tells them from any others. The table of
 #                                   versions, sql/query/migrate_meta_create.sql, belongs to version 1.

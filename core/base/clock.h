@@ -8,7 +8,8 @@
 
 int64_t clock_monotonic_ns(void); /* CLOCK_MONOTONIC */
 int64_t clock_monotonic_ms(void); /* the same, rounded down */
-int64_t clock_wall_ms(void);      /* since 1970, this machine's clock: only to parse times that users enter */
+int64_t clock_wall_ms(void);      /* since 1970, this machine's clock. Not for the gateway: the command line
+                                     parses times by it, and doctor compares it with the servers' */
 int64_t clock_boottime_ms(void);  /* CLOCK_BOOTTIME: counts suspension; for leases */
 void clock_nap_ms(int64_t ms);    /* sleeps for ms; a signal ends the sleep */
 

@@ -18,7 +18,7 @@
 #define CLI_TIMES_MAX 4
 #define CLI_ROWS_MAX 32
 
-/* The current cell, while several cells are queried one after the other (gateway/cli/cells/cells_run.h): JSON
+/* The current cell, while several cells are queried one after the other (gateway/cli/cells/cells_run.c): JSON
  * output and errors contain its name. */
 struct cli_asking {
     const char *cell;     /* NULL: none */

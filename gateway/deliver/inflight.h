@@ -1,6 +1,7 @@
 /* A message in memory, claimed, relayed or to be handed over, until its outcome is settled. One owner at a
  * time: created by the claimer, the hand-over feeder, the intake or the relay; then owned by a due queue, its
- * publisher, and the result queue; freed by the settler. */
+ * publisher, and the result queue; freed by the settler. A publisher frees those that have no outcome:
+ * relayed ones that are dropped to be looked up, or at the stop, and ghosts that end without a delivery. */
 #ifndef POSTDATE_GATEWAY_DELIVER_INFLIGHT_H
 #define POSTDATE_GATEWAY_DELIVER_INFLIGHT_H
 

@@ -143,7 +143,9 @@ void publisher_close(struct publisher *p);
 void *publisher_thread(void *publisher);
 
 /* --- for the roles */
-/* After this time, the row of an unconfirmed message is released in doubt; its confirm is still processed. */
+/* After this time, the row of an unconfirmed message is released in doubt; or after 1 s, if the messages that
+ * have waited so long hold more than 3 MiB. Its confirm is still processed: a ghost waits for it, for at most
+ * 120 s, at most 1,000 of a connection. A ghost of a return never counts as delivered. */
 #define PUBLISHER_CONFIRM_MS 30000
 #define PUBLISHER_AGAIN_MS 1000 /* a message over which a channel hung is tried again after this */
 /* Sends a ping. */

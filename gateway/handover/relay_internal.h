@@ -42,7 +42,7 @@ void relay_end_without_memory(void) __attribute__((noreturn));
 /* If ev is a ping, records its queue. *heard_ms: monotonic, when it was sent. */
 bool relay_is_ping(struct relay *relay, const struct broker_event *ev, int64_t *heard_ms);
 
-/* Appends the properties of a ping. number: as relay_ping_last_hop, or 0. */
+/* Appends the properties of a ping. number: of the exit queue of RabbitMQ's last hop, or 0. */
 void relay_put_ping(struct buf *properties, int64_t sent_ms, int number);
 
 /* relay.c */

@@ -34,7 +34,7 @@ struct executor_session {
     unsigned attempt;
 };
 
-/* A worker's connections to the databases of other cells, opened on demand (cells/executor_cells.c). */
+/* A worker's connections to the databases of other cells, opened on demand (executor_cells.c). */
 struct executor_cells {
     struct executor_cell {
         struct pg *pg;
@@ -94,9 +94,8 @@ struct slo_objective executor_objective(const struct config *c);
 
 void *executor_group_commit(void *executor);
 void *executor_stats(void *executor);
-/* report/stats_answer.c: the answer to stats. */
+/* stats_answer.c: the answers to stats and to overview. */
 void stats_answer(struct executor *d, struct api_request *r);
-/* report/overview_answer.c: that to overview. */
 void overview_answer(struct executor *d, struct api_request *r);
 
 #endif

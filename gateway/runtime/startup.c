@@ -437,9 +437,9 @@ enum hold_policy startup_hold_policy(const struct runtime *rt)
                                      : config_accept_rules(rt->config).hold;
 }
 
-/* Said once, at the start: passwords and messages that others can read or change on their way. */
 /* --- The steps of the start, one server after the other. */
 
+/* Said once, at the start: passwords and messages that others can read or change on their way. */
 static void warn_of_open_wires(const struct runtime *rt, enum pg_wire wire)
 {
     struct inspect_target t;

@@ -45,8 +45,9 @@ enum settle_kind {
     SETTLE_DELIVERED,
     SETTLE_RETRY,    /* certainly not delivered: scheduled again, at next_at_ms */
     SETTLE_IN_DOUBT, /* perhaps delivered: stays claimed; published again from next_at_ms on */
-    SETTLE_FAILED,   /* certainly not delivered, and no attempt is left; or its deadline has passed while in
-                        doubt, and error contains that it may have been delivered */
+    SETTLE_FAILED,   /* this attempt was certainly not delivered, and no attempt is left; or its deadline has
+                        passed while in doubt. If an earlier attempt is in doubt, error contains that it may
+                        have been delivered */
     SETTLE_EXPIRED, /* certainly not delivered, and its deadline has passed, or passes before the next attempt
                      */
     SETTLE_HANDED,  /* RabbitMQ holds it. Its row is `handed` already (sql/pipeline/handing.h) */

@@ -78,8 +78,9 @@ static int64_t read_number(struct pg *c, enum sql_query query, struct err *e)
 }
 
 /* Held until the end of the transaction: any number of batches beside each other, but none beside one with
- * redeliveries. Whoever is first is waited for, however long its commit takes; redelivery_count and
- * redelivery_seen end that patience. They are statements of their own, which see what he committed. */
+ * redeliveries. Whoever is first is waited for, however long its commit takes; store_redelivery_count.sql and
+ * store_redelivery_seen.sql end that patience. They are statements of their own, which see what he committed.
+ */
 #define PATIENTLY "set local lock_timeout = '0'; lock table postdate.gate in "
 #define SHARED PATIENTLY "row exclusive mode"
 #define ALONE PATIENTLY "share row exclusive mode"

@@ -188,7 +188,9 @@ exception
     when undefined_table then return true; -- storing the row gives a better error
 end $$;
 
--- The schedule continues with `pending`, or with the next one if that was missed. r.passed is before it. The caller has its row locked.
+-- The schedule continues with `pending`, or with the next one if that was missed. r.passed is before it. The caller has its row locked. Which of the missed ones
+-- (recur_pass) are delivered is decided here: none with missed 'none', nor with overlap 'skip' while the last occurrence waits; with missed 'all' and overlap 'allow'
+-- all of the last hundred; else the last one.
 create function postdate.recur_step(r postdate.recur, pending timestamptz, now_at timestamptz, grace interval, left_out integer) returns text
 language plpgsql as $$
 declare

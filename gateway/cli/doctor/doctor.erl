@@ -96,7 +96,7 @@ Definition = fun(Q) ->
         _ -> #{}
     end end,
 Policy = fun(none) -> <<>>; (P) -> T(P) end,
-%% The arguments that doctor_management.c judges.
+%% The arguments that doctor_rabbitmq.c judges.
 Judged = [<<"x-dead-letter-exchange">>, <<"x-dead-letter-strategy">>, <<"x-overflow">>, <<"x-delivery-limit">>],
 Told = fun(Q) ->
     #{name => T(Name(Q)), type => case Quorum(Q) of true -> <<"quorum">>; false -> <<>> end, policy => Policy(rabbit_policy:name(Q)),
