@@ -38,7 +38,7 @@ WORDS = {
     'docs/control-queue.md': 492,
     'docs/forecast.md': 325,
     'docs/from-others.md': 780,
-    'docs/glossary.md': 892,
+    'docs/glossary.md': 913,
     'docs/guarantees.md': 1637,
     'docs/handover.md': 1429,
     'docs/http.md': 1616,
@@ -208,7 +208,7 @@ def check_paths(d):
 def check_targets(d):
     for n, text, block in d.pieces():
         for run in () if 'apt-get' in text else TARGET.findall(text.split(' # ')[0] if block else text):
-            for word in run.split():
+            for word in re.sub(r'(["\']).*?\1', '', run).split():
                 if '=' in word or word.startswith('-'):
                     continue
                 if not re.fullmatch(r'[\w./-]+', word):
