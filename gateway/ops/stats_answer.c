@@ -46,7 +46,7 @@ static void print_backlog(struct executor *d, struct buf *out)
     print_time(out, "next_due_at", s->next_due_ms);
     buf_printf(out, ",\"overdue\":{\"count\":%" PRId64 ",", s->overdue);
     print_time(out, "oldest", s->oldest_overdue_ms);
-    buf_printf(out, "},\"retrying\":%" PRId64 ",\"gateways\":%d,", s->retrying, status_alive(s));
+    buf_printf(out, "},\"retrying\":%" PRId64 ",\"gateways\":%" PRId64 ",", s->retrying, s->alive);
 }
 
 static void print_lateness(struct runtime *rt, struct buf *out, bool shown)

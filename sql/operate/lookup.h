@@ -80,7 +80,7 @@ int lookup_list(struct pg *c, const struct lookup_filter *f, struct lookup_page 
                 bool (*fn)(void *ctx, const struct message_record *r), void *ctx, struct err *e);
 
 /* Bounded counts: none reads more than STATUS_COUNT_MAX rows per state. */
-#define STATUS_INSTANCES_MAX 16
+#define STATUS_INSTANCES_MAX 16 /* of more, those that live, and the newest */
 #define STATUS_VERSION_SIZE 64
 struct status_instance {
     int64_t id;
@@ -129,6 +129,7 @@ struct status_report {
     struct locked_days locked; /* days that other sessions have locked: not counted */
     struct status_instance instances[STATUS_INSTANCES_MAX];
     int instance_count;
+    int64_t alive; /* live gateways, also those for which instances has no room */
     struct status_back back;
     struct status_held held;
     bool disk_full; /* PostgreSQL's disk; set by the command line only (health_space) */
@@ -139,8 +140,6 @@ int lookup_status(struct pg *c, struct status_report *out, struct err *e);
  */
 int status_find(struct pg *c, const char *who, const struct status_report *s, health_each *each, void *ctx,
                 struct err *e);
-/* The number of live gateways in s. */
-int status_alive(const struct status_report *s);
 /* The number of live gateways on a host (NULL: all hosts), without counting messages. -1: error. */
 int lookup_alive(struct pg *c, const char *host, struct err *e);
 

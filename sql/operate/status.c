@@ -129,16 +129,19 @@ static int read_meta(struct pg *c, struct status_report *s, struct err *e)
                   e);
 }
 
-static int read_instances(struct pg *c, struct status_report *s, struct err *e)
+/* On a host; NULL: on all. */
+static int read_instances(struct pg *c, const char *host, struct status_report *s, struct err *e)
 {
-    PGresult *r = pg_query(c, sql_query_status_instances, PG_WITH(as_int8(INSTANCE_LEASE_MS)), e);
+    PGresult *r =
+        pg_query(c, sql_query_status_instances, PG_WITH(as_int8(INSTANCE_LEASE_MS), as_str(host)), e);
     if (!r)
         return -1;
     for (int i = 0; i < PQntuples(r) && i < STATUS_INSTANCES_MAX; i++) {
         struct status_instance *in = &s->instances[s->instance_count++];
         pg_read(r, i,
                 PG_ROW(PG_TO(in->id), PG_TO(in->name), PG_TIME(in->started_ms), PG_TIME(in->heartbeat_ms),
-                       PG_TO(in->alive), PG_TO(in->transport), PG_TO(in->broker_away), PG_TO(in->version)),
+                       PG_TO(in->alive), PG_TO(in->transport), PG_TO(in->broker_away), PG_TO(in->version),
+                       PG_TO(s->alive)),
                 NULL);
     }
     PQclear(r);
@@ -151,26 +154,6 @@ static int read_held(struct pg *c, struct status_held *h, struct err *e)
                   PG_ROW(PG_TO(h->paused), PG_TO(h->first_paused), PG_TO(h->behind), PG_TO(h->first_behind),
                          PG_TO(h->left_out), PG_TO(h->rates), PG_TO(h->first_rate), PG_TO(h->waiting)),
                   e);
-}
-
-static bool is_on(const struct status_instance *n, const char *host)
-{
-    size_t len = strlen(host);
-    return strncmp(n->name, host, len) == 0 && n->name[len] == ':';
-}
-
-/* On a host; NULL: on any. */
-static int count_alive(const struct status_report *s, const char *host)
-{
-    int alive = 0;
-    for (int i = 0; i < s->instance_count; i++)
-        alive += s->instances[i].alive && (host == NULL || is_on(&s->instances[i], host));
-    return alive;
-}
-
-int status_alive(const struct status_report *s)
-{
-    return count_alive(s, NULL);
 }
 
 int status_find(struct pg *c, const char *who, const struct status_report *s, health_each *each, void *ctx,
@@ -194,7 +177,7 @@ int status_find(struct pg *c, const char *who, const struct status_report *s, he
 int lookup_alive(struct pg *c, const char *host, struct err *e)
 {
     struct status_report s = {0};
-    return read_instances(c, &s, e) != 0 ? -1 : count_alive(&s, host);
+    return read_instances(c, host, &s, e) != 0 ? -1 : (int)s.alive;
 }
 
 static int waiting_day(struct pg *c, const struct due_range *day, struct status_report *s, struct err *e)
@@ -251,8 +234,8 @@ int lookup_status(struct pg *c, struct status_report *s, struct err *e)
     struct due_range *days = NULL;
     struct status_left left;
     status_count_begin(&left);
-    if (read_meta(c, s, e) != 0 || read_instances(c, s, e) != 0 || locked_days_read(c, &s->locked, e) != 0 ||
-        read_held(c, &s->held, e) != 0)
+    if (read_meta(c, s, e) != 0 || read_instances(c, NULL, s, e) != 0 ||
+        locked_days_read(c, &s->locked, e) != 0 || read_held(c, &s->held, e) != 0)
         return -1;
     int n = partitions_all_filled(c, &days, e), rc = n < 0 ? -1 : 0;
     for (int i = 0; i < n && rc == 0; i++)

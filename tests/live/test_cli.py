@@ -232,6 +232,12 @@ class Commands(CliTest):
         self.fails(p, 1, 'status', '--here', says=(f'no gateway of {os.uname().nodename} is alive',))
         gateway = p.gateway()
         self.assertEqual(self.runs(p, 'status', '--here'), f'alive: 1 of {os.uname().nodename}\n')
+        others = p.session()  # newer ones, of which `status` has room for sixteen
+        others.run("insert into postdate.instance (running_since, backend_pid, version, name) "
+                   "select now(), pg_backend_pid(), 1, 'elsewhere:' || i from generate_series(1, 20) i")
+        self.assertEqual(self.runs(p, 'status', '--here'), f'alive: 1 of {os.uname().nodename}\n')
+        self.assertEqual(self.runs(p, 'status').count('elsewhere:'), 16)
+        others.run('delete from postdate.instance where backend_pid = pg_backend_pid()')
         p.value("update postdate.instance set name = 'x' || name returning 1")
         self.fails(p, 1, 'status', '--here', says=('is alive',))
         self.fails(p, 64, 'status', '--here', '--json', says=('--here excludes all other options',))

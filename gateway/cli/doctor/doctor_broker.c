@@ -401,12 +401,12 @@ static void report_rejected(struct doctor *d, const struct inspect_queue *q)
 static bool report_strangers(struct doctor *d, const char *check, const char *name,
                              const struct inspect_queue *q, int exit)
 {
-    const int alive = status_alive(&d->status);
-    if (!d->has_status || d->status.instance_count == STATUS_INSTANCES_MAX ||
-        q->consumers <= (uint32_t)alive || (exit > 0 && q->consumers <= doctor_exit_consumers(d, exit)))
+    const int64_t alive = d->status.alive;
+    if (!d->has_status || q->consumers <= alive ||
+        (exit > 0 && q->consumers <= doctor_exit_consumers(d, exit)))
         return false;
     doctor_warn(d, check,
-                "%s has %" PRIu32 " consumer%s, and %d gateway%s alive" REMEDY
+                "%s has %" PRIu32 " consumer%s, and %" PRId64 " gateway%s alive" REMEDY
                 "another consumer takes messages away: a shovel, a client, or a gateway that hangs; "
                 "rabbitmqctl list_consumers -p '%s' has the connections",
                 name, q->consumers, q->consumers == 1 ? "" : "s", alive, alive == 1 ? " is" : "s are",
