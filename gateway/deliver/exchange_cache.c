@@ -31,15 +31,14 @@ static struct exchange_entry *find_entry(struct exchange_cache *cache, struct ex
     return NULL;
 }
 
-/* The next refused one; a good one only when all are good, so that many bad names do not push the good out.
- */
+/* The next refused one, so that many bad names do not push the good out; when all are good, the next one. */
 static struct exchange_entry *pick_victim(struct exchange_cache *cache)
 {
-    int start = cache->next_victim;
-    do
-        cache->next_victim = (cache->next_victim + 1) % EXCHANGE_CACHE_MAX;
-    while (cache->entries[cache->next_victim].verdict == EXCHANGE_GOOD && cache->next_victim != start);
-    return &cache->entries[cache->next_victim];
+    int victim = cache->next_victim;
+    for (int i = 0; i < EXCHANGE_CACHE_MAX && cache->entries[victim].verdict == EXCHANGE_GOOD; i++)
+        victim = (victim + 1) % EXCHANGE_CACHE_MAX;
+    cache->next_victim = (victim + 1) % EXCHANGE_CACHE_MAX;
+    return &cache->entries[victim];
 }
 
 static struct exchange_entry *find_or_add_entry(struct exchange_cache *cache, struct exchange_key key)
