@@ -60,9 +60,10 @@ int idempotency_finish(struct pg *c, struct idempotency_request *const *list, si
         pg_array_bytes(answer, list[i]->answer);
     }
     int64_t written = pg_run(c, sql_query_idempotency_finish, &p, e);
-    return written < 0                ? -1
-           : (size_t)written == count ? 0
-                                      : err_set(e, ERR_BUSY, "an Idempotency-Key was answered meanwhile");
+    if (written < 0 || (size_t)written == count)
+        return written < 0 ? -1 : 0;
+    c->locked_out = false; /* it may be left of an earlier failure; the cause of this one is no lock */
+    return err_set(e, ERR_BUSY, "an Idempotency-Key was answered meanwhile");
 }
 
 int idempotency_finish_at_once(struct pg *c, struct idempotency_request *const *list, size_t count,

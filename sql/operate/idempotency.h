@@ -41,7 +41,8 @@ int idempotency_confirm(struct pg *c, struct err *e);
  * take gave to this session. ERR_BUSY: one of the keys has an answer by now; roll back, and look again. No
  * two requests may have the same principal and key. */
 int idempotency_finish(struct pg *c, struct idempotency_request *const *list, size_t count, struct err *e);
-/* The same inside a transaction, of any number; waits for nobody else's: ERR_BUSY, and pg_is_locked_out. */
+/* The same inside a transaction, of any number; waits for nobody else's: ERR_BUSY, and pg_is_locked_out,
+ * which is false if a key has an answer by now. */
 int idempotency_finish_at_once(struct pg *c, struct idempotency_request *const *list, size_t count,
                                struct err *e);
 
