@@ -121,14 +121,15 @@ static int search(struct run *r, struct search *s, const struct message_id *id)
     }
     if (s->found > 0)
         return s->code;
-    if (s->explains != NULL)
-        r->cli->asking.cell = s->explains->name;
+    const struct cell *says = s->explains != NULL ? s->explains : &cells->list[order[0]];
+    if (says == s->explains)
+        r->cli->asking.cell = says->name;
     else if (id != NULL && !cells_may_have(cells, *id))
         cli_say(
             "%s: the number of its cell is %d, which is not in the file of cells (is a cell missing there?)",
             s->name, message_id_cell(*id));
     /* One says, as it does when it is the only one, that there is none. */
-    return run_in_cell(r, s->explains != NULL ? s->explains : &cells->list[order[0]], s->word);
+    return run_in_cell(r, says, s->word);
 }
 
 /* Of several ids, as where all of them are in one cell. */
