@@ -734,11 +734,16 @@ struct lookup {
     struct log_quota said_absent;
 };
 
-static void mark_claimed(struct lookup *lookup, struct message_id id)
+/* The answer to its question, whatever fails after that: its row is this gateway's, so it must not be asked
+ * about again, when the row would look as if somebody else had settled it. */
+static void answer_claimed(struct lookup *lookup, struct message_id id)
 {
     for (size_t i = 0; i < lookup->count; i++)
-        if (message_id_equal(lookup->questions[i].id, id))
+        if (message_id_equal(lookup->questions[i].id, id)) {
             lookup->claimed[i] = true;
+            inflight_free(lookup->questions[i].kept);
+            exit_table_resolved(&lookup->loop.pipeline->exits, id);
+        }
 }
 
 /* Nobody has published it, as far as the database knows. */
@@ -767,11 +772,12 @@ static bool keep_row(struct claim_loop *l, const struct claimed_row *row)
 static bool on_row(void *ctx, const struct claimed_row *row)
 {
     struct lookup *lookup = ctx;
-    mark_claimed(lookup, row->message.id);
-    if (lookup->contentless || row->aside || keep_row(&lookup->loop, row))
-        return true;
-    lease_end_instance(lookup->loop.lease, lookup->loop.instance); /* it is claimed, and not in memory */
-    return false;
+    if (!lookup->contentless && !row->aside && !keep_row(&lookup->loop, row)) {
+        lease_end_instance(lookup->loop.lease, lookup->loop.instance); /* it is claimed, and not in memory */
+        return false;
+    }
+    answer_claimed(lookup, row->message.id);
+    return true;
 }
 
 static int claim_rows(struct lookup *lookup, bool sent, struct err *e)
@@ -826,7 +832,9 @@ static int answer_questions(struct lookup *lookup, bool progress, struct err *e)
     runtime_now_ms(l->runtime, &now_ms);
     for (size_t i = 0, j = 0; i < lookup->count; i++) {
         const struct exit_question *q = &lookup->questions[i];
-        enum relay_stands s = lookup->claimed[i] ? RELAY_SETTLED : stands[j++];
+        if (lookup->claimed[i])
+            continue;
+        enum relay_stands s = stands[j++];
         bool overdue = now_ms >= message_id_due_ms(q->id) + l->runtime->config->handover.grace_ms;
         if (lookup->unknown[i]) {
             enum exit_unknown u = exit_table_unknown(exits, q->id, clock_ms + AGAIN_MS);
@@ -870,8 +878,9 @@ static int64_t look_up_messages(struct lookup *lookup, struct err *e)
         unsent = sent < 0 ? -1 : claim_rows(lookup, false, e);
     if (unsent < 0 || answer_questions(lookup, unsent > 0, e) != 0) {
         for (size_t i = 0; i < lookup->count; i++)
-            exit_table_unanswered(&lookup->loop.pipeline->exits, &lookup->questions[i],
-                                  clock_monotonic_ms() + TICK_MS);
+            if (!lookup->claimed[i])
+                exit_table_unanswered(&lookup->loop.pipeline->exits, &lookup->questions[i],
+                                      clock_monotonic_ms() + TICK_MS);
         lookup->count = 0;
         return -1;
     }

@@ -8,7 +8,7 @@ import time
 import pika
 
 import harness
-from handover_kit import RUNGS, Checks, OwnServers, handover, relayed
+from handover_kit import RUNGS, Checks, OwnServers, handover, metric, relayed
 from wire import Wire  # noqa
 from harness import LiveTest, now_ms, wait_until
 from test_crash_points import SHIM
@@ -466,6 +466,34 @@ class Away(Relay, OwnServers):
 
 class TtlGateways(Gateways, LiveTest):
     transport = 'ttl'
+
+    @harness.not_san
+    def test_what_a_look_up_had_claimed_when_it_failed_is_published(self):
+        """What is sent and unconfirmed for long is claimed without its content, and here the next query fails. Where the database has gone
+        back meanwhile, what is to be published again leaves its content to the next look-up."""
+        p, count = self.place(), 200
+        g = p.gateway(LD_PRELOAD=SHIM, POSTDATE_CUT='relay_look.before:1', POSTDATE_RETRY_FIRST='10s', POSTDATE_RETRY_MAX='10s',
+                      **handover(self.transport, grace='10s'))
+        c = p.client()
+        c.queue('full', 'full')
+        p.stack.rabbitmqctl('set_policy', '-p', p.vhost, 'full', '^full$', '{"max-length":0,"overflow":"reject-publish"}')
+        due_ms = now_ms() + 6000
+        p.load('publish', '--routing-key', 'full', '--count', count, '--due-at-ms', due_ms, '--due-rate', 100_000).result()
+        wait_until(lambda: p.counts() == {'handed': count}, 5, 'all to be handed over')
+        wait_until(lambda: metric(g, r'postdate_publish_retries_total\{reason="in_doubt"\}') == count, 10, 'all to be rejected')  # tried again 5 to 10 s after they were due
+        row, history = p.session(), p.session()
+        row.run("begin; select id from postdate.message where state = 'handed' limit 1 for update")
+        p.psql('update postdate.history set number = 0')
+        g.wait_log('the database went back')
+        history.run('begin; lock table postdate.history')  # no look-up on a new connection
+        g.wait_log('cut at relay_look.before')
+        wait_until(lambda: now_ms() > due_ms + 10_500, 11, 'all to be tried again')
+        for session in (history, row):
+            session.run('rollback')
+            session.close()
+        p.stack.rabbitmqctl('clear_policy', '-p', p.vhost, 'full')
+        self.wait_delivered(p, count, 40)
+        self.assertEqual(c.depth('full'), count)
 
     def test_consumers_that_rabbitmq_has_forgotten_are_made_anew(self):
         """As after a node was cut off: nobody tells the gateways."""
