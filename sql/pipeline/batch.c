@@ -132,6 +132,17 @@ static int next_again(struct pg *c, const struct batch_again *q, struct left *ou
     return n;
 }
 
+/* A proof has settled the rest meanwhile: it is over, in the transaction that claims it, so that no gateway
+ * has a range that it does nothing about. */
+static int end_empty(struct pg *c, const struct batch_again *q, const struct left *left, struct err *e)
+{
+    bool missed;
+    const struct batch_position position = {left->batch, left->last, BATCH_DONE};
+    return batch_settle(
+        c, &(struct batch_settlement){.instance = q->instance, .positions = &position, .count = 1}, &missed,
+        e);
+}
+
 /* In one transaction. */
 static int claim_again(struct pg *c, const struct batch_again *q, struct left *left, PGresult **rows,
                        struct batch_claimed *out, struct err *e)
@@ -144,6 +155,10 @@ static int claim_again(struct pg *c, const struct batch_again *q, struct left *l
         *rows = pg_query(
             c, sql_query_batch_read,
             PG_WITH(as_id(left->first), as_id(left->last), as_int8(left->batch.id), as_id(left->upto)), e);
+    if (*rows && PQntuples(*rows) == 0 && end_empty(c, q, left, e) != 0) {
+        PQclear(*rows);
+        *rows = NULL;
+    }
     return end_claim(c, found, *rows, out, e);
 }
 
@@ -152,7 +167,6 @@ int batch_take_again(struct pg *c, const struct batch_again *q, const struct bat
 {
     struct left left;
     PGresult *r;
-    bool missed;
     *out = (struct batch_claimed){0};
     int found = claim_again(c, q, &left, &r, out, e);
     if (found <= 0)
@@ -162,11 +176,6 @@ int batch_take_again(struct pg *c, const struct batch_again *q, const struct bat
     if (n > 0)
         n = take_rows(r, &left.batch, left.upto, taker, e);
     PQclear(r);
-    const struct batch_position position = {left.batch, left.last, BATCH_DONE};
-    if (n == 0) /* a proof has settled it meanwhile */
-        return batch_settle(
-            c, &(struct batch_settlement){.instance = q->instance, .positions = &position, .count = 1},
-            &missed, e);
     return n;
 }
 

@@ -1,6 +1,8 @@
 """Claimed ranges of plain messages, and what somebody has locked in them."""
+import harness
 from harness import wait_until
 from store_kit import NOT_LOOKED_AT, make_claim
+from test_crash_points import SHIM
 from test_locked_days import Days
 
 BATCH = """
@@ -133,6 +135,15 @@ class Ranges(Days):
             self.assertEqual(p.value("select postdate.batch_scatter('{}', '{}', 3)"), '3')
             self.assertEqual(p.value('select done and again_at is null from postdate.batch order by to_id desc limit 1'), done)
         self.assertEqual(p.psql(f"select * from postdate.batch_again({owner}, '{{}}', '{{}}', 0)"), [])
+
+    @harness.not_san
+    def test_a_range_of_which_nothing_is_left_belongs_to_no_gateway_that_failed_to_end_it(self):
+        """What was delivered before it would not be merged until that gateway ends."""
+        p = self.place()
+        p.psql('insert into postdate.batch (owner, from_id, to_id, snapshot, again_at) '
+               'select 0, f.to_id, postdate.id_ceiling(now()), pg_current_snapshot(), now() from postdate.frontier f')
+        p.gateway(LD_PRELOAD=SHIM, POSTDATE_CUT='batch_settle.before:1').wait_log('cut at batch_settle.before')
+        wait_until(lambda: p.value('select count(*) from postdate.batch where not done') == '0', 10, 'the range to be over')
 
     def test_what_is_not_plain_is_not_read_by_each_look(self):
         """RabbitMQ holds thousands of messages, and few are plain: a look passes what it has read, and late commits there are found."""
