@@ -85,7 +85,7 @@ chaos: test-deps
 CUTS ?= 100
 powercut: test-deps
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all units
-	@POWER=1 SEED='$(SEED)' FAULTS='$(CUTS)' CELLS='$(or $(CELLS),timer,shards,plugin)' MILLION=0 unshare --mount $(PYTHON) tests/chaos/run.py
+	@POWER=1 SEED='$(SEED)' FAULTS='$(CUTS)' CELLS="$${CELLS:-timer,shards,plugin}" MILLION=0 unshare --mount $(PYTHON) tests/chaos/run.py
 
 # Fourteen months of a moved clock in an hour; tests/seasons/run.py says what the environment can ask for.
 seasons: test-deps

@@ -1,6 +1,6 @@
 /* Advances the end of the window: gateways hand over messages due before it to RabbitMQ. An optimisation that
- * may fail safely, because gateways hold messages that were not handed over. If no gateway runs, one is
- * started that processes pending work and exits. */
+ * may fail safely, because gateways hold messages that were not handed over. If no gateway runs, this
+ * program becomes one that processes pending work and exits. */
 #include "core/base/clock.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
@@ -11,12 +11,9 @@
 #include "sql/pipeline/store.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define WINDOW_MIN_MS 1000
@@ -24,43 +21,8 @@
 #define POLL_SHARE 4 /* and at least so many times as long as counting took */
 #define STALL_NS INT64_C(10000000000)
 #define PROGRAM "postdated"
-#define NOT_FOUND 127 /* as a shell says it */
-#define NOT_RUN 126
-#define PASSED_ON (sizeof passed_on / sizeof passed_on[0])
-#define GATEWAY_RUN_MISSING (-1) /* a code of gateway_ended: there is no such program */
 
-/* --- `postdated --once` as a child: the program beside this one, else the one in PATH */
-
-static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
-
-static volatile sig_atomic_t child, stopped_by;
-
-static void pass_on(int sig)
-{
-    stopped_by = sig;
-    kill(child, SIGTERM);
-}
-
-/* In the child. A group of its own: Ctrl-C reaches it once, through its parent, for a second signal would
- * kill it; and its parent's death stops it. */
-static void exec_gateway(char *beside, char *config_path, pid_t parent, const sigset_t *mask)
-{
-    char once[] = "--once", option[] = "-c", name[] = PROGRAM;
-    char *args[] = {name, once, config_path ? option : NULL, config_path, NULL};
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent)
-        _exit(1);
-    setenv("POSTDATE_LOG_LEVEL", "error", 1); /* cron sends a mail for each word */
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    execv(beside, args);
-    if (errno == ENOENT)
-        execvp(PROGRAM, args);
-    int why = errno;
-    if (why != ENOENT)
-        fprintf(stderr, "postdate: cannot run " PROGRAM ": %s\n", strerror(why));
-    _exit(why == ENOENT ? NOT_FOUND : NOT_RUN);
-}
+/* --- without a gateway: this program becomes `postdated --once`, the one beside it, else the one in PATH */
 
 /* The program beside this one; "" if that can't be said. */
 static void find_beside(char *out, size_t size)
@@ -72,74 +34,20 @@ static void find_beside(char *out, size_t size)
         memcpy(slash + 1, PROGRAM, sizeof PROGRAM);
 }
 
-/* Starts it with the same configuration; it logs errors only. Until it has ended, signals that would end this
- * program stop it instead. 0 or the exit code. */
-static int start_gateway(struct cli *cli)
+/* With the same configuration; it logs errors only, for cron sends a mail for each word. Returns if it
+ * cannot: errno says why. */
+static void become_gateway(struct cli *cli)
 {
-    char beside[4096];
-    sigset_t all, before;
-    struct err e;
-    pid_t self = getpid();
-    find_beside(beside, sizeof beside);
+    char beside[4096], once[] = "--once", option[] = "-c", name[] = PROGRAM;
     char *config_path = cli->config_path ? strdup(cli->config_path) : NULL;
+    char *args[] = {name, once, config_path ? option : NULL, config_path, NULL};
+    find_beside(beside, sizeof beside);
+    setenv("POSTDATE_LOG_LEVEL", "error", 1);
     fflush(NULL);
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, &before); /* none is lost between fork and the handlers */
-    pid_t pid = fork();
-    if (pid == 0)
-        exec_gateway(beside, config_path, self, &before);
-    int why = errno;
+    execv(beside, args);
+    if (errno == ENOENT)
+        execvp(PROGRAM, args);
     free(config_path);
-    if (pid > 0) {
-        child = pid;
-        /* Those that are ignored (nohup) stay so. */
-        struct sigaction old, ours = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
-        for (size_t i = 0; i < PASSED_ON; i++)
-            if (sigaction(passed_on[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-                sigaction(passed_on[i], &ours, NULL);
-    }
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    if (pid > 0)
-        return 0;
-    err_set(&e, ERR_BUSY, "cannot start " PROGRAM ": %s", strerror(why));
-    return cli_fail(cli, &e);
-}
-
-static bool wait_for(int *status, int flags)
-{
-    pid_t pid;
-    do
-        pid = waitpid(child, status, flags);
-    while (pid < 0 && errno == EINTR);
-    return pid != 0;
-}
-
-/* Has it ended? Then *code is what to exit with. If a signal stopped it, this ends the program by that. */
-static bool gateway_ended(int *code)
-{
-    int status = 0;
-    if (!wait_for(&status, WNOHANG))
-        return false;
-    for (size_t i = 0; i < PASSED_ON; i++)
-        if (stopped_by == passed_on[i])
-            signal(passed_on[i], SIG_DFL);
-    if (stopped_by != 0)
-        raise(stopped_by);
-    *code = 1;
-    if (WIFSIGNALED(status))
-        cli_say_at(LOG_LEVEL_ERROR, PROGRAM " --once was terminated by signal %d", WTERMSIG(status));
-    else if (WEXITSTATUS(status) == NOT_FOUND)
-        *code = GATEWAY_RUN_MISSING;
-    else
-        *code = WEXITSTATUS(status) == NOT_RUN ? 69 : WEXITSTATUS(status);
-    return true;
-}
-
-static void stop_gateway(void)
-{
-    int status;
-    kill(child, SIGTERM);
-    wait_for(&status, 0);
 }
 
 /* --- the window */
@@ -264,40 +172,28 @@ static int wait_for_gateways(struct feed *f, bool *gone)
     return 0;
 }
 
-/* Counts what the gateway accepts meanwhile, too. */
-static int count_all(struct feed *f)
-{
-    int code = cli_now(f->cli);
-    f->started_ms = f->cli->now_ms;
-    return code != 0 ? code : count_waiting(f);
-}
-
-/* The number of hand-overs is counted by the messages that RabbitMQ holds, some of which may be released
- * meanwhile. */
+/* What waits is counted here, what the gateway takes in is not. */
 static int run_gateway(struct feed *f)
 {
-    struct progress p;
-    int ended_with = 0, code = count_all(f);
-    int64_t before = f->handed;
-    if (code != 0 || (code = start_gateway(f->cli)) != 0)
-        return code;
-    progress_start(&p, 0);
-    p.unit = "messages";
-    while (code == 0 && !gateway_ended(&ended_with)) {
-        int64_t done = f->handed > before ? f->handed - before : 0;
-        p.total_bytes = done + f->waiting > p.total_bytes ? done + f->waiting : p.total_bytes;
-        progress_update(&p, done, done);
-        int64_t asked_ms = clock_monotonic_ms();
-        code = count_all(f);
-        int64_t pause_ms = (clock_monotonic_ms() - asked_ms) * POLL_SHARE;
-        clock_nap_ms(pause_ms > POLL_MS ? pause_ms : POLL_MS);
-    }
-    progress_clear(&p);
+    char time[40];
+    int code = f->verbose ? count_waiting(f) : 0;
     if (code != 0)
-        stop_gateway();
-    else if (ended_with == 0 && (code = count_all(f)) == 0)
-        say_end(f, &p, f->handed > before ? f->handed - before : 0);
-    return code != 0 ? code : ended_with;
+        return code;
+    timestamp_format(f->horizon_ms, time, sizeof time);
+    if (f->verbose)
+        fprintf(stderr,
+                "postdate: fed until %s: no gateway runs, " PROGRAM " --once hands over what waits, %" PRId64
+                "\n",
+                time, f->waiting);
+    become_gateway(f->cli);
+    if (errno == ENOENT)
+        cli_say_at(LOG_LEVEL_ERROR,
+                   "fed until %s, but no gateway runs, and postdated is neither beside postdate nor in PATH: "
+                   "messages are handed over when one starts",
+                   time);
+    else
+        cli_say_at(LOG_LEVEL_ERROR, "cannot run " PROGRAM ": %s", strerror(errno));
+    return 69;
 }
 
 static int feed_window(struct feed *f)
@@ -305,7 +201,6 @@ static int feed_window(struct feed *f)
     struct err e;
     int code;
     bool gone;
-    char time[40];
     if (f->dry_run)
         return (code = find_horizon(f)) != 0 ? code : dry_run(f);
     if (claim_feed(f->cli->pg, f->window_ms, &e) != 0)
@@ -318,14 +213,7 @@ static int feed_window(struct feed *f)
         return cli_fail(f->cli, &e);
     if (alive > 0 && ((code = wait_for_gateways(f, &gone)) != 0 || !gone))
         return code;
-    if ((code = run_gateway(f)) != GATEWAY_RUN_MISSING)
-        return code;
-    cli_say_at(
-        LOG_LEVEL_ERROR,
-        "fed until %s, but no gateway runs, and postdated is neither beside postdate nor in PATH: messages "
-        "are handed over when one starts",
-        timestamp_format(f->horizon_ms, time, sizeof time));
-    return 69;
+    return run_gateway(f);
 }
 
 static int choose_window(struct feed *f)
