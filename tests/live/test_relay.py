@@ -512,17 +512,18 @@ class TtlGateways(Gateways, LiveTest):
 
     def test_one_without_a_database_leaves_what_comes_to_those_that_have_one(self):
         p, count = self.place(), 3000
-        p.stack.psql('create role cut_off login in role postdate')
-        self.addCleanup(p.stack.psql, 'drop role cut_off')
+        role = f'cut_off_{p.database}'
+        p.stack.psql(f'create role {role} login in role postdate')
+        self.addCleanup(p.stack.psql, f'drop role {role}')
         p.gateway(**handover(self.transport, grace='3s'))
-        url = p.env()['POSTDATE_POSTGRES_URL'].replace('user=postdate', 'user=cut_off')
+        url = p.env()['POSTDATE_POSTGRES_URL'].replace('user=postdate', f'user={role}')
         alone = p.gateway(**handover(self.transport, grace='3s'), POSTDATE_POSTGRES_URL=url)
         inbox = self.expect(p, count, timeout_s=120)
         first_ms = now_ms() + 6000
         p.load('publish', '--routing-key', 'k', '--count', count, '--due-at-ms', first_ms, '--due-rate', 100).result()
         wait_until(lambda: now_ms() > first_ms, 20, 'the first to be due')
-        p.stack.psql('alter role cut_off nologin')
-        p.stack.psql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'cut_off'")
+        p.stack.psql(f'alter role {role} nologin')
+        p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{role}'")
         cut_ms = now_ms()
         alone.wait_log('while other gateways can: no more messages are consumed', 40)
         self.assertGreater(now_ms() - cut_ms, 14_000)
@@ -533,7 +534,7 @@ class TtlGateways(Gateways, LiveTest):
         self.assertLess(r['duplicates'], 30)
         self.assertLess(r['max_ms'], 10_000 * harness.SLOWNESS)
         self.wait_delivered(p, count)
-        p.stack.psql('alter role cut_off login')
+        p.stack.psql(f'alter role {role} login')
         sent = self.publish_many(p, 'after', [3000] * 10)
         again = p.consumer('after', bind='after')
         again.wait(len(sent), 20)
