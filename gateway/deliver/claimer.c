@@ -6,11 +6,11 @@
  * A look finds messages that are due within the lead. Looks are at most half a lead apart, so every message
  * is claimed at least half a lead before it is due; one that is accepted later notifies claimer_notifier. A
  * hot look reads the partitions of yesterday and today from FLOOR_BELOW_MS below the point that the last look
- * reached, and so skips dead index entries of settled rows. Once a second, a sweep reads all days from the
- * beginning, some days at a time with hot looks in between, for late commits, rows that were locked, and
- * retries of messages that were due days ago. Sweeps are rarer if an old snapshot keeps so many dead entries
- * that they take long, and follow due messages. Both leave out locked days. A sweep that fails does not
- * affect hot looks. */
+ * reached, and so skips dead index entries of settled rows. A sweep reads all days from the beginning, some
+ * days at a time with hot looks in between, for late commits, rows that were locked, and retries of messages
+ * that were due days ago. Sweeps begin every 1 to 5 s: the rarer, the longer they take, as they do if an old
+ * snapshot keeps many dead entries; and up to 5 s later still while a hot look has more rows. Both leave out
+ * locked days. A sweep that fails does not affect hot looks. */
 #include "gateway/deliver/claimer.h"
 #include "core/base/duration.h"
 #include "core/base/timestamp.h"
