@@ -35,19 +35,23 @@ static void find_beside(char *out, size_t size)
 }
 
 /* With the same configuration; it logs errors only, for cron sends a mail for each word. Returns if it
- * cannot: errno says why. */
-static void become_gateway(struct cli *cli)
+ * cannot: the reason, of errno. */
+static int become_gateway(struct cli *cli)
 {
     char beside[4096], once[] = "--once", option[] = "-c", name[] = PROGRAM;
     char *config_path = cli->config_path ? strdup(cli->config_path) : NULL;
     char *args[] = {name, once, config_path ? option : NULL, config_path, NULL};
     find_beside(beside, sizeof beside);
+    pg_close(cli->pg);
+    cli->pg = NULL;
     setenv("POSTDATE_LOG_LEVEL", "error", 1);
     fflush(NULL);
     execv(beside, args);
     if (errno == ENOENT)
         execvp(PROGRAM, args);
+    int why = errno;
     free(config_path);
+    return why;
 }
 
 /* --- the window */
@@ -176,23 +180,20 @@ static int wait_for_gateways(struct feed *f, bool *gone)
 static int run_gateway(struct feed *f)
 {
     char time[40];
-    int code = f->verbose ? count_waiting(f) : 0;
-    if (code != 0)
-        return code;
     timestamp_format(f->horizon_ms, time, sizeof time);
-    if (f->verbose)
+    if (f->verbose && count_waiting(f) == 0)
         fprintf(stderr,
                 "postdate: fed until %s: no gateway runs, " PROGRAM " --once hands over what waits, %" PRId64
-                "\n",
-                time, f->waiting);
-    become_gateway(f->cli);
-    if (errno == ENOENT)
+                "; RabbitMQ holds %" PRId64 " of at most %" PRId64 "\n",
+                time, f->waiting, f->handed, f->cli->config.handover.max_messages);
+    int why = become_gateway(f->cli);
+    if (why == ENOENT)
         cli_say_at(LOG_LEVEL_ERROR,
                    "fed until %s, but no gateway runs, and postdated is neither beside postdate nor in PATH: "
                    "messages are handed over when one starts",
                    time);
     else
-        cli_say_at(LOG_LEVEL_ERROR, "cannot run " PROGRAM ": %s", strerror(errno));
+        cli_say_at(LOG_LEVEL_ERROR, "cannot run " PROGRAM ": %s", strerror(why));
     return 69;
 }
 

@@ -18,7 +18,7 @@
 
 #define TICK_MS 10000
 #define CLOCK_EVERY_MS 2000
-#define AGAIN_MS 60000   /* after a failure */
+#define AGAIN_MS 60000   /* after several failures, at most */
 #define RECUR_LINES 20   /* in the log in an hour: after an outage there may be thousands */
 #define FORECAST_MS 5000 /* of each tick at most, most of it at rest */
 #define HOUR_MS (3600 * 1000)
@@ -167,15 +167,24 @@ struct duty {
     int (*run)(struct janitor *j, struct err *e); /* NULL: it is to prune … */
     enum prune_subject prune;                     /* … this */
     int64_t every_ms, at_ms;                      /* boottime: the next time */
+    int failures;                                 /* in a row */
 };
+
+/* After a failure sooner than its turn, or at its turn; after each more twice as late, so that it leaves room
+ * for the duties behind it, also where it breaks the connection each time. */
+static int64_t pause_ms(const struct duty *d, bool again)
+{
+    int64_t ms = d->every_ms << (d->failures > 1 ? d->failures - 1 : 0);
+    return !again ? d->every_ms : ms < AGAIN_MS ? ms : AGAIN_MS;
+}
 
 static void run_duty(struct janitor *j, struct duty *d)
 {
     struct err e = {0};
     j->unfinished = false;
     int rc = d->run ? d->run(j, &e) : prune(j->pg, d->prune, &e);
-    bool again = (rc != 0 || j->unfinished) && AGAIN_MS < d->every_ms;
-    d->at_ms = clock_boottime_ms() + (again ? AGAIN_MS : d->every_ms);
+    d->failures = rc == 0 ? 0 : d->failures < 8 ? d->failures + 1 : 8;
+    d->at_ms = clock_boottime_ms() + pause_ms(d, rc != 0 || j->unfinished);
     if (rc == 0)
         failing_over(d->name);
     else

@@ -13,6 +13,7 @@
 #include <getopt.h>
 #include <grp.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -148,6 +149,17 @@ static int run(const struct supervisor_options *o)
     return supervisor_run(o);
 }
 
+/* As programs end that do not handle it, so that a shell's loop ends, too. */
+static void die_of(int sig)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, sig);
+    signal(sig, SIG_DFL);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
 int main(int argc, char **argv)
 {
     struct config config = {0};
@@ -173,5 +185,7 @@ int main(int argc, char **argv)
         code = run(&o);
     cells_free(&cells);
     config_free(&config);
+    if (code < 0)
+        die_of(-code);
     return code;
 }

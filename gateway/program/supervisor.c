@@ -49,6 +49,7 @@ struct supervisor {
     struct retry retry;
     struct handover_feeder handover_feeder;
     struct once once;
+    atomic_int interrupted_by; /* the signal, of --once that was not over; else 0 */
     struct signals signals;
     /* Main's. */
     const struct supervisor_options *options;
@@ -152,6 +153,8 @@ static void raise_stage(struct supervisor *s, enum stop_stage stage)
 static void stop_on_signal(void *ctx, int sig)
 {
     struct supervisor *s = ctx;
+    if (s->options->once && !atomic_load(&s->once.over))
+        atomic_store(&s->interrupted_by, sig);
     log_info("%s: stopping", atomic_load(&s->once.over) ? "--once" : sig == SIGTERM ? "SIGTERM" : "SIGINT");
     if (!runtime_stopping(&s->runtime, STOP_INTAKE))
         raise_stage(s, STOP_INTAKE);
@@ -334,5 +337,5 @@ int supervisor_run(const struct supervisor_options *o)
         code = atomic_load(&s->runtime.code);
     if (code == 0)
         log_info("stopped");
-    return code;
+    return code == 0 ? -atomic_load(&s->interrupted_by) : code;
 }

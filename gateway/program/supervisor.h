@@ -15,7 +15,8 @@ struct supervisor_options {
 };
 
 /* Runs the gateway until it is stopped, or fails to start; once per process. Signals must be blocked
- * (daemon.h) in the calling thread. Returns the program's exit code. */
+ * (daemon.h) in the calling thread. Returns the program's exit code; of
+ * --once that a signal interrupted, minus that signal. */
 int supervisor_run(const struct supervisor_options *o);
 
 #endif

@@ -102,10 +102,11 @@ create function postdate.recur_key(r postdate.recur) returns void language sql a
     insert into postdate.key (exchange, key, due, id) values (r.exchange, 'recur/' || r.name, clock_timestamp(), gen_random_uuid()) on conflict do nothing
 $$;
 
--- When an occurrence that now_at still was within grace is missed. One that is due already when it is made gets five seconds to be claimed
--- in: those that follow it depend on it, and it may have been within grace by a moment only.
-create function postdate.recur_late_at(want timestamptz, grace interval, now_at timestamptz) returns timestamptz language sql immutable as $$
-    select case when want <= now_at then greatest(want + grace, now_at + interval '5 s') else want + grace end
+-- When an occurrence is missed that is made now, within grace. One that is due already gets five seconds to be claimed in: those that
+-- follow it depend on it, and it may be within grace by a moment only. Counted from now, for many may be made in one transaction.
+-- Volatile, as what it asks, so that it is inlined.
+create function postdate.recur_late_at(want timestamptz, grace interval) returns timestamptz language sql as $$
+    select case when want <= clock_timestamp() then greatest(want + grace, clock_timestamp() + interval '5 s') else want + grace end
 $$;
 
 -- One occurrence as a message. The next occurrence takes the key, unless another transaction has it locked: a caller's open transaction must not delay a claim.
@@ -121,7 +122,7 @@ begin
             jsonb_set(r.content, '{headers}', r.content -> 'headers' || jsonb_build_object('x-postdate-recur', r.name,
                 'x-postdate-nominal', (date_part('epoch', nominal) * 1000)::bigint)
                 || case when skipped > 0 then jsonb_build_object('x-postdate-missed', skipped) else '{}' end),
-            r.body, case when carries then r.id end, case when carries then postdate.recur_late_at(want, r.grace, now_at) end);
+            r.body, case when carries then r.id end, case when carries then postdate.recur_late_at(want, r.grace) end);
     if carries then
         update postdate.key k set due = at, id = row_id
           from (select x.exchange, x.key from postdate.key x where x.exchange = r.exchange and x.key = 'recur/' || r.name for update skip locked) f

@@ -60,7 +60,7 @@ begin
         select m.at, m.at, now_at, m.row_id, 'g', x.exchange, x.routing_key, 'recur/' || x.name, '',
                jsonb_set(x.content, '{headers}', x.content -> 'headers' || jsonb_build_object('x-postdate-recur', x.name,
                    'x-postdate-nominal', (date_part('epoch', m.nominal) * 1000)::bigint)),
-               x.body, x.id, postdate.recur_late_at(m.want, x.grace, now_at)
+               x.body, x.id, postdate.recur_late_at(m.want, x.grace)
           from made m join postdate.recur x on x.id = m.id),
     keyed as (
         update postdate.key k set due = f.at, id = f.row_id

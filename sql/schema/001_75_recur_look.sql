@@ -102,6 +102,7 @@ begin
             if found then return next 'recur ' || r.name || ': cannot create its next occurrence: ' || sqlerrm;
             else update postdate.recur x set look_at = now_at + interval '1 minute' where x.id = r.id; end if;
         end;
+        exit when clock_timestamp() > now_at + interval '1 s'; -- what was made is to be claimed in time; the caller comes again
     end loop;
 end $$;
 

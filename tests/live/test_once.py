@@ -66,7 +66,7 @@ class Rounds(Once):
         self.assertEqual(p.counts(), {'handed': 1500, 'scheduled': 2})
         self.assertEqual(held_by_broker(p, 'ttl'), 1500)
         self.assertEqual(c.depth('postdate.intake'), 0)
-        self.assertRegex(self.feed(p, '--verbose'), r'^postdate: fed until \S+: 0 handed over in .* 0 wait; RabbitMQ holds 1500 of')
+        self.assertRegex(self.feed(p, '--verbose'), r'^postdate: fed until \S+: no gateway runs, .* what waits, 0; RabbitMQ holds 1500 of')
 
     def assert_handed(self, p):
         if p.counts() == {'delivered': 1}:
@@ -164,7 +164,7 @@ class Rounds(Once):
         process = self.start_once(p, env={'POSTDATE_DELIVERY_LEAD': '10s'})
         wait_until(lambda: p.claimed() == 1, 15, 'it to be claimed')
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(self.end(process)[0], 0)
+        self.assertEqual(self.end(process)[0], -signal.SIGTERM)
         self.assertNotIn('delivered', p.counts())
 
 
@@ -187,7 +187,7 @@ class Feeds(Once):
             p.children.append(process)
             wait_until(lambda: self.alive(p) > 5, 15, 'its gateway to run')
             process.send_signal(sig)
-            self.assertEqual(process.wait(30), 0, sig)
+            self.assertEqual(process.wait(30), -sig)
             self.assertEqual(self.alive(p), 0)
 
     def test_a_gateway_that_goes_while_it_hands_over(self):
