@@ -181,7 +181,7 @@ static int run_gateway(struct feed *f)
 {
     char time[40];
     timestamp_format(f->horizon_ms, time, sizeof time);
-    if (f->verbose && count_waiting(f) == 0)
+    if ((f->verbose || isatty(STDERR_FILENO)) && count_waiting(f) == 0)
         fprintf(stderr,
                 "postdate: fed until %s: no gateway runs, " PROGRAM " --once hands over what waits, %" PRId64
                 "; RabbitMQ holds %" PRId64 " of at most %" PRId64 "\n",
