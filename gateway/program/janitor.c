@@ -166,8 +166,9 @@ struct duty {
     const char *name;
     int (*run)(struct janitor *j, struct err *e); /* NULL: it is to prune … */
     enum prune_subject prune;                     /* … this */
-    int64_t every_ms, at_ms;                      /* boottime: the next time */
-    int failures;                                 /* in a row */
+    int64_t every_ms, at_ms;                      /* boottime: the next time, … */
+    int64_t at_db_ms; /* … or by the database's clock, which may be set forward */
+    int failures;     /* in a row */
 };
 
 /* After a failure sooner than its turn, or at its turn; after each more twice as late, so that it leaves room
@@ -184,11 +185,20 @@ static void run_duty(struct janitor *j, struct duty *d)
     j->unfinished = false;
     int rc = d->run ? d->run(j, &e) : prune(j->pg, d->prune, &e);
     d->failures = rc == 0 ? 0 : d->failures < 8 ? d->failures + 1 : 8;
-    d->at_ms = clock_boottime_ms() + pause_ms(d, rc != 0 || j->unfinished);
+    int64_t wait_ms = pause_ms(d, rc != 0 || j->unfinished), db_now_ms;
+    d->at_ms = clock_boottime_ms() + wait_ms;
+    d->at_db_ms = runtime_now_ms(j->runtime, &db_now_ms) ? db_now_ms + wait_ms : INT64_MAX;
     if (rc == 0)
         failing_over(d->name);
     else
         (pg_is_broken(j->pg) ? failing_note : failing_note_seldom)(d->name, &e);
+}
+
+static bool is_due(const struct janitor *j, const struct duty *d)
+{
+    int64_t db_now_ms;
+    return clock_boottime_ms() >= d->at_ms ||
+           (runtime_now_ms(j->runtime, &db_now_ms) && db_now_ms >= d->at_db_ms);
 }
 
 void *janitor_thread(void *arg)
@@ -224,7 +234,7 @@ void *janitor_thread(void *arg)
         struct err e = {0};
         sessions_open_database(j->runtime, &j->pg, "postdate janitor", NULL, &e);
         for (size_t i = 0; i < sizeof duties / sizeof duties[0]; i++)
-            if (j->pg && !pg_is_broken(j->pg) && clock_boottime_ms() >= duties[i].at_ms &&
+            if (j->pg && !pg_is_broken(j->pg) && is_due(j, &duties[i]) &&
                 !runtime_stopping(j->runtime, STOP_INTAKE))
                 run_duty(j, &duties[i]);
         /* A duty that rests may have taken the notice of the stop. */

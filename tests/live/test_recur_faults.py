@@ -302,6 +302,18 @@ class RecurDatabaseClock(Faults):
             self.assertEqual([n for n, ms in at.items() if len(ms) > 1], [], f'{name}: once each')
             self.judge_two_runs(name, at, ahead_ms, (ahead_ms, again_ms))
 
+    def test_partitions_follow_a_clock_that_is_set_forward(self):
+        """What is done each hour is done an hour later by the database's clock, too: a schedule asked in vain for a day that would be there in an hour."""
+        p = self.place(stack=self.servers, transport='timer')
+        p.gateway()
+        made = "select to_regclass('postdate.message_' || to_char(now() at time zone 'UTC' + interval '2 days', 'YYYYMMDD')) is not null"
+        wait_until(lambda: p.value(made) == 't', 20, 'those of now')
+        time.sleep(3)  # the round is over
+        self.addCleanup(self.clocks.set_time, 0)
+        self.clocks.set_time(10 * 86_400)
+        self.assertEqual(p.value(made), 'f')
+        wait_until(lambda: p.value(made) == 't', 30, 'those of then')
+
     def test_the_time_comes_that_the_clock_was_ahead(self):
         """By three quarters of a minute, for a moment: each second comes once, those that were left out and those that came then alike."""
         ahead_s = 45
