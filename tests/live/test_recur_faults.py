@@ -308,7 +308,8 @@ class RecurDatabaseClock(Faults):
         p.gateway()
         made = "select to_regclass('postdate.message_' || to_char(now() at time zone 'UTC' + interval '2 days', 'YYYYMMDD')) is not null"
         wait_until(lambda: p.value(made) == 't', 20, 'those of now')
-        time.sleep(3)  # the round is over
+        rests = "select count(*) from pg_stat_activity where application_name = 'postdate janitor' and state = 'idle' and state_change < clock_timestamp() - interval '1 s'"
+        wait_until(lambda: p.value(f"{rests} and datname = '{p.database}'") == '1', 30, 'its round to be over')
         self.addCleanup(self.clocks.set_time, 0)
         self.clocks.set_time(10 * 86_400)
         self.assertEqual(p.value(made), 'f')
