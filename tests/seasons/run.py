@@ -39,6 +39,7 @@ BEFORE_HOUR_S = 1  # so long before a full hour each fourth step ends: occurrenc
 SETTLE_LIMIT_S = 120
 LOOKS = 60         # steps between two looks at sizes
 DEAD_STEPS = 5     # … at what is dead, before it is forgotten
+UUID = r'[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}'
 EACH_HOUR = 2      # lines of a text that a log may have for each hour that a run lasts, and as many for a part of one
 
 
@@ -150,14 +151,15 @@ class Seasons:
             self.problems.append(str(e))
 
     def lines(self, seconds):
-        """{text: count} of the warnings of the gateways' logs; numbers, ids and names left out. One of more than one an hour is a problem."""
+        """{text: count} of the warnings of the gateways' logs; numbers, ids and names left out. A text of more than EACH_HOUR is a problem;
+        of rejections, that consumers make all the time, more than two a step."""
         texts = collections.Counter()
         for g in self.arena.gateways():
             with open(g.log_path, encoding='utf-8', errors='replace') as f:
-                found = collections.Counter(re.sub(r'".*?"|\'.*?\'|\d[\d:.TZ-]*', '#', line.split(' ', 2)[2]).strip()[:110]
+                found = collections.Counter(re.sub(rf'{UUID}|".*?"|\'.*?\'|\d[\d:.TZ-]*', '#', line.split(' ', 2)[2]).strip()[:110]
                                             for line in f if re.match(r'\S+ (warn|error)', line))
             for text, n in found.items():
-                if n > EACH_HOUR * (seconds // 3600 + 1):
+                if n > (2 * self.steps if 'rejected for good' in text else EACH_HOUR * (seconds // 3600 + 1)):
                     self.problems.append(f'{g.name}: {n} times in its log: {text}')
             texts += found
         return texts
