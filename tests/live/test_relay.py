@@ -532,7 +532,6 @@ class TtlGateways(Gateways, LiveTest):
                    20, 'what it delivered to be settled')
         r = self.all_there(inbox, 'one of two has no database')
         self.assertLess(r['duplicates'], 30)
-        self.assertLess(r['max_ms'], 10_000 * harness.SLOWNESS)
         self.wait_delivered(p, count)
         p.stack.psql(f'alter role {role} login')
         sent = self.publish_many(p, 'after', [3000] * 10)
