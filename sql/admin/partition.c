@@ -360,28 +360,27 @@ static int drop_loose(struct pg *c, const char *name, const struct retention *r,
     return rc == 0 ? needed == 0 : -1;
 }
 
-/* Is another session at the same partition? */
-static bool has_changed(struct pg *c, const struct partition *p)
+/* Was another session at it, or at its sibling? Then that one goes on. */
+static bool is_anothers(struct pg *c, const struct partition *p)
 {
     struct partition now;
     struct err ignored;
+    if (pg_is_premature(c))
+        return true;
     int found = pg_is_broken(c) ? -1 : partition_load(c, p->name, &now, &ignored);
     return found == 0 || (found > 0 && now.attachment != p->attachment);
 }
 
 /* 1: dropped; 0: must stay; -1: error, also if blocked by open transactions (retried next time). A detach
  * cannot be in a transaction, so two sessions may try it: one of them fails. */
-static int drop_if_settled(struct pg *c, const struct partition *p, const struct retention *r, struct err *e)
+static int drop_if_settled(struct pg *c, struct partition *p, const struct retention *r, struct err *e)
 {
     int needed = p->attachment == ATTACHED && !p->is_month_table ? holds_needed_rows(c, p, r, e) : 0;
     if (needed != 0)
         return needed < 0 ? -1 : 0;
-    if (detach_partition(c, p, e) != 0) {
-        if (!has_changed(c, p))
-            return -1;
-        err_clear(e);
-        return 0;
-    }
+    if (detach_partition(c, p, e) != 0)
+        return -1;
+    p->attachment = LOOSE;
     if (partition_begin_alone(c, "2s", e) != 0)
         return -1;
     int dropped = drop_loose(c, p->name, r, e);
@@ -407,7 +406,9 @@ int partitions_drop_settled(struct pg *c, const struct retention *r, int *droppe
         int kept = p->is_month_table ? has_partitions(c, p, e) : 0;
         int done = kept != 0 ? (kept < 0 ? -1 : 0) : drop_if_settled(c, p, r, e);
         *dropped += done == 1;
-        if (done < 0) { /* each by itself: one that is locked must not keep the others */
+        if (done < 0 && is_anothers(c, p)) {
+            err_clear(e);
+        } else if (done < 0) { /* each by itself: one that is locked must not keep the others */
             err_wrap(e, "postdate.%s", p->name);
             first = first.kind == ERR_NONE ? *e : first;
             rc = pg_is_broken(c) ? -1 : 0;

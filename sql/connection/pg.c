@@ -196,7 +196,7 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
     const char *sqlstate = r ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
     if (sqlstate) {
         const char *primary = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
-        c->locked_out = strcmp(sqlstate, "55P03") == 0;
+        snprintf(c->sqlstate, sizeof c->sqlstate, "%s", sqlstate);
         if (!c->other && strcmp(sqlstate, "53100") == 0)
             atomic_store(&full_ms, clock_monotonic_ms());
         c->no_partition = pg_is_no_partition(sqlstate, PQresultErrorField(r, PG_DIAG_CONSTRAINT_NAME),
@@ -215,7 +215,7 @@ int pg_fail(struct pg *c, const PGresult *r, struct err *e)
                            "PostgreSQL: %s (SQLSTATE %s): a pooler shares sessions between transactions; "
                            "connect without it, or set pool_mode = session",
                            text, sqlstate);
-        if (c->locked_out && c->blocked_by[0])
+        if (pg_is_locked_out(c) && c->blocked_by[0])
             return err_set(e, pg_kind_of_sqlstate(sqlstate),
                            "PostgreSQL: %s (SQLSTATE %s): the lock is held by %s", text, sqlstate,
                            c->blocked_by);
@@ -256,7 +256,12 @@ bool pg_is_silent(const struct pg *c)
 
 bool pg_is_locked_out(const struct pg *c)
 {
-    return c->locked_out && !pg_is_broken(c);
+    return strcmp(c->sqlstate, "55P03") == 0 && !pg_is_broken(c);
+}
+
+bool pg_is_premature(const struct pg *c)
+{
+    return strcmp(c->sqlstate, "55000") == 0 && !pg_is_broken(c);
 }
 
 void pg_tell_blocked(struct pg *c, void (*tell)(const char *who))

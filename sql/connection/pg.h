@@ -53,6 +53,8 @@ void pg_tell_blocked(struct pg *c, void (*tell)(const char *who));
 /* Did the last failed statement end by lock_timeout? Then nothing was changed, and the connection is usable.
  */
 bool pg_is_locked_out(const struct pg *c);
+/* … because an object was not in the state that it needs (SQLSTATE 55000)? */
+bool pg_is_premature(const struct pg *c);
 /* When the database of pg_open last refused to write for want of space on its disk (SQLSTATE 53100),
  * monotonic ms; 0: never, or pg_found_space() since. Any thread. */
 int64_t pg_full_ms(void);

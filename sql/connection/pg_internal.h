@@ -22,7 +22,7 @@ struct pg {
     bool cell_is_read; /* the next one is known */
     int cell;          /* the number of the database's cell; -1: it has none (sql/pipeline/store.c) */
     int answer_ms;     /* time limit of an answer; 0: unlimited while the server is alive */
-    bool locked_out;   /* the last failure was a lock_timeout */
+    char sqlstate[6];  /* of the last failure that had one */
     bool hurried;      /* operate_hurry */
     char blocked_by[300]; /* the session whose lock the last statement waited for, if for long */
     void (*tell_blocked)(const char *who);

@@ -13,7 +13,7 @@ INSTALL_LIMIT_S = 120  # Go compiles its own library, too
 def run(command, folder=None, env=None, limit_s=60):
     """(exit code, output)"""
     done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=limit_s * harness.SLOWNESS, check=False)
+                          stderr=subprocess.STDOUT, timeout=limit_s * harness.slowness(), check=False)
     return done.returncode, done.stdout.decode(errors='replace')
 
 

@@ -4,7 +4,7 @@ import re
 import subprocess
 import tempfile
 
-from harness import ROOT, SLOWNESS
+from harness import ROOT, slowness
 from steps_kit import DEADLINE_S, Stepped
 from store_kit import query_text
 
@@ -110,7 +110,7 @@ class Session:
         return self.hear(points, point)
 
     def hear(self, points, left=None):
-        for _ in range(int(DEADLINE_S * SLOWNESS / 0.2)):
+        for _ in range(int(DEADLINE_S * slowness() / 0.2)):
             what = self.stepped.hear(0.2)
             if what is not None:
                 break

@@ -8,7 +8,7 @@ import select
 import subprocess
 import time
 
-from harness import DIE_WITH_PARENT, SLOWNESS
+from harness import DIE_WITH_PARENT, slowness
 
 PAUSE = '''
 create schema if not exists test;
@@ -57,7 +57,7 @@ class Stepped:
 
     def run(self, statement, may_fail=False):
         self.begin(statement)
-        if self.hear(DEADLINE_S * SLOWNESS) != 'end':
+        if self.hear(DEADLINE_S * slowness()) != 'end':
             raise AssertionError(f'psql: no answer to {statement}')
         if not may_fail and self.error():
             raise AssertionError(f'psql: {self.error()}\nquery: {statement}')
@@ -137,7 +137,7 @@ class Steps:
 
     def settle(self, courses, deadlock):
         """Until each session is idle, at a pause, or waits for a lock that another one has."""
-        until = time.monotonic() + DEADLINE_S * SLOWNESS
+        until = time.monotonic() + DEADLINE_S * slowness()
         while True:
             for c in courses:
                 if c.blocked:

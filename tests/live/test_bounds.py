@@ -104,7 +104,7 @@ class Targets(LiveTest):
             ms = self.lateness(p, f'good.{attempt}', count, '1500,4000')
             print(f'note bounds: p99 lateness {ms:.1f} ms beside {bad} messages for {exchanges} missing exchanges and a full '
                   f'queue, {control_ms:.1f} ms alone', flush=True)
-            if ms < 10 * control_ms + 250 * harness.SLOWNESS:
+            if ms < 10 * control_ms + 250 * harness.slowness():
                 break
         else:
             self.fail('the others were late each time')
@@ -118,7 +118,7 @@ class Targets(LiveTest):
         began_ms = now_ms()
         self.assertEqual(c.wait_get('fresh', 60).body, b'first')
         print(f'note bounds: the first one to a new exchange came after {now_ms() - began_ms} ms, due after 1 s', flush=True)
-        self.assertLess(now_ms() - began_ms, 20_000 * harness.SLOWNESS)  # two round trips for each that is missing
+        self.assertLess(now_ms() - began_ms, 20_000 * harness.slowness())  # two round trips for each that is missing
         size.stop(f'{bad} messages for missing exchanges')
         self.assertLess(size.log_lines(), 20, g.log())
         self.assertLess(size.descriptors, size.descriptors_before + 8)  # a connection or two may be made again

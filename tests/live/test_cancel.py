@@ -89,7 +89,7 @@ class CancelRace(LiveTest):
         inbox = p.consumer('q', bind='race')
         count, at_once = (60, 6) if harness.SAN else (200, 8)
         lead_ms = 500 * self.pace
-        due = now_ms() + (3000 + lead_ms) * harness.SLOWNESS
+        due = now_ms() + (3000 + lead_ms) * harness.slowness()
         c = p.client()
         for i in range(count):
             c.publish('race', str(i).encode(), {'x-postdate-at': due, 'x-postdate-hold': 'gateway'})

@@ -78,7 +78,7 @@ class CancelRaces(LiveTest):
         p = self.place()
         self.address = ready_address(p.gateway(**env))
         inbox = p.consumer('q', bind='race')
-        rng, first_due = random.Random(5), now_ms() + (5000 + 200 * ROUNDS) * harness.SLOWNESS * self.pace
+        rng, first_due = random.Random(5), now_ms() + (5000 + 200 * ROUNDS) * harness.slowness() * self.pace
         targets = [Target(n, first_due + n // COUNT * EVERY_MS + rng.randrange(SPREAD_MS), held_by_broker(n), rng)
                    for n in range(ROUNDS * COUNT)]
         self.schedule(p, targets)

@@ -85,7 +85,7 @@ class Commands(CliTest):
         self.assertEqual(row['headers']['who'], 'me')
         self.assertEqual((row['headers']['zero'], row['headers']['none']), ('-0', 0), 'what no integer keeps is text')
         self.assertRegex(row['due_at'], r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$')
-        self.assertAlmostEqual(uuid.UUID(message_id).int >> 80, at + 90 * 60_000, delta=5000 * harness.SLOWNESS)
+        self.assertAlmostEqual(uuid.UUID(message_id).int >> 80, at + 90 * 60_000, delta=5000 * harness.slowness())
         self.assertIn(message_id, self.runs(p, 'show', '--key', 'order-42'))
         self.assertEqual([r['id'] for r in self.rows(self.runs(p, 'list', '--json'))], [message_id])
         self.assertIn(message_id, self.runs(p, 'list'))

@@ -36,7 +36,7 @@ class ClockWasADayAhead(LiveTest):
         return [m.body for m in inbox.all()]
 
     def comes(self, inbox, body, count=1):
-        wait_until(lambda: self.bodies(inbox).count(body) >= count, SOON_S * harness.SLOWNESS, f'{count} of {body}')
+        wait_until(lambda: self.bodies(inbox).count(body) >= count, SOON_S * harness.slowness(), f'{count} of {body}')
 
     def moment(self, p, step_s):
         """The clock is wrong, and messages flow meanwhile."""
@@ -73,12 +73,12 @@ class ClockWasADayAhead(LiveTest):
         c.queue('l', 'k')
         c.channel.queue_bind('l', 'later', 'k')
         later = p.consumer('l')
-        wait_until(lambda: b'refused' in self.bodies(later), SOON_S * harness.SLOWNESS, 'the refused one to be tried again')
+        wait_until(lambda: b'refused' in self.bodies(later), SOON_S * harness.slowness(), 'the refused one to be tried again')
         other = p.gateway()
         self.assertTrue(other)
         g.kill9()
         p.psql("select postdate.schedule('k', 'by the other', delay => '0 s')")
-        wait_until(lambda: b'by the other' in self.bodies(inbox), 2 * SOON_S * harness.SLOWNESS, 'another gateway to go on')
+        wait_until(lambda: b'by the other' in self.bodies(inbox), 2 * SOON_S * harness.slowness(), 'another gateway to go on')
 
     def test_a_day_ahead_and_back(self):
         self.run_one(DAY_S)
@@ -89,7 +89,7 @@ class ClockWasADayAhead(LiveTest):
     def beats(self, p, count=3):
         """The gateway has looked at the database so many times since."""
         first = int(p.value('select number from postdate.history'))
-        wait_until(lambda: int(p.value('select number from postdate.history')) >= first + count, SOON_S * harness.SLOWNESS, 'the gateway to look')
+        wait_until(lambda: int(p.value('select number from postdate.history')) >= first + count, SOON_S * harness.slowness(), 'the gateway to look')
 
     def test_what_is_remembered_counts_from_when_the_clock_was_right(self):
         p, g, inbox = self.begin(POSTDATE_KEYS_KEY_MEMORY='1h')
@@ -103,7 +103,7 @@ class ClockWasADayAhead(LiveTest):
         answered = web.post('/v1/messages', post, Idempotency_Key='a').json['id']
         self.comes(inbox, b'keyed')
         self.comes(inbox, b'once')
-        wait_until(lambda: p.value('select count(*) from postdate.message_now where settled_at is null') == '0', SOON_S * harness.SLOWNESS, 'all to be settled')
+        wait_until(lambda: p.value('select count(*) from postdate.message_now where settled_at is null') == '0', SOON_S * harness.slowness(), 'all to be settled')
         self.clocks.set_time(0)
         self.beats(p)
         self.assertEqual(p.value(keyed), holder, 'the key is free at once')
@@ -116,7 +116,7 @@ class ClockWasADayAhead(LiveTest):
         g.kill9()
         web = Web(p.gateway().http())  # a janitor that begins forgets what is old
         self.addCleanup(web.close)
-        wait_until(lambda: web.post('/v1/messages', post, Idempotency_Key='a').json['id'] != answered, SOON_S * harness.SLOWNESS,
+        wait_until(lambda: web.post('/v1/messages', post, Idempotency_Key='a').json['id'] != answered, SOON_S * harness.slowness(),
                    'the answer to be forgotten after a day')
 
     def test_a_lease_of_the_moment_runs_out(self):
@@ -124,9 +124,9 @@ class ClockWasADayAhead(LiveTest):
         other = p.gateway()
         self.clocks.set_time(DAY_S)
         ahead = f"select count(*) from postdate.instance where heartbeat_at > to_timestamp({time.time() + DAY_S / 2})"
-        wait_until(lambda: p.value(ahead) == '2', SOON_S * harness.SLOWNESS, 'heartbeats of both')
+        wait_until(lambda: p.value(ahead) == '2', SOON_S * harness.slowness(), 'heartbeats of both')
         self.beats(p)
         self.addCleanup(other.resume)
         other.pause()
         self.clocks.set_time(0)
-        wait_until(lambda: p.value('select count(*) from postdate.instance') == '1', 4 * SOON_S * harness.SLOWNESS, 'the lease of one that stands still to run out')
+        wait_until(lambda: p.value('select count(*) from postdate.instance') == '1', 4 * SOON_S * harness.slowness(), 'the lease of one that stands still to run out')

@@ -72,7 +72,7 @@ class Senders:
     def stop(self):
         self.stopping.set()
         for t in self.threads:
-            t.join(20 * harness.SLOWNESS)
+            t.join(20 * harness.slowness())
         self.session.close()
         self.web.close()
         self.requester.close()

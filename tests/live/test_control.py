@@ -42,7 +42,7 @@ class Requester:
         return correlation_id
 
     def wait(self, correlation_id, deadline_s=15):
-        end = time.monotonic() + deadline_s * harness.SLOWNESS
+        end = time.monotonic() + deadline_s * harness.slowness()
         while correlation_id not in self.answers:
             if time.monotonic() > end:
                 raise AssertionError('no answer over the control queue')

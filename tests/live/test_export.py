@@ -38,7 +38,7 @@ class Export(SharedTest):
         path = harness.BIN_DIR + os.pathsep + os.environ['PATH']
         command = ['/usr/bin/python3' if name.endswith('.py') else 'sh', os.path.join(EXAMPLES, name), *args]
         done = subprocess.run(command, env=self.p.env(PATH=path, JOBS_URL=self.p.postgres, AMQP_URL=self.p.amqp, **env), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60 * harness.SLOWNESS, check=False)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60 * harness.slowness(), check=False)
         out = done.stdout.decode()
         self.assertEqual(done.returncode == 0, ok, out)
         return out

@@ -112,7 +112,7 @@ class Windows(Feeding):
             self.assert_each_once_and_not_early(inbox, dict.fromkeys(bodies, began_ms + due_in_ms[key]))
             self.assert_held_by(p, inbox.all(), holder)
             for m in inbox.all():
-                self.assertLess(m.at_ms, m.due_ms + 10_000 * harness.SLOWNESS, 'without the feed, it waited')
+                self.assertLess(m.at_ms, m.due_ms + 10_000 * harness.slowness(), 'without the feed, it waited')
 
 
 @harness.not_san

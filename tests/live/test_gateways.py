@@ -61,7 +61,7 @@ class Gateways(LiveTest):
             print(f'note gateways: {COUNT} claims of a dead gateway were let go {took_s * 1000:.0f} ms after its session had '
                   'ended; the servers were healthy', flush=True)
             first = other
-            if took_s < 1.0 * harness.SLOWNESS:
+            if took_s < 1.0 * harness.slowness():
                 break
             self.wait_claimed(COUNT)
         else:
@@ -85,7 +85,7 @@ class Gateways(LiveTest):
         old = self.instances()
         second = p.gateway(POSTDATE_DELIVERY_LEAD='60s')
         while self.owned(old) > 0:
-            self.assertLess(time.monotonic() - stopped, (LEASE_S + 5) * harness.SLOWNESS, 'not taken over')
+            self.assertLess(time.monotonic() - stopped, (LEASE_S + 5) * harness.slowness(), 'not taken over')
             time.sleep(0.05)
         took_s = time.monotonic() - stopped
         self.assertGreater(took_s, LEASE_S - since_beat_s - 0.5, 'before its lease had ended')

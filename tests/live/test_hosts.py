@@ -66,7 +66,7 @@ class Hosts(LiveTest):
             g = self.gateway(*[f'127.0.0.1:{silent.getsockname()[1]}'] * 2, f'127.0.0.1:{self.port}', wait=False)
             g.wait_ready(30)
             took = time.monotonic() - began
-            self.assertLess(took, 12 * harness.SLOWNESS, g.log())  # each of five connections: 3.4 s at most, once
+            self.assertLess(took, 12 * harness.slowness(), g.log())  # each of five connections: 3.4 s at most, once
             self.assertTrue(g.lines_with('cannot log in .*no answer in time; going on with another host') or took < 3, g.log())
 
     def test_a_host_that_hangs_up_at_once(self):

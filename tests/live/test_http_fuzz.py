@@ -134,7 +134,7 @@ class Fuzz(HttpTest):
         """None, or what is wrong."""
         rng = random.Random(SEED * 1_000_000 + number)
         data = rng.choice(KINDS)(rng)
-        raw = Raw(self.address, TIMEOUT_S * 8 * harness.SLOWNESS)
+        raw = Raw(self.address, TIMEOUT_S * 8 * harness.slowness())
         received = b''
         try:
             if rng.random() < 0.2:  # in two pieces
@@ -145,7 +145,7 @@ class Fuzz(HttpTest):
             raw.send(data)
             if rng.random() < 0.3:
                 raw.socket.shutdown(socket.SHUT_WR)
-            received = raw.wait_closed(TIMEOUT_S * 8 * harness.SLOWNESS)
+            received = raw.wait_closed(TIMEOUT_S * 8 * harness.slowness())
         except (AssertionError, TimeoutError) as e:
             return f'case {number} of seed {SEED}: {e}: {data[:200]!r}'
         except OSError:
@@ -182,7 +182,7 @@ class Fuzz(HttpTest):
                 began = now_ms()
                 self.assertEqual(self.web.post('/v1/messages', dict(DUE, routing_key='beside')).status, 201)
                 worst = max(worst, now_ms() - began)
-            self.assertLess(worst, 1000 * harness.SLOWNESS)
+            self.assertLess(worst, 1000 * harness.slowness())
             wait_until(lambda: self.metric('postdate_http_connections') <= 3, 15, 'the slow ones to be cut off')
         finally:
             stop.set()

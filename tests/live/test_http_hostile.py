@@ -162,7 +162,7 @@ class Hostile(HttpTest):
                   HEAD + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"']
         open_ones = [self.raw().send(half) for half in halves]
         for half, r in zip(halves, open_ones):
-            data = r.wait_closed(20 * harness.SLOWNESS)
+            data = r.wait_closed(20 * harness.slowness())
             self.assertTrue(data == b'' or data.startswith(b'HTTP/1.1 408'), (half, data))
 
     def test_a_slow_drip_ends_at_the_deadline(self):

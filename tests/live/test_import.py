@@ -134,7 +134,7 @@ class Import(ImportTest):
     def test_messages_come_along_and_arrive_once_at_their_time(self):
         self.exchange()
         for i in range(30):
-            self.publish(f'm {i}', 30_000 * max(2, harness.SLOWNESS) + 10 * i)
+            self.publish(f'm {i}', 30_000 * max(2, harness.slowness()) + 10 * i)
         self.publish('soon', 900)
         proof = os.path.join(self.servers.directory, 'proof.jsonl')
         out, _ = self.run_import('--proof', proof, '--batch', 7)

@@ -16,7 +16,7 @@ class OpenTransactions(LiveTest):
         p.load('publish', '--routing-key', prefix, '--count', count, '--delay-spread-ms', '300,1300').result()
         r = inbox.result()
         self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
-        self.assertLess(r['max_ms'], 5000 * harness.SLOWNESS, r)
+        self.assertLess(r['max_ms'], 5000 * harness.slowness(), r)
 
     def test_a_held_snapshot_stops_nothing(self):
         p = self.place()
@@ -193,6 +193,6 @@ class BadTargets(LiveTest):
         p.load('publish', '--routing-key', 'good', '--count', good, '--delay-spread-ms', '1000,3000').result()
         r = inbox.result()
         self.assertEqual((r['missing'], r['early'], r['duplicates']), (0, 0, 0), r)
-        self.assertLess(r['max_ms'], 5000 * harness.SLOWNESS, r)
+        self.assertLess(r['max_ms'], 5000 * harness.slowness(), r)
         self.assertEqual(p.value("select count(*) from postdate.message_now where routing_key = 'bad' "
                                  "and state in ('delivered', 'failed')"), '0')

@@ -45,7 +45,7 @@ class Days(LiveTest):
             m = c.wait_get('q', 10)
             at_ms, delay = published.pop(m.body.decode())
             self.assertGreaterEqual(m.at_ms, at_ms + delay, 'early')
-            self.assertLess(m.at_ms - at_ms - delay, 1500 * harness.SLOWNESS, 'late')
+            self.assertLess(m.at_ms - at_ms - delay, 1500 * harness.slowness(), 'late')
 
 
 class LockedDays(Days):

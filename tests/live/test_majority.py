@@ -108,4 +108,4 @@ class Majority(LiveTest):
     def test_targets_without_a_majority_delay_no_others(self):
         """What was in flight to the others on a connection that hung waited for as long as the new one hung, too."""
         late, _ = self.run_once(4)
-        self.assertLess(late[-1], 6000 * harness.SLOWNESS)
+        self.assertLess(late[-1], 6000 * harness.slowness())

@@ -32,7 +32,7 @@ class Once(Checks, LiveTest):
 
     def end(self, process, timeout_s=60):
         """(exit code, what it said)"""
-        out, error = process.communicate(timeout=timeout_s * harness.SLOWNESS)
+        out, error = process.communicate(timeout=timeout_s * harness.slowness())
         harness.check_sanitizers('postdated --once', error.decode())
         self.assertEqual(out, b'')
         return process.returncode, error.decode()
@@ -79,7 +79,7 @@ class Rounds(Once):
         p = self.begin()
         inbox = p.consumer('q', bind='#')
         c, sent = p.client(), {}
-        for body, delay, key in ((b'exit', 7000 * harness.SLOWNESS * self.pace, None), (b'overdue', 1000, 'a'), (b'soon', 5000, 'b'), (b'later', 10 * MINUTE_MS, 'c')):
+        for body, delay, key in ((b'exit', 7000 * harness.slowness() * self.pace, None), (b'overdue', 1000, 'a'), (b'soon', 5000, 'b'), (b'later', 10 * MINUTE_MS, 'c')):
             headers = {'x-delay': delay, **({'x-postdate-key': key} if key else {})}
             sent[body] = now_ms() + delay
             if body == b'exit':
@@ -103,7 +103,7 @@ class Rounds(Once):
     def test_what_rabbitmq_lost_is_rescued(self):
         p = self.begin(POSTDATE_HANDOVER_GRACE='1s')
         inbox, c = p.consumer('q', bind='k'), p.client()
-        c.publish('k', b'lost', {'x-delay': 6000 * harness.SLOWNESS * self.pace})
+        c.publish('k', b'lost', {'x-delay': 6000 * harness.slowness() * self.pace})
         self.run_once(p)
         self.feed(p)
         self.assert_handed(p)

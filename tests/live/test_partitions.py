@@ -1,4 +1,6 @@
 """Partitions by due day: made ahead of need, dropped whole once everything in them is settled, never with anything live."""
+import subprocess
+
 from harness import LiveTest, wait_until
 from web import Web
 
@@ -68,6 +70,24 @@ class Partitions(LiveTest):
         p.gateway()
         wait_until(lambda: self.has(p, live), 20, 'the live day to be attached again')
         wait_until(lambda: p.value(f"select to_regclass('postdate.{done}') is null") == 't', 20, 'the settled one to go')
+
+
+    def test_one_half_detached_by_a_crash_delays_no_other(self):
+        p = self.place()
+        first, half = [self.day(p, ago, [('delivered', '59 days', '2099-01-01')]) for ago in (61, 60)]
+        reader = p.session()
+        reader.run('begin isolation level repeatable read')
+        reader.run('select count(*) from postdate.message_now')
+        detach = subprocess.Popen(['psql', '-qX', '-d', p.postgres, '-c', f'alter table postdate.message detach partition postdate.{half} concurrently'],
+                                  stderr=subprocess.DEVNULL)
+        pending = f"select inhdetachpending from pg_inherits where inhrelid = 'postdate.{half}'::regclass"
+        wait_until(lambda: p.value(pending) == 't', 10, 'it to be half detached')
+        p.psql("select pg_terminate_backend(pid) from pg_stat_activity where query like 'alter table%concurrently'")
+        reader.close()
+        self.assertNotEqual(detach.wait(30), 0)
+        g = p.gateway()
+        wait_until(lambda: p.value(f"select coalesce(to_regclass('postdate.{first}'), to_regclass('postdate.{half}')) is null") == 't', 20, 'both to go')
+        self.assertEqual(g.lines_with('warn .*partition'), [])
 
 
 class DroppedDay(LiveTest):

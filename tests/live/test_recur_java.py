@@ -100,7 +100,7 @@ class RecurJava(SharedTest):
                            ['javac', '-cp', 'lib/*', 'CronOracle.java'])
         lines = ''.join(f'{who}\t{zone}\t{start}\t{TIMES}\t{expression}\n' for who, zone, start, expression in cases)
         done = subprocess.run(['java', '-cp', 'lib/*:.', 'CronOracle'], cwd=folder, input=lines.encode(), stdout=subprocess.PIPE,
-                              timeout=120 * harness.SLOWNESS, check=True)
+                              timeout=120 * harness.slowness(), check=True)
         answers = done.stdout.decode().splitlines()
         self.assertEqual([(c, a) for c, a in zip(cases, answers) if a.startswith('!')], [], 'all are allowed there')
         return [[int(t) for t in a.split()] for a in answers]

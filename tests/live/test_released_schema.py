@@ -78,7 +78,7 @@ class ReleasedSchema(LiveTest):
         publisher.result(60 + SECONDS * self.pace)
         r = load.result(60 + SECONDS * self.pace)
         self.assertEqual((r['missing'], r['early'], r['duplicates'], r['unexpected']), (0, 0, 0, 0), r)
-        self.assertLess(r['max_ms'], 5000 * harness.SLOWNESS, r)
+        self.assertLess(r['max_ms'], 5000 * harness.slowness(), r)
         wait_until(lambda: owed <= {m.id for m in inbox.all()}, 90, 'all that the dump has')
         came = [m.id for m in inbox.all() if m.id in owed]
         self.assertEqual(len(came), len(set(came)), 'once each')

@@ -90,7 +90,7 @@ class RetryClients(LiveTest):
             raise AssertionError(f'{why}: {len(calls)} came; ' + b''.join(lines[-20:]).decode(errors='replace')) from None
         waits = [b - a for a, b in zip(calls, calls[1:])]
         for wait, least in zip(waits, waits_ms):
-            self.assertTrue(least * (1 - spread) <= wait <= least * (1 + spread) + late_ms * harness.SLOWNESS, waits)
+            self.assertTrue(least * (1 - spread) <= wait <= least * (1 + spread) + late_ms * harness.slowness(), waits)
         wait_until(lambda: self.p.value("select count(*) from postdate.message_now where state <> 'delivered'") == '0', 10, 'all to be settled')
         self.assertEqual(self.p.value('select count(*) from postdate.lineage where died_at is not null'), '0')
         wait_until(lambda: self.c.depth('shop.webhooks') == 0, 10, 'an empty queue')

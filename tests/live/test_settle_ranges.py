@@ -23,7 +23,7 @@ class SettleRanges(Days):
                          'POSTDATE_RETRY_ATTEMPTS': '1000', **settings}
         self.g = p.gateway(**self.settings)
         self.inbox = p.consumer('q', bind='k')
-        at = f"date_trunc('milliseconds', clock_timestamp()) + interval '{ahead_s * harness.SLOWNESS} s'"
+        at = f"date_trunc('milliseconds', clock_timestamp()) + interval '{ahead_s * harness.slowness()} s'"
         p.psql(f"select postdate.schedule(case i when {REFUSED} then 'nowhere' else 'k' end, i::text, due_at => d + i * interval '1 ms') "
                f'from (select {at} as d) x, generate_series(1, {COUNT}) i')
         self.refused = p.value("select id from postdate.message where routing_key = 'nowhere'")

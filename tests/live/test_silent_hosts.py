@@ -61,7 +61,7 @@ class SilentHosts(LiveTest):
         running = {c: self.p.start_cli(*c.split(), env=env) for c in commands}
         said = {}
         for command, expected in commands.items():
-            out, err = running[command].communicate(timeout=150 * harness.SLOWNESS)
+            out, err = running[command].communicate(timeout=150 * harness.slowness())
             said[command] = f'{command}: {out.decode()}{err.decode()}'
             if expected is not None:
                 self.assertEqual(running[command].returncode, expected, said[command])
@@ -70,7 +70,7 @@ class SilentHosts(LiveTest):
 
     def test_once(self):
         done = subprocess.run([*harness.DIE_WITH_PARENT, os.path.join(harness.BIN_DIR, 'postdated'), '--once'], env=self.p.env(**self.both(self.hung, self.gone)),
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=150 * harness.SLOWNESS, check=False)
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=150 * harness.slowness(), check=False)
         self.assertEqual(done.returncode, 0, done.stderr.decode())
 
     def test_none_answers(self):
@@ -92,7 +92,7 @@ class SilentHosts(LiveTest):
                 {'POSTDATE_POSTGRES_URL': self.postgres(port, connect_timeout=60)},
                 {'POSTDATE_POSTGRES_URL': self.postgres(port), 'PGCONNECT_TIMEOUT': '60'},
                 {'POSTDATE_POSTGRES_URL': self.postgres(port)})]
-            said = [(c.communicate(timeout=60 * harness.SLOWNESS), c.returncode) for c in running]
+            said = [(c.communicate(timeout=60 * harness.slowness()), c.returncode) for c in running]
             self.assertEqual([code for _, code in said], [0, 0, 69], said)
             slow.shutdown(socket.SHUT_RDWR)
 

@@ -40,7 +40,7 @@ class Sql(SharedTest):
             m = inbox.wait_body(str(i).encode())
             late.append(m.at_ms - m.due_ms)
         self.assertGreaterEqual(min(late), 0, 'early')
-        self.assertLess(sorted(late)[2], 250 * harness.SLOWNESS, late)  # whoever only looks each second is later
+        self.assertLess(sorted(late)[2], 250 * harness.slowness(), late)  # whoever only looks each second is later
 
     def test_calls_as_a_person_types_them(self):
         calls = ["'k', 'hello', '15 minutes'",
@@ -183,7 +183,7 @@ class Sql(SharedTest):
         inbox.wait_body(b'amqp')
         inbox.wait_body(b'other')
         m = inbox.wait_body(b'kept')
-        self.assertLess(m.at_ms - m.due_ms, 5000 * harness.SLOWNESS)
+        self.assertLess(m.at_ms - m.due_ms, 5000 * harness.slowness())
         s.run('rollback')
         s.close()
         self.assertEqual(sorted(m.body for m in inbox.all()), [b'amqp', b'kept', b'other'])
@@ -321,7 +321,7 @@ class Sql(SharedTest):
     def test_reading_the_view_costs_what_the_message_is_large(self):
         """Not the square of it: an array and a table with as many entries as fit."""
         found = self.p.psql(
-            f"set statement_timeout = '{5 * harness.SLOWNESS}s'; with t as (select '\\x016141'::bytea || int4send(60000) || "
+            f"set statement_timeout = '{5 * harness.slowness()}s'; with t as (select '\\x016141'::bytea || int4send(60000) || "
             "convert_to(repeat('V', 60000), 'UTF8') || string_agg('\\x04'::bytea || convert_to(lpad(to_hex(i), 4, '0') || 'V', 'UTF8'), '') || "
             "'\\x01617401' as b from generate_series(1, 10000) i) select jsonb_array_length(h -> 'a'), (select count(*) from jsonb_object_keys(h)) "
             "from (select postdate.wire_properties('\\x2000' || int4send(octet_length(b)) || b) -> 'headers' as h from t offset 0) x")

@@ -19,7 +19,7 @@ class SqlMigrate(LiveTest):
         self.assertRegex(two.stderr.readline().decode(), r'it is held by .*pid \d+ of postdate \((postdate|a report)\)')
         other.run('rollback')
         for process in (one, two):
-            self.assertEqual(process.wait(60 * harness.SLOWNESS), 0)
+            self.assertEqual(process.wait(60 * harness.slowness()), 0)
 
     def test_the_next_release_makes_its_step_and_no_other(self):
         p = self.place()

@@ -33,7 +33,7 @@ class SqlRace(LiveTest):
 
     def round(self, p, number, count=200, sessions=4):
         """Due times spread over a second; each is cancelled about half a second (the lead) before, or more."""
-        due = now_ms() + 2500 * harness.SLOWNESS * self.pace
+        due = now_ms() + 2500 * harness.slowness() * self.pace
         ids = [r[0] for r in p.psql(
             f"select id from generate_series(0, {count - 1}) i, lateral postdate.schedule('race.{number}', i::text, "
             f"due_at => timestamptz 'epoch' + ({due} + i * 5) * interval '1 ms') id order by i")]
@@ -59,7 +59,7 @@ class SqlRace(LiveTest):
         p = self.place()
         g = p.gateway()
         inbox = p.consumer('q', bind='killed')
-        due = now_ms() + 2000 * harness.SLOWNESS
+        due = now_ms() + 2000 * harness.slowness()
         ids = [r[0] for r in p.psql(f"select postdate.schedule('killed', i::text, due_at => timestamptz 'epoch' + ({due} + i) * interval '1 ms') "
                                     "from generate_series(1, 400) i")]
         inbox.wait(100)
@@ -79,7 +79,7 @@ class SqlRace(LiveTest):
         p = self.place()
         p.gateway()
         inbox = p.consumer('q', bind='debounce')
-        count, due, s = 60, now_ms() + 2500 * harness.SLOWNESS * self.pace, p.session()
+        count, due, s = 60, now_ms() + 2500 * harness.slowness() * self.pace, p.session()
         first = [r[0] for r in p.psql(
             f"select id from generate_series(0, {count - 1}) i, lateral postdate.schedule('debounce', 'old', key => 'k' || i, "
             f"due_at => timestamptz 'epoch' + ({due} + i * 40) * interval '1 ms') id order by i")]

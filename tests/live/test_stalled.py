@@ -122,7 +122,7 @@ class Stalled(LiveTest):
 
     def test_a_channel_that_stays_held_up_loses_nothing(self):
         r = self.suspended('rabbit_channel', 8000)
-        self.assertLess(r['max_ms'], 7000 * harness.SLOWNESS)  # it is waited for, but not for as long as this
+        self.assertLess(r['max_ms'], 7000 * harness.slowness())  # it is waited for, but not for as long as this
 
     def test_a_broker_that_stands_still_on_every_connection_gets_nothing_twice(self):
         """Each one was given up after a moment, with all that was unconfirmed on it, for another one that stood still, too; and the

@@ -12,7 +12,7 @@ class JudgedOnce(LiveTest):
     who_waits = 'timer'
 
     def schedule(self, p, key='null'):
-        return p.value(f"select postdate.schedule('k', 'old', due_at => clock_timestamp() + interval '{3 * harness.SLOWNESS} s', key => {key})")
+        return p.value(f"select postdate.schedule('k', 'old', due_at => clock_timestamp() + interval '{3 * harness.slowness()} s', key => {key})")
 
     def assert_only_the_new_one_lives(self, p, inbox, old):
         wait_until(lambda: p.value(f"select state from postdate.message_now where id = '{old}'") not in ('scheduled', 'claimed'), 10, 'the old one')

@@ -64,7 +64,7 @@ class Watch(SharedTest):
 
     def read_until(self, read, enough):
         """Its output, as soon as enough(text)."""
-        text, end = '', time.monotonic() + 15 * harness.SLOWNESS
+        text, end = '', time.monotonic() + 15 * harness.slowness()
         while not enough(text):
             ready, _, _ = select.select([read], [], [], max(0, end - time.monotonic()))
             self.assertTrue(ready, f'not enough came: {text!r}')
@@ -73,7 +73,7 @@ class Watch(SharedTest):
 
     def stop(self, process, sig=signal.SIGINT):
         process.send_signal(sig)
-        _, err = process.communicate(timeout=10 * harness.SLOWNESS)
+        _, err = process.communicate(timeout=10 * harness.slowness())
         check_sanitizers('status --watch', err.decode())
         self.assertEqual(process.returncode, 0, err)
         return err.decode()
@@ -120,7 +120,7 @@ class Watch(SharedTest):
 
     def test_a_reader_that_leaves_ends_it(self):
         head = subprocess.run(f"'{CLI}' status --watch | head -1", shell=True, env=self.p.env(), check=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20 * harness.SLOWNESS)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20 * harness.slowness())
         self.assertEqual((head.stdout.count(b'\n'), head.stderr), (1, b''))
 
 

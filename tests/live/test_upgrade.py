@@ -33,7 +33,7 @@ class Upgrade(LiveTest):
                          rf'held by pid {pid} of \w+ \(a report\), idle in transaction, its query began at \d\d:\d\d:\d\dZ')
         self.wait_delivered(5)
         reader.run('rollback')
-        out, err = migration.communicate(timeout=60 * harness.SLOWNESS)
+        out, err = migration.communicate(timeout=60 * harness.slowness())
         self.assertEqual((migration.returncode, 'version 2 (upgraded from version 1' in out.decode()), (0, True), err)
         self.assert_indexed()
 
@@ -81,7 +81,7 @@ class Upgrade(LiveTest):
         print(f"note upgrade: {sent['sent']} messages at {sent['rate']}/s: lost {r['missing']}, early {r['early']}, twice {r['duplicates']}, "
               f"lateness p50 {r['p50_ms']:.0f}, p99 {r['p99_ms']:.0f}, most {r['max_ms']:.0f} ms", flush=True)
         self.assertEqual((r['missing'], r['early'], r['duplicates'], r['unexpected']), (0, 0, 0, 0), r)
-        self.assertLess(r['max_ms'], LEASE_MS * harness.SLOWNESS)
+        self.assertLess(r['max_ms'], LEASE_MS * harness.slowness())
         self.assertEqual([g.term() for g in gateways], [0, 0])
 
     def assert_versions(self, web, release, *versions):
@@ -161,7 +161,7 @@ class Upgrade(LiveTest):
         migration = p.start_cli('migrate', release=NEXT)
         self.assertIn('waiting for a lock', migration.stderr.readline().decode())
         p.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'postdate' and datname = '{p.database}'")
-        self.assertEqual(migration.wait(30 * harness.SLOWNESS), 69)
+        self.assertEqual(migration.wait(30 * harness.slowness()), 69)
         half = "select count(*) from pg_index join pg_class c on c.oid = indexrelid where c.relname ~ '[0-9]_message_next_step' and c.relkind = 'i' and not indisvalid"
         self.assertEqual(p.value(half), '1')
         other.run('rollback')

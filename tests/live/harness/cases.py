@@ -5,7 +5,7 @@ import unittest
 
 from .place import Place
 from .servers import stack
-from .settings import SLOWNESS
+from .settings import slowness
 from .waiting import wait_until
 
 
@@ -89,7 +89,7 @@ class LiveTest(unittest.TestCase):
         """Not early (neither by what was asked nor by what the header says), and not seconds later, as by a way that is for losses."""
         due = published_ms + delay_ms
         self.assertGreaterEqual(message.at_ms, due, 'delivered early')
-        self.assertLessEqual(message.at_ms, due + late_ms * SLOWNESS, 'delivered late')
+        self.assertLessEqual(message.at_ms, due + late_ms * slowness(), 'delivered late')
 
 
 class SharedTest(LiveTest):

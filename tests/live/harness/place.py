@@ -6,7 +6,7 @@ from .clients import Client, Consumer
 from .postgres import Asker, Session, postgres_url, run_psql
 from .programs import Gateway, Load
 from .servers import with_path
-from .settings import BIN_DIR, DIE_WITH_PARENT, SLOWNESS, check_sanitizers
+from .settings import BIN_DIR, DIE_WITH_PARENT, check_sanitizers, slowness
 from .waiting import wait_until
 
 MAX_DELAY = '3d'
@@ -65,7 +65,7 @@ class Place:
         """Runs `postdate`; returns (exit code, stdout, stderr)."""
         done = self.start_cli(*args, env=env, release=release)
         try:
-            out, err = done.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout * SLOWNESS)
+            out, err = done.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout * slowness())
         except subprocess.TimeoutExpired:
             done.kill()
             raise

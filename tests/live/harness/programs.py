@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 
-from .settings import BIN_DIR, DIE_WITH_PARENT, SANITIZER_WORDS, SLOWNESS
+from .settings import BIN_DIR, DIE_WITH_PARENT, SANITIZER_WORDS, slowness
 from .waiting import wait_until
 
 
@@ -64,9 +64,9 @@ class Gateway:
 
     def wait(self, deadline_s=60.0):
         try:
-            self.process.wait(deadline_s * SLOWNESS)
+            self.process.wait(deadline_s * slowness())
         except subprocess.TimeoutExpired:
-            raise AssertionError(f'postdated did not end within {deadline_s * SLOWNESS:.0f} s') from None
+            raise AssertionError(f'postdated did not end within {deadline_s * slowness():.0f} s') from None
         self.reader.join(5)
         return self.process.returncode
 
@@ -131,7 +131,7 @@ class Load:
 
     def result(self, deadline_s=120.0):
         if self.json is None:
-            self.process.wait(deadline_s * SLOWNESS)
+            self.process.wait(deadline_s * slowness())
             self.reader.join(5)
             out = self.process.stdout.read().strip()
             if not out:

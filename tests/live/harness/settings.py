@@ -8,7 +8,6 @@ SANITIZER_WORDS = ('ERROR: AddressSanitizer', 'runtime error:', 'LeakSanitizer',
 SAN = os.environ.get('POSTDATE_TEST_SET') == 'san'
 REST = os.environ.get('POSTDATE_TEST_SET') == 'rest'
 FULL = bool(os.environ.get('POSTDATE_TEST_FULL'))  # the thousands that tests lose and find again are more
-SLOWNESS = 3 if SAN else 1  # deadlines only: sanitizers cost time, and nothing waits longer than it must
 
 # The psql in PATH is a Perl program on Debian that finds the real one, and takes five times as long.
 os.environ['PATH'] = ':'.join(sorted(glob.glob('/usr/lib/postgresql/*/bin'), key=lambda x: float(x.split('/')[-2]))[-1:]
@@ -16,6 +15,12 @@ os.environ['PATH'] = ':'.join(sorted(glob.glob('/usr/lib/postgresql/*/bin'), key
 
 # No program outlives its test, whatever happens to the test.
 DIE_WITH_PARENT = ['setpriv', '--pdeathsig', 'KILL']
+
+
+def slowness():
+    """So many times as much time as on a quiet machine has what must not last for ever: deadlines, and bounds of how late a message
+    may be. For sanitizers, and for a load of more than a dozen for each processor: this run itself makes half of that."""
+    return (3 if SAN else 1) * max(1, round(os.getloadavg()[0] / (8 * os.cpu_count())))
 
 
 def check_sanitizers(what, text):
