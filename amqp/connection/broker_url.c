@@ -166,9 +166,10 @@ int broker_url_parse(const char *url, struct broker_url *out, struct err *e)
             "cluster, amqp://user:password@host1,host2,host3/%%2f");
     url += out->tls ? 8 : 7;
     if (strpbrk(url, "?#")) {
-        return err_set(e, ERR_CONFIG,
-                       "query parameters are not supported; heartbeat, ca_file, cert_file and key_file are "
-                       "options of [amqp] ('?' and '#' in a name are written %%3f and %%23)");
+        return err_set(
+            e, ERR_CONFIG,
+            "'?' and '#' in a user, password or vhost are written %%3f and %%23; query parameters are not "
+            "supported: heartbeat, ca_file, cert_file and key_file are options of [amqp]");
     }
 
     if (strstr(url, ",amqp://") || strstr(url, ",amqps://"))

@@ -150,7 +150,7 @@ int headers_check_request(struct bytes headers, struct err *e)
     return 0;
 }
 
-/* One letter more, less, or another one. */
+/* One letter more, less, or another one, or two neighbours that changed places. */
 static bool is_near(struct bytes name, const char *word)
 {
     size_t len = strlen(word), same = 0, tail = 0, shorter = name.len < len ? name.len : len;
@@ -159,7 +159,9 @@ static bool is_near(struct bytes name, const char *word)
     while (tail < shorter - same && lower(name.data[name.len - 1 - tail]) == (uint8_t)word[len - 1 - tail])
         tail++;
     size_t longer = name.len > len ? name.len : len;
-    return longer - same - tail == 1;
+    return longer - same - tail == 1 ||
+           (name.len == len && same + tail + 2 == len && lower(name.data[same]) == (uint8_t)word[same + 1] &&
+            lower(name.data[same + 1]) == (uint8_t)word[same]);
 }
 
 bool headers_near_delay(struct bytes headers, struct bytes *name)

@@ -183,7 +183,7 @@ static void print_instances(const struct status_report *s)
 {
     char when[CLI_WHEN_SIZE], name[160];
     if (s->instance_count == 0)
-        puts("gateways     none is running");
+        puts("gateways     none is running (one that just started needs some seconds)");
     for (int i = 0; i < s->instance_count; i++) {
         const struct status_instance *n = &s->instances[i];
         printf("%-12s %s  ", i == 0 ? "gateways" : "",

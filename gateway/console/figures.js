@@ -32,7 +32,7 @@ export function findings(stats, more) {
     if (stats.stalled > 0)
         add('destinations', false, `RabbitMQ confirms nothing for ${plural(stats.stalled, 'exchange and routing key', 'exchanges and routing keys')}.`, 'Does a queue behind them have no majority of its nodes? Those messages wait; all others are published.', null);
     if (stats.refusing > 0)
-        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} are rejected and tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
+        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} cannot be delivered and are tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
     else if (stats.retrying > 0)
         add('messages.retrying', false, `${howMany(stats.retrying)} rejected or in doubt (unconfirmed), and tried again.`, 'Their errors have the cause.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
     for (const f of more?.findings || [])

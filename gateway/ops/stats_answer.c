@@ -168,7 +168,7 @@ static json_t *find_problems(struct executor *d, const struct executor_figures *
         {atomic_load(&rt->metrics.stalled) > 0, "destinations", "warn",
          "RabbitMQ confirms nothing for some exchanges and routing keys", "check the queues behind them"},
         {atomic_load(&rt->metrics.refusing) > 0, "destinations.refusing", "warn",
-         "messages for some exchanges and routing keys are rejected and tried again",
+         "messages for some exchanges and routing keys cannot be delivered and are tried again",
          "the log names each with the reason: a full queue, no queue, no exchange, no right to write"},
     };
     json_t *out = json_array();

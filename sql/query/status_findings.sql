@@ -22,7 +22,7 @@ select t.status, t.name, t.detail, t.remedy
        ('status', $3::int8 > 0, '', '', 'messages are overdue', ''),
        ('status', $8::bool, '', '', 'PostgreSQL has no space left on its disk', ''),
        ('status', $5::int8 > 0, '', '', 'messages failed', ''),
-       ('status', $6::int8 > 0, '', '', 'messages are rejected and tried again', ''),
+       ('status', $6::int8 > 0, '', '', 'messages cannot be delivered and are tried again', ''),
        ('status', $7::bool, '', '', 'days are locked', ''),
        ('status', is_back, '', '', 'the database went back', ''),
        ('overview', $3 > 0, 'error', 'messages.overdue', 'messages are overdue', 'run `postdate doctor`'),

@@ -68,7 +68,7 @@ await run({
         const tile = await page.locator('.tile', { hasText: 'Next due' }).innerText();
         check(/in (3 h|2 h 5\d min)/.test(tile), `the next one: ${tile}`);
         const stats = await page.evaluate(() => document.querySelector('main').innerText);
-        check(!/rejected and tried again/.test(stats), 'the refusals of others');
+        check(!/cannot be delivered and are tried again/.test(stats), 'the refusals of others');
         await page.reload();
         await signIn(settings.reader || settings.token);
         await settled(page);

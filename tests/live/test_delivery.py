@@ -135,12 +135,12 @@ class Mistyped(SharedTest):
 
     def test_what_is_nearly_x_delay_is_said_once_and_counted(self):
         inbox, key = self.inbox()
-        for body in (b'1', b'2'):
-            self.c.publish(key, body, {'x-delays': 60_000})
-        inbox.wait(2)
+        for body, header in ((b'1', 'x-delays'), (b'2', 'x-delays'), (b'3', 'x-dealy')):
+            self.c.publish(key, body, {header: 60_000})
+        inbox.wait(3)
         self.gw.wait_log('has the header "x-delays" and no x-delay')
         self.assertEqual(self.gw.log().count('"x-delays"'), 1)
-        self.assertEqual(metric(self.gw, 'postdate_intake_misspelt_total'), 2)
+        self.assertEqual(metric(self.gw, 'postdate_intake_misspelt_total'), 3)
 
     def test_a_delay_in_two_cases_is_delivered_once_and_negated(self):
         inbox, key = self.inbox()

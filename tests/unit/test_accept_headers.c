@@ -125,8 +125,9 @@ TEST(test_what_is_nearly_x_delay)
     static const struct {
         const char *name;
         bool near;
-    } table[] = {{"x-delays", true}, {"xdelay", true}, {"X_Delay", true},  {"x-dela", true},
-                 {"x-delay", false}, {"delay", false}, {"x-death", false}, {"y-delays", false}};
+    } table[] = {{"x-delays", true},  {"xdelay", true},   {"X_Delay", true}, {"x-dela", true},
+                 {"X-Dealy", true},   {"x-delay", false}, {"delay", false},  {"x-death", false},
+                 {"y-delays", false}, {"x-dlaey", false}};
     for (size_t i = 0; i < COUNT_OF(table); i++) {
         struct bytes name;
         buf_reset(&f->headers);

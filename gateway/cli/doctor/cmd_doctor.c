@@ -173,7 +173,8 @@ static void check_allowed(struct doctor *d)
         pattern = pattern || strspn(rules.allow[i], "*") == strlen(rules.allow[i]);
     }
     if (!named && !pattern)
-        return doctor_ok(d, "delivery.allow", "messages may name exchanges of a list");
+        return doctor_ok(d, "delivery.allow", "messages may name only what is listed: %zu entries",
+                         rules.allow_count);
     doctor_warn(d, "delivery.allow",
                 "delivery.allow contains %s: clients that may publish to '%s' can reach every queue by its "
                 "name, with the gateway's permissions" REMEDY

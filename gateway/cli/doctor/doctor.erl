@@ -202,7 +202,7 @@ Own_findings = [Warn("broker.bindings",
     [Warn("broker.bindings",
         "nothing is bound to '~s': messages that are due fail as unroutable, unless they name another exchange\v"
         "bind the consumers' queues to it: channel.queue_bind(QUEUE, '~s', ROUTING_KEY)", [D, D]) || D =/= <<>>, Delivery =:= 0] ++
-    [Ok("broker.bindings", "'~s' is bound to '~s'; '~s' has ~w bindings", [Intake, I, D, Delivery])
+    [Ok("broker.bindings", "'~s' is bound to '~s'; bindings of '~s': ~w", [Intake, I, D, Delivery])
         || D =/= <<>>, Delivery > 0, Bound],
 %% Everything that is bound to an intake exchange gets what comes in, at once. Twenty are named.
 Strangers = [{X, B} || {X, _} <- Ways, [K, N, _] = B <- To({resource, V, exchange, X}),
