@@ -71,7 +71,7 @@ $(call LIB,amqp): $(AMQP)
 $(call LIB,gateway): $(GATEWAY)
 $(BUILD)/lib%.a:
 	$(call say,AR)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/%.o: %.c $(BUILD)/flags | libraries-found
 	$(compile)
@@ -89,7 +89,7 @@ $(BUILD)/gen/version.o: $(GEN)/version.c $(BUILD)/flags
 	$(compile)
 
 libraries-found:
-	@pkg-config --exists $(LIBS) || \
+	@$(PKG_CONFIG) --exists $(LIBS) || \
 	{ echo "Libraries are missing (wanted: $(LIBS)). Run 'make deps' first."; exit 69; }
 
 include tools/embedded.mk packaging/install.mk packaging/packages.mk tests/tests.mk tests/fuzz/fuzz.mk
@@ -186,7 +186,7 @@ help:
 #: make stack      start a private Postgres and RabbitMQ (stack-stop, stack-clean)
 #: make run        the stack, then the gateway in the foreground
 #: make install    PREFIX=/usr/local DESTDIR= (also uninstall)
-#: make deb        Debian packages for this system in build/deb; make dist: the sources as a tarball; make sbom: what is linked
+#: make deb        Debian packages for this system in build/deb (ARCH=arm64: for that machine); make dist: the sources as a tarball; make sbom: what is linked
 #: make docs/configuration.md man/postdate.conf.5   writes the options on both pages from their table
 #: make docs/metrics.md         writes the table of metrics from the texts of # HELP
 #: make docs/values.md          writes the table of the chart's values, and its schema

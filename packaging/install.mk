@@ -1,5 +1,8 @@
 # make install, included by the Makefile.
 
+# The programs write some of the files. EMULATOR= runs them where they are for another machine, such as qemu-aarch64.
+export EMULATOR ?=
+
 share := $(DESTDIR)$(PREFIX)/share
 .PHONY: install uninstall
 install: all
@@ -14,7 +17,7 @@ install: all
 		packaging/completion/generate.sh zsh $(BUILD)/$$program >$(share)/zsh/site-functions/_$$program || exit; done
 	install -d $(share)/postdate/sql $(share)/doc/postdate $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 644 $(wildcard sql/schema/*.sql) $(share)/postdate/sql
-	$(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example
+	$(EMULATOR) $(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example
 	install -m 644 packaging/crontab.example LICENSE $(share)/doc/postdate
 	install -D -m 644 packaging/postdate.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/postdate.conf
 	install -D -m 644 packaging/postdate.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/postdate.conf

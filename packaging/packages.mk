@@ -14,8 +14,10 @@ chart-archive:
 	@echo build/dist/postdate-chart-$(VERSION).tgz
 dist:
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/dist.sh $(DIST).tar.gz
+# ARCH= is another architecture of Debian, built across.
+ARCH ?=
 deb: dist
-	@JOBS=$(JOBS) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/deb.sh $(VERSION) $(DIST).tar.gz
+	@JOBS=$(JOBS) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/deb.sh $(VERSION) $(DIST).tar.gz $(ARCH)
 # Of the plain build; `make deb` has one of the packages' programs.
 sbom: all
 	@tools/deps.sh --only python3

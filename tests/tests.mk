@@ -15,7 +15,7 @@ units: $(UNITS) $(TOOLS) $(NEXT)/postdate $(NEXT)/postdated $(if $(SAN),,build/t
 
 # The units alone, plain: what can run where packages are built.
 unit-tests: $(UNITS)
-	@for test in $^; do $$test || exit; done
+	@for test in $^; do $(EMULATOR) $$test || exit; done
 
 # The programs of a release after this one, whose schema has a step more.
 $(NEXT)/sql_embedded.c: tools/embed_sql.sh $(EMBEDDED) $(GEN)/sql_files tests/schema/002_10_next.sql

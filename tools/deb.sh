@@ -1,9 +1,12 @@
 #!/bin/bash
-# deb.sh VERSION TARBALL: Debian's packages of that tarball, source and binary, in build/deb (`make deb`), with the bill of
-# materials of the programs in them. For the Debian or Ubuntu that it runs on. Installs what they are built with. DEB_BUILD_OPTIONS is as usual: nocheck leaves out the units.
+# deb.sh VERSION TARBALL [ARCHITECTURE]: Debian's packages of that tarball, source and binary, in build/deb (`make deb`), with
+# the bill of materials of the programs in them. For the Debian or Ubuntu that it runs on. Installs what they are built with.
+# For another architecture (`make deb ARCH=arm64`) only the packages that depend on it are built, without the units.
+# DEB_BUILD_OPTIONS is as usual: nocheck leaves out the units.
 set -euo pipefail
 umask 022 # modes are in the source package
-version=$1 tarball=$(realpath "$2")
+version=$1 tarball=$(realpath "$2") native=$(dpkg --print-architecture)
+arch=${3:-$native}
 cd "$(dirname "$0")/.."
 top=$PWD
 out=build/deb
@@ -11,13 +14,28 @@ upstream=${version/-/\~}
 source=$out/postdate-$version
 
 # What the control file says, without versions and profiles.
-mapfile -t needed < <(sed -n '/^Build-Depends:/,/^[^ B]/{s/^Build-Depends:/ /;/^ /p}' packaging/debian/control |
-    tr ',' '\n' | sed 's/[(<].*//; s/ //g; s/^debhelper-compat$/debhelper/; /^dh-sequence-/d; /^$/d')
-tools/deps.sh --only build-essential python3 "${needed[@]}"
+depends() { # field, what sed does first
+    sed -n "/^$1:/,/^[^ ]/{s/^$1:/ /;/^ /p}" packaging/debian/control |
+        tr ',' '\n' | sed "$2; s/[(<].*//; s/ //g; s/^debhelper-compat$/debhelper/; /^dh-sequence-/d; /^$/d"
+}
+tools/deps.sh --only build-essential python3
+if [[ $arch == "$native" ]]; then
+    needed=$(depends Build-Depends '/<cross>/d' && depends Build-Depends-Indep '')
+    build=()
+elif dpkg-architecture -L | grep -xF -- "$arch" >/dev/null; then
+    needed="crossbuild-essential-$arch $(depends Build-Depends "/<!nocheck>/d; s/^ *\(lib[^ ]*\|pkgconf\)/\1:$arch/")"
+    build=("--host-arch=$arch" "--build-profiles=cross,nocheck" --build=any)
+    export DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-} nocheck"
+else
+    echo "deb.sh: ARCH=$arch: dpkg knows no such architecture; what is tested is arm64, on amd64" >&2
+    exit 64
+fi
+# shellcheck disable=SC2086 # names
+tools/deps.sh --only $needed
 
 rm -rf "$out"
 mkdir -p "$out"
-cp "$tarball" "$out/postdate_$upstream.orig.tar.gz"
+[[ $arch != "$native" ]] || cp "$tarball" "$out/postdate_$upstream.orig.tar.gz"
 tar -C "$out" -xf "$tarball"
 cp -r "$source/packaging/debian" "$source/debian"
 cd "$source"
@@ -37,12 +55,12 @@ unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
 log=$top/$out/build.log
 echo "Building the packages (log: $out/build.log) ..."
 # Minutes: each step of debhelper is said as it begins.
-if ! dpkg-buildpackage -us -uc "-j${JOBS:-1}" 2>&1 | tee "$log" | sed -un 's/^   *dh_\(auto_build\|auto_test\|auto_install\|strip\|shlibdeps\|builddeb\)\>.*/  dh_\1/p'; then
+if ! dpkg-buildpackage "${build[@]}" -us -uc "-j${JOBS:-1}" 2>&1 | tee "$log" | sed -un 's/^   *dh_\(auto_build\|auto_test\|auto_install\|strip\|shlibdeps\|builddeb\)\>.*/  dh_\1/p'; then
     tail -n 40 "$log" >&2
     echo "deb.sh: the packages cannot be built" >&2
     exit 1
 fi
-package=postdate_$(dpkg-parsechangelog -S Version)_$(dpkg --print-architecture)
+package=postdate_$(dpkg-parsechangelog -S Version)_$arch
 cd "$top"
 tools/sbom.py "$version" "$source/debian/postdate/usr/bin/postdated" "$source/debian/postdate/usr/bin/postdate" >"$out/$package.spdx.json"
 rm -rf "$source"

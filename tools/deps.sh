@@ -1,7 +1,7 @@
 #!/bin/bash
 # deps.sh [EXTRA-PACKAGE ...]: makes sure that what Postdate is built and tested with is installed. Installs missing
 # packages on Debian and Ubuntu, says what is needed elsewhere, and is silent and fast when everything is there.
-# deps.sh --only PACKAGE ...: nothing but these.
+# deps.sh --only PACKAGE ...: nothing but these. PACKAGE:ARCHITECTURE is one for another machine.
 # Exit: 0 all there, 69 something is missing and could not be installed.
 set -u
 
@@ -24,10 +24,13 @@ TEXT
 fi
 
 missing=()
-state=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null)
+foreign=
+state=$(dpkg-query -W -f '${Package}:${Architecture} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null |
+    sed "s/:all / /; s/:$(dpkg --print-architecture) / /")
 for p in "${packages[@]}"; do
     # A pkg-config may also be the one of the package pkgconf.
     [[ $p == pkg-config ]] && command -v pkg-config >/dev/null && continue
+    [[ $p != *:* ]] || foreign=${p#*:}
     [[ $'\n'$state$'\n' == *$'\n'"$p installed"$'\n'* ]] || missing+=("$p")
 done
 [[ ${#missing[@]} -eq 0 ]] && exit 0
@@ -47,8 +50,9 @@ fi
 
 # What apt and the packages say, hundreds of lines, and warnings that mean nothing, is shown when they fail.
 said=$(mktemp) || exit 73
-made_policy=
+made_policy='' added=''
 clean_up() {
+    [[ ! $added ]] || "${as_root[@]}" dpkg --remove-architecture "$added"
     [[ ! $made_policy ]] || "${as_root[@]}" rm -f "$policy"
     rm -f "$said"
 }
@@ -70,6 +74,10 @@ apt() {
 }
 install() { apt install -y --no-install-recommends "${missing[@]}"; }
 
+if [[ $foreign && $'\n'$(dpkg --print-foreign-architectures)$'\n' != *$'\n'"$foreign"$'\n'* ]]; then
+    "${as_root[@]}" dpkg --add-architecture "$foreign" && added=$foreign
+fi
+
 echo "Installing them with apt-get, which takes a minute or two ..." >&2
 # The lists may be missing, or older than what the mirror has.
 if ! install && ! { : >"$said" && apt update && install; }; then
@@ -77,3 +85,4 @@ if ! install && ! { : >"$said" && apt update && install; }; then
     echo "apt-get could not install: ${missing[*]}" >&2
     exit 69
 fi
+added=''

@@ -4,7 +4,7 @@
 # What is done goes to a layer above the empty system: in one the packages are built, twice, in different folders and at
 # different times, and looked at by lintian; in one they are installed with the servers of that Debian, configured by the
 # install page, upgraded and purged.
-# That one has a network of its own, so the servers have their usual ports. SUITE.packages keeps what was built.
+# That one has a network of its own, so the servers have their usual ports. SUITE.packages keeps what was built, for arm64, too.
 
 package_layer() { # suite name: sets root
     new_layer "$1" "$2" || return 1
@@ -33,33 +33,57 @@ too_new='
             halt()."
         dpkg-deb --build /srv/next/rabbitmq-postdate-exchange /srv/too-new'
 
+# What they are built for besides this machine. Ubuntu's mirror has no other; in sid the two are not always of one version.
+find_cross() { # suite: sets cross
+    case $1:$(uname -m) in
+    noble:* | resolute:* | *:aarch64) return ;;
+    sid:*)
+        in_layer "dpkg --add-architecture arm64
+            apt-get -qq update
+            apt-get -qq --simulate build-dep --arch-only --host-architecture arm64 --build-profiles cross,nocheck $origin/packaging >/dev/null" ||
+            { say "$1: what packages for arm64 are built with cannot be installed: they are left out"; return; }
+        ;;
+    esac
+    cross=arm64
+}
+
 # The second time as somebody else would. The next version is the same programs, by a higher number.
 build_packages() { # suite
     local out=$MATRIX_DIR/$1.packages version next
     package_layer "$1" build && copy_source "$root" || return 1
+    find_cross "$1"
     version=$(sed -n 's/^RELEASE := //p' "$top/Makefile")
     next=$(awk -F '[.-]' '{ print $1 "." $2 "." $3 + 1 }' <<<"$version")
     in_layer "
         cd $origin
         mkdir /srv/first /srv/second /srv/next
-        make deb
-        mv build/deb/* build/dist/* /srv/first
+        for arch in '' $cross; do
+            make deb ARCH=\$arch
+            mkdir -p /srv/first/\$arch
+            mv build/deb/* /srv/first/\$arch
+        done
+        mv build/dist/* /srv/first
         apt-get -qq install lintian >/dev/null
         lintian --version
         cd /srv/first
-        HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups lintian --profile debian --fail-on error,warning *.changes
+        HOME=/nonexistent setpriv --reuid 65534 --regid 65534 --clear-groups lintian --profile debian --fail-on error,warning \$(find . -name '*.changes')
         echo 'lintian: no error, no warning'
         cd $origin
         mkdir -p /srv/somewhere/else
         cp -r . /srv/somewhere/else
         rm -rf /srv/somewhere/else/build
         cd /srv/somewhere/else
-        (umask 077; TZ=Asia/Kathmandu LC_ALL=C DEB_BUILD_OPTIONS=nocheck make deb)
-        mv build/deb/*.deb build/deb/*.dsc build/deb/*.tar.* build/deb/*.json build/dist/* /srv/second
+        for arch in '' $cross; do
+            (umask 077; TZ=Asia/Kathmandu LC_ALL=C DEB_BUILD_OPTIONS=nocheck make deb ARCH=\$arch)
+            rm build/deb/*.log build/deb/*.changes build/deb/*.buildinfo
+            mkdir -p /srv/second/\$arch
+            mv build/deb/* /srv/second/\$arch
+        done
+        mv build/dist/* /srv/second
         cd /srv/second
-        for file in *; do cmp \"\$file\" \"/srv/first/\$file\"; done
+        find . -type f | while read -r file; do cmp \"\$file\" \"/srv/first/\$file\"; done
         echo 'Both times the same:'
-        sha256sum *.deb *.dsc *.json *.tar.*
+        find . -type f | sort | xargs sha256sum
         for name in postdate postdate-monitoring rabbitmq-postdate-exchange; do
             dpkg-deb --raw-extract /srv/first/\${name}_*.deb /srv/next/\$name
             sed -i 's/^Version: .*/Version: $next-1/' /srv/next/\$name/DEBIAN/control
@@ -69,7 +93,7 @@ build_packages() { # suite
         rm -r /srv/next/postdate /srv/next/postdate-monitoring /srv/next/rabbitmq-postdate-exchange" || return 1
     rm -rf "$out"
     mkdir -p "$out/next" "$out/too-new"
-    cp "$root"/srv/first/* "$out" && cp "$root"/srv/next/*.deb "$out/next" && cp "$root"/srv/too-new/*.deb "$out/too-new"
+    cp "$root"/srv/first/*.* "$out" && { [[ ! $cross ]] || cp "$root/srv/first/$cross"/*_* "$out"; } && cp "$root"/srv/next/*.deb "$out/next" && cp "$root"/srv/too-new/*.deb "$out/too-new"
 }
 
 # What could be left behind: files, without those that apt, the servers and the running system write; and the text of /etc.
@@ -84,6 +108,7 @@ traces='
 install_packages() { # suite
     package_layer "$1" install || return 1
     cp -r "$MATRIX_DIR/$1.packages" "$root/root/packages" &&
+        rm -f "$root/root/packages"/*_"${cross:-none}".* &&
         install -D -m 755 "$top/packaging/debian/tests/deliver" "$root/usr/local/bin/deliver" || return 1
     # With what the package depends on, so that the rest needs no network, and nothing of these is left behind.
     in_layer '
@@ -121,5 +146,6 @@ install_packages() { # suite
 }
 
 test_packages() { # suite
+    local cross=''
     build_packages "$1" && install_packages "$1"
 }

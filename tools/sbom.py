@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """sbom.py VERSION PROGRAM ...: what the programs are made of, as SPDX 2.3 in JSON (`make sbom`).
 
-The packages are those of the libraries that are really loaded (ldd), as dpkg knows them here; so it is about the system
-on which the programs were linked. What a program names itself is DYNAMIC_LINK, what comes with that DEPENDS_ON. Time is
+The packages are those of the libraries that are loaded, as dpkg knows them here; so it is about the system on which the
+programs were linked, for whichever machine that was. What a program names itself is DYNAMIC_LINK, what comes with that DEPENDS_ON. Time is
 SOURCE_DATE_EPOCH: the same programs on the same system give the same bytes.
 """
 import datetime
+import glob
 import hashlib
 import json
 import os
@@ -42,12 +43,33 @@ def package_of(path):
     sys.exit(f'sbom.py: {path} belongs to no package')
 
 
+def machine(path):
+    """What an ELF file is for: class, byte order, machine."""
+    with open(path, 'rb') as f:
+        head = f.read(20)
+    return head[4:6] + head[18:20]
+
+
+def find_library(name, kind):
+    """Where the loader of that machine finds it."""
+    for folder in ('/usr/local/lib', '/usr/local/lib/*', '/lib/*-linux-*', '/usr/lib/*-linux-*'):
+        for path in sorted(glob.glob(f'{folder}/{name}')):
+            if machine(path) == kind:
+                return path
+    sys.exit(f'sbom.py: {name} is not installed')
+
+
 def libraries(program):
-    """name, path, and whether the program itself names it."""
-    named = re.findall(r'NEEDED\s+(\S+)', output('objdump', '-p', program))
-    for name, path in re.findall(r'^\s*(\S+)(?: => (/\S+))? \(0x', output('ldd', program), re.M):
-        if path or name.startswith('/'):
-            yield os.path.basename(name), path or name, name in named
+    """path of each that is loaded, and whether the program itself names it."""
+    kind, found, left = machine(program), {}, [program]
+    while left:
+        of = left.pop(0)
+        for name in re.findall(r'\(NEEDED\).*\[(\S+)\]', output('readelf', '-d', of)):
+            if name not in found:
+                path = find_library(name, kind)
+                found[name] = (path, of == program)
+                left.append(path)
+    return found.values()
 
 
 def distribution():
@@ -84,7 +106,7 @@ def main():
                       'copyrightText': 'NOASSERTION',
                       'checksums': [{'algorithm': 'SHA1', 'checksumValue': hashlib.sha1(open(program, 'rb').read()).hexdigest()},
                                     {'algorithm': 'SHA256', 'checksumValue': checksum(program)}]})
-        for _, path, named in libraries(program):
+        for path, named in libraries(program):
             package = package_of(path)
             linked[package] = linked.get(package, False) or named
     own = {

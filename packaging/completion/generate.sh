@@ -2,13 +2,16 @@
 # Writes shell completion for `postdate`, from the tables of its commands, or for `postdated`, from its --help: so it
 # can't forget a command, an option or a word.
 #   generate.sh bash|zsh build/postdate|build/postdated >FILE
+# EMULATOR is what runs the program, if it is for another machine.
 set -eu
 shell=$1 program=$2 name=${2##*/}
 case $shell in bash | zsh) ;; *) echo "generate.sh: allowed are bash and zsh, not $shell" >&2; exit 64 ;; esac
 
+run() { ${EMULATOR:-} "$program" "$@"; }
+
 # What is before any command, as cli_describe in gateway/cli/command.c prints the rest.
 of_help() {
-    "$program" --help | awk -v OFS='\t' '
+    run --help | awk -v OFS='\t' '
         /^$/ { options = options || blocks++ }
         match($0, /^  (-[a-z], |    )--[a-z-]+/) {
             letter = substr($0, 3, 1) == "-" ? substr($0, 3, 2) : "-"
@@ -22,7 +25,7 @@ of_help() {
             if ($0 ~ /--help, --version/) print "option", "-", "-", "-", "version", "-", "-", "the version"
         }'
 }
-tables=$(of_help; [ "$name" = postdated ] || "$program" --print-commands)
+tables=$(of_help; [ "$name" = postdated ] || run --print-commands)
 case $tables in *option*) ;; *) echo "generate.sh: $program names no options" >&2; exit 1 ;; esac
 
 # key: "" before any command, "list", "recur", "recur set".
