@@ -1,7 +1,7 @@
 # make install, included by the Makefile.
 
 # The programs write some of the files. EMULATOR= runs them where they are for another machine, such as qemu-aarch64.
-export EMULATOR ?=
+export EMULATOR :=
 
 share := $(DESTDIR)$(PREFIX)/share
 .PHONY: install uninstall

@@ -15,7 +15,7 @@ chart-archive:
 dist:
 	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/dist.sh $(DIST).tar.gz
 # ARCH= is another architecture of Debian, built across.
-ARCH ?=
+ARCH :=
 deb: dist
 	@JOBS=$(JOBS) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) tools/deb.sh $(VERSION) $(DIST).tar.gz $(ARCH)
 # Of the plain build; `make deb` has one of the packages' programs.

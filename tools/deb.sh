@@ -5,8 +5,7 @@
 # DEB_BUILD_OPTIONS is as usual: nocheck leaves out the units.
 set -euo pipefail
 umask 022 # modes are in the source package
-version=$1 tarball=$(realpath "$2") native=$(dpkg --print-architecture)
-arch=${3:-$native}
+version=$1 tarball=$(realpath "$2")
 cd "$(dirname "$0")/.."
 top=$PWD
 out=build/deb
@@ -19,6 +18,8 @@ depends() { # field, what sed does first
         tr ',' '\n' | sed "$2; s/[(<].*//; s/ //g; s/^debhelper-compat$/debhelper/; /^dh-sequence-/d; /^$/d"
 }
 tools/deps.sh --only build-essential python3
+native=$(dpkg --print-architecture)
+arch=${3:-$native}
 if [[ $arch == "$native" ]]; then
     needed=$(depends Build-Depends '/<cross>/d' && depends Build-Depends-Indep '')
     build=()

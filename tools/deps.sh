@@ -43,6 +43,7 @@ if [[ $(id -u) -ne 0 ]]; then
         as_root=(sudo)
     else
         echo "Install them as root, then run make again:" >&2
+        [[ ! $foreign ]] || echo "  dpkg --add-architecture $foreign && apt-get update" >&2
         echo "  apt-get install ${missing[*]}" >&2
         exit 69
     fi

@@ -52,9 +52,9 @@ def machine(path):
 
 def find_library(name, kind):
     """Where the loader of that machine finds it."""
-    for folder in ('/usr/local/lib', '/usr/local/lib/*', '/lib/*-linux-*', '/usr/lib/*-linux-*'):
+    for folder in ('/usr/local/lib', '/usr/local/lib/*-linux-*', '/lib/*-linux-*', '/usr/lib/*-linux-*'):
         for path in sorted(glob.glob(f'{folder}/{name}')):
-            if machine(path) == kind:
+            if os.path.isfile(path) and machine(path) == kind:
                 return path
     sys.exit(f'sbom.py: {name} is not installed')
 

@@ -38,7 +38,8 @@ int headers_check_names(struct bytes headers, struct err *e);
  * because a request may itself be delivered by Postdate. headers: a checked table, in any case. */
 int headers_check_request(struct bytes headers, struct err *e);
 
-/* Is a header's name one letter away from x-delay, and so without effect? *name: the first such. */
+/* Is a header's name one letter away from x-delay, or are two exchanged, and so it is without effect? *name:
+ * the first such. */
 bool headers_near_delay(struct bytes headers, struct bytes *name);
 
 #endif

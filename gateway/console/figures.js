@@ -32,9 +32,9 @@ export function findings(stats, more) {
     if (stats.stalled > 0)
         add('destinations', false, `RabbitMQ confirms nothing for ${plural(stats.stalled, 'exchange and routing key', 'exchanges and routing keys')}.`, 'Does a queue behind them have no majority of its nodes? Those messages wait; all others are published.', null);
     if (stats.refusing > 0)
-        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} cannot be delivered and are tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
+        add('destinations.refusing', false, `Messages for ${plural(stats.refusing, 'address', 'addresses')} cannot be delivered and are tried again.`, 'A queue is full or not bound, an exchange is missing or may not be written to: the log names each with the reason. All others are published.', ['postdate', 'list', '--retrying'], { text: 'Show them', state: 'retrying' });
     else if (stats.retrying > 0)
-        add('messages.retrying', false, `${howMany(stats.retrying)} rejected or in doubt (unconfirmed), and tried again.`, 'Their errors have the cause.', ['postdate', 'list', '--state', 'retrying'], { text: 'Show them', state: 'retrying' });
+        add('messages.retrying', false, `${howMany(stats.retrying)} not delivered or in doubt (unconfirmed), and tried again.`, 'Their errors have the cause.', ['postdate', 'list', '--retrying'], { text: 'Show them', state: 'retrying' });
     for (const f of more?.findings || [])
         if (!SHOWN_BY_FIGURES.includes(f.name))
             add(f.name, f.severity === 'error', `${f.text[0].toUpperCase()}${f.text.slice(1)}.`, f.remedy, null);

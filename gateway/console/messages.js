@@ -23,7 +23,7 @@ const PAGE = 50;
 const toLocal = iso => iso ? stamp(iso, false).replace(' ', 'T') : '';
 const fromLocal = text => new Date(text).toISOString();
 const FIELDS = [
-    { name: 'state', label: 'State', choices: [['', 'waiting: any of these three'], ...IN_VIEW[WAITING].map(s => [s, s]), [RETRYING, 'retrying: rejected, and tried again'], ...STATES.filter(s => !IN_VIEW[WAITING].includes(s)).map(s => [s, s]), [ANY, 'any']] },
+    { name: 'state', label: 'State', choices: [['', 'waiting: any of these three'], ...IN_VIEW[WAITING].map(s => [s, s]), [RETRYING, 'retrying: not delivered, and tried again'], ...STATES.filter(s => !IN_VIEW[WAITING].includes(s)).map(s => [s, s]), [ANY, 'any']] },
     { name: 'exchange', label: 'Exchange', show: showName, hint: '"" is default' }, { name: 'routing_key', label: 'Routing key', show: showName, hint: '"" is empty' }, { name: 'key', label: 'Key' },
     { name: 'due_after', label: 'Due after (here)', type: 'datetime-local', read: fromLocal, show: toLocal },
     { name: 'due_before', label: 'Due before (here)', type: 'datetime-local', read: fromLocal, show: toLocal },

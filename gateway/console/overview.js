@@ -105,7 +105,7 @@ export const overview = {
             h('div', { class: 'tiles' }, tile('Waiting', stats.messages ? counted(waiting, inPart(stats, WAITING)) : '–', 'scheduled, in RabbitMQ or being delivered', '#/messages'),
                 tile('Next due', next ? ago(next) : '–', next ? stamp(next) : 'nothing waits', '#/messages'),
                 tile('Overdue', stats.overdue ? number(stats.overdue.count) : '–', 'by more than a second'),
-                tile('Retrying', stats.retrying === null || stats.retrying === undefined ? '–' : counted(stats.retrying), 'rejected or in doubt, and tried again', '#/messages?state=retrying'),
+                tile('Retrying', stats.retrying === null || stats.retrying === undefined ? '–' : counted(stats.retrying), 'not delivered or in doubt, and tried again', '#/messages?state=retrying'),
                 tile('Failed', stats.messages ? countOf(stats, 'failed') : '–', 'could not be delivered', '#/messages?state=failed')),
             h('div', { class: 'columns wide-first' }, forecastCard(forecast, horizon), sloCard(slo, stats)),
             h('div', { class: 'columns' }, statesCard(stats), serversCard(stats)),

@@ -313,7 +313,7 @@ int migrate_run(struct pg *c, const struct migrate_options *o, struct migrate_re
     int64_t end_ms = clock_monotonic_ms() + PATIENCE_MS;
     memset(out, 0, sizeof *out);
     for (;;) {
-        c->sqlstate[0] = '\0';
+        pg_forget_failure(c);
         rc = pg_exec(c, "set lock_timeout = '" LOCK_TIMEOUT "'", e) == 0 ? migrate_all(c, o, out, e) : -1;
         if (rc == 0 || !pg_is_locked_out(c) || clock_monotonic_ms() > end_ms)
             break;

@@ -19,7 +19,7 @@ struct partition {
 };
 
 struct partition_list {
-    struct partition *items; /* by name; the caller frees it */
+    struct partition *items; /* half detached ones first, then by name; the caller frees it */
     int count;
 };
 
@@ -360,15 +360,30 @@ static int drop_loose(struct pg *c, const char *name, const struct retention *r,
     return rc == 0 ? needed == 0 : -1;
 }
 
-/* Was another session at it, or at its sibling? Then that one goes on. */
-static bool is_anothers(struct pg *c, const struct partition *p)
+static const struct partition *find_partition(const struct partition_list *list, const char *name)
 {
-    struct partition now;
-    struct err ignored;
-    if (pg_is_premature(c))
-        return true;
-    int found = pg_is_broken(c) ? -1 : partition_load(c, p->name, &now, &ignored);
-    return found == 0 || (found > 0 && now.attachment != p->attachment);
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->items[i].name, name) == 0)
+            return &list->items[i];
+    return NULL;
+}
+
+/* Did another session detach it meanwhile or, if that is why it failed, begin with one of its siblings? One
+ * at a time may be on its way out of a table. What this session detached is LOOSE in `before`. */
+static bool is_anothers(struct pg *c, const struct partition_list *before, const struct partition *p)
+{
+    struct partition_list after = {0};
+    bool premature = pg_is_premature(c), found = false;
+    if (pg_is_broken(c) || partition_list_load(c, NULL, &after, NULL) != 0)
+        return false;
+    for (int i = 0; i < before->count && !found; i++) {
+        const struct partition *was = &before->items[i], *now = find_partition(&after, was->name);
+        bool concerns = was == p || (premature && strcmp(was->parent, p->parent) == 0);
+        bool left = was->attachment != LOOSE && (!now || now->attachment == LOOSE);
+        found = concerns && (left || (premature && now && now->attachment != was->attachment));
+    }
+    free(after.items);
+    return found;
 }
 
 /* 1: dropped; 0: must stay; -1: error, also if blocked by open transactions (retried next time). A detach
@@ -403,10 +418,11 @@ int partitions_drop_settled(struct pg *c, const struct retention *r, int *droppe
         bool past = p->span.to_ms < today_ms && p->span.to_ms + least_ms < today_ms + DAY_MS;
         if (!past && p->attachment == ATTACHED)
             continue;
-        int kept = p->is_month_table ? has_partitions(c, p, e) : 0;
+        int kept = p->is_month_table && p->attachment == ATTACHED ? has_partitions(c, p, e) : 0;
+        pg_forget_failure(c);
         int done = kept != 0 ? (kept < 0 ? -1 : 0) : drop_if_settled(c, p, r, e);
         *dropped += done == 1;
-        if (done < 0 && is_anothers(c, p)) {
+        if (done < 0 && is_anothers(c, &list, p)) {
             err_clear(e);
         } else if (done < 0) { /* each by itself: one that is locked must not keep the others */
             err_wrap(e, "postdate.%s", p->name);

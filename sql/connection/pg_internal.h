@@ -34,6 +34,13 @@ struct pg {
     bool lost;
 };
 
+/* Before what is asked of the last failure (pg_is_locked_out, pg_is_premature): one without a code leaves
+ * that of an earlier one. */
+static inline void pg_forget_failure(struct pg *c)
+{
+    c->sqlstate[0] = '\0';
+}
+
 enum pg_oid {
     PG_OID_BYTEA = 17,
     PG_OID_INT8 = 20,

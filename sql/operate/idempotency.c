@@ -62,7 +62,7 @@ int idempotency_finish(struct pg *c, struct idempotency_request *const *list, si
     int64_t written = pg_run(c, sql_query_idempotency_finish, &p, e);
     if (written < 0 || (size_t)written == count)
         return written < 0 ? -1 : 0;
-    c->sqlstate[0] = '\0'; /* it may be left of an earlier failure; the cause of this one is no lock */
+    pg_forget_failure(c);
     return err_set(e, ERR_BUSY, "an Idempotency-Key was answered meanwhile");
 }
 

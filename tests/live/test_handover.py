@@ -174,7 +174,7 @@ class Handover(LiveTest):
         wait_until(lambda: g.lines_with(r'does not accept messages to hold'), 10, 'the reason to be logged')
         for m in inbox.wait(50):
             self.assert_on_time(m, sent[m.body], 2500)
-        self.assertLessEqual(len(g.lines_with(r'does not accept messages to hold.*403')), 5, g.log())  # one for each time that something else was accepted
+        self.assertIn(len(g.lines_with(r'does not accept messages to hold.*403')), range(1, 6), g.log())  # one for each time that something else was accepted
 
     @harness.not_san
     def test_many_headers_and_a_large_cc_wait_in_rabbitmq_and_enormous_ones_with_the_gateway(self):

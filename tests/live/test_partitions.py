@@ -71,7 +71,6 @@ class Partitions(LiveTest):
         wait_until(lambda: self.has(p, live), 20, 'the live day to be attached again')
         wait_until(lambda: p.value(f"select to_regclass('postdate.{done}') is null") == 't', 20, 'the settled one to go')
 
-
     def test_one_half_detached_by_a_crash_delays_no_other(self):
         p = self.place()
         first, half = [self.day(p, ago, [('delivered', '59 days', '2099-01-01')]) for ago in (61, 60)]
@@ -82,12 +81,18 @@ class Partitions(LiveTest):
                                   stderr=subprocess.DEVNULL)
         pending = f"select inhdetachpending from pg_inherits where inhrelid = 'postdate.{half}'::regclass"
         wait_until(lambda: p.value(pending) == 't', 10, 'it to be half detached')
-        p.psql("select pg_terminate_backend(pid) from pg_stat_activity where query like 'alter table%concurrently'")
+        p.psql("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and query like 'alter table%concurrently'")
         reader.close()
         self.assertNotEqual(detach.wait(30), 0)
         g = p.gateway()
         wait_until(lambda: p.value(f"select coalesce(to_regclass('postdate.{first}'), to_regclass('postdate.{half}')) is null") == 't', 20, 'both to go')
         self.assertEqual(g.lines_with('warn .*partition'), [])
+
+    def test_what_forbids_each_detach_is_said(self):
+        p = self.place()
+        self.day(p, 60, [('delivered', '59 days', '2099-01-01')])
+        p.psql('create table everything_else (like postdate.message including all); alter table postdate.message attach partition everything_else default')
+        p.gateway().wait_log('dropping settled partitions: .*default partition', 20)
 
 
 class DroppedDay(LiveTest):

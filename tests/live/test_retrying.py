@@ -48,7 +48,7 @@ class Retrying(LiveTest):
         self.assertRegex(out, r'NEXT TRY +TRIES ROUTING KEY: ERROR')
         self.assertRegex(out, r'(scheduled|claimed) .* +[0-9]+ nobody: unroutable: NO_ROUTE')
         rc, out, err = p.cli('doctor')
-        self.assertRegex(out, "warn +messages.retrying +2 rejected or in doubt .unconfirmed.: exchange 'postdate.delivery', routing key 'nobody': unroutable")
+        self.assertRegex(out, "warn +messages.retrying +2 not delivered or in doubt .unconfirmed.: exchange 'postdate.delivery', routing key 'nobody': unroutable")
         self.assertRegex(out, "-> bind a queue to exchange 'postdate.delivery' with a key that matches 'nobody'")
         self.assertRegex(out, "-> allow 'guest' to write to exchange 'forbidden': add its name .* list_user_permissions guest")
         self.assertRegex(out, "-> declare exchange 'late'")

@@ -173,7 +173,7 @@ static void check_allowed(struct doctor *d)
         pattern = pattern || strspn(rules.allow[i], "*") == strlen(rules.allow[i]);
     }
     if (!named && !pattern)
-        return doctor_ok(d, "delivery.allow", "messages may name only what is listed: %zu entries",
+        return doctor_ok(d, "delivery.allow", "messages may name only what it lists (entries: %zu)",
                          rules.allow_count);
     doctor_warn(d, "delivery.allow",
                 "delivery.allow contains %s: clients that may publish to '%s' can reach every queue by its "

@@ -146,8 +146,7 @@ static void refuse_connection(struct doctor *d, const struct err *e)
             "%s" REMEDY
             "check user and password in amqp.url (rabbitmqctl authenticate_user '%s'); if there is no such "
             "user: rabbitmqctl add_user '%s', then rabbitmqctl set_permissions -p '%s' '%s' …; 'guest' may "
-            "only log in "
-            "from RabbitMQ's own machine",
+            "only log in from RabbitMQ's own machine",
             e->text, t->user, t->user, t->vhost, t->user);
     else if (e->kind == ERR_BUSY)
         doctor_fail(

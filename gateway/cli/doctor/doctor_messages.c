@@ -331,8 +331,8 @@ void doctor_check_retrying(struct doctor *d)
     if (lookup_list(d->pg, &filter, &page, add_record, &all, &e) != 0)
         return doctor_error(d, "messages.retrying", &e);
     for (int i = 0; i < all.count; i++) {
-        doctor_warn(d, "messages.retrying", "%d rejected or in doubt (unconfirmed): %s", all.list[i].count,
-                    all.list[i].text);
+        doctor_warn(d, "messages.retrying", "%d not delivered or in doubt (unconfirmed): %s",
+                    all.list[i].count, all.list[i].text);
         told += all.list[i].count;
     }
     if (d->status.retrying > told && (told > 0 || page.given_up)) {

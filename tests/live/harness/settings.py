@@ -19,8 +19,9 @@ DIE_WITH_PARENT = ['setpriv', '--pdeathsig', 'KILL']
 
 def slowness():
     """So many times as much time as on a quiet machine has what must not last for ever: deadlines, and bounds of how late a message
-    may be. For sanitizers, and for a load of more than a dozen for each processor: this run itself makes half of that."""
-    return (3 if SAN else 1) * max(1, round(os.getloadavg()[0] / (8 * os.cpu_count())))
+    may be. For sanitizers, and for a load of more than a dozen for each processor, now or in the last minutes: this run itself makes
+    half of that."""
+    return (3 if SAN else 1) * min(4, max(1, round(max(os.getloadavg()[:2]) / (8 * os.cpu_count()))))
 
 
 def check_sanitizers(what, text):
