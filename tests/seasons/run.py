@@ -41,6 +41,8 @@ LOOKS = 60         # steps between two looks at sizes
 DEAD_STEPS = 5     # … at what is dead, before it is forgotten
 UUID = r'[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}'
 EACH_HOUR = 2      # lines of a text that a log may have for each hour that a run lasts, and as many for a part of one
+# … and for each step: consumers reject all the time; and of two gateways that wake after hours, the first one may take the other for dead, which rejoins.
+EACH_STEP = {'rejected for good': 2, 'lease keeper: ': 0.1}
 
 
 def begin_s(now_s):
@@ -151,15 +153,16 @@ class Seasons:
             self.problems.append(str(e))
 
     def lines(self, seconds):
-        """{text: count} of the warnings of the gateways' logs; numbers, ids and names left out. A text of more than EACH_HOUR is a problem;
-        of rejections, that consumers make all the time, more than two a step."""
+        """{text: count} of the warnings of the gateways' logs; numbers, ids and names left out. One of more than EACH_HOUR or EACH_STEP is a
+        problem."""
         texts = collections.Counter()
         for g in self.arena.gateways():
             with open(g.log_path, encoding='utf-8', errors='replace') as f:
                 found = collections.Counter(re.sub(rf'{UUID}|".*?"|\'.*?\'|\d[\d:.TZ-]*', '#', line.split(' ', 2)[2]).strip()[:110]
                                             for line in f if re.match(r'\S+ (warn|error)', line))
             for text, n in found.items():
-                if n > (2 * self.steps if 'rejected for good' in text else EACH_HOUR * (seconds // 3600 + 1)):
+                each_step = sum(often for part, often in EACH_STEP.items() if part in text)
+                if n > (self.steps * each_step or EACH_HOUR * (seconds // 3600 + 1)):
                     self.problems.append(f'{g.name}: {n} times in its log: {text}')
             texts += found
         return texts
