@@ -842,7 +842,9 @@ int publisher_compose(struct publisher *p, struct inflight *h, struct publish_to
 #define SETTLE_NS INT64_C(2000000)   /* the settler is behind */
 #define ARENA_MAX (160u * 1024 * 1024)
 #define DRAIN_MS 5000
-#define LEFT_MS 1000 /* at the stop, a delivery unconfirmed for so long is left in doubt */
+#define LEFT_MS                                                                                              \
+    1000 /* at the stop, a delivery unconfirmed for so long while a later one was confirmed is left in doubt \
+          */
 
 void publisher_open(struct publisher *p, const struct publisher_role *role, struct exchange_cache *exchanges,
                     struct destinations *destinations)
@@ -1082,8 +1084,8 @@ static bool is_drained(struct publisher *p)
     int64_t now_ms = clock_monotonic_ms();
     if (publisher_left_behind(p) > 0)
         return false;
-    return c->count == 0 ||
-           (!p->role->hands_over && !p->pinging && confirms_lagging(c, now_ms, LEFT_MS, LEFT_MS) == c->count);
+    return c->count == 0 || (!p->role->hands_over && !p->pinging &&
+                             confirms_lagging(c, now_ms, LEFT_MS, DRAIN_MS) == c->count);
 }
 
 /* One round: publishes, and reads events. */

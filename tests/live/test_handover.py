@@ -185,7 +185,7 @@ class Handover(LiveTest):
         cc = ['cc.%d.' % i + 'x' * 200 for i in range(150)]
         bodies = {b'large': {'CC': cc, **{'h%d' % i: 'v' * 40 for i in range(200)}}, b'enormous': {'h': 'v' * 110_000}}
         for body, headers in bodies.items():
-            p.client().publish('k', body, {'x-delay': 1700, **headers})
+            p.client().publish('k', body, {'x-delay': 1700 * harness.slowness() ** 2, **headers})
         for m in inbox.wait(2):
             self.assertEqual({k: m.headers[k] for k in bodies[m.body]}, bodies[m.body])
         wait_until(lambda: p.counts() == {'delivered': 2}, 5, 'them to be settled')

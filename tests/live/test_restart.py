@@ -79,12 +79,13 @@ class GatewayDies(LiveTest):
 
     def test_another_gateway_takes_over_what_a_dead_one_had_claimed(self):
         p = self.place(transport='timer')
-        first = p.gateway(POSTDATE_DELIVERY_LEAD='30s')
-        flow = Flow(p, count=5000, spread='8000,9000')
+        first = p.gateway(POSTDATE_DELIVERY_LEAD='1m')
+        ahead_ms = min(8000 * harness.slowness() ** 2, 50_000)
+        flow = Flow(p, count=5000, spread=f'{ahead_ms},{ahead_ms + 1000}')
         flow.publisher.result()
         wait_until(lambda: p.claimed() == 5000, 10, 'the first gateway to claim all')
         dead = p.value('select id from postdate.instance')
-        p.gateway(POSTDATE_DELIVERY_LEAD='30s')
+        p.gateway(POSTDATE_DELIVERY_LEAD='1m')
         first.kill9()
         beat = p.value(f'select heartbeat_at from postdate.instance where id = {dead}')
         wait_until(lambda: p.value(f'select count(*) from postdate.instance where id = {dead}') == '0', 30, 'it to be taken over')
