@@ -410,7 +410,7 @@ class Away(Relay, OwnServers):
         self.servers.command('start-postgres')
         p.gateway(**options)
         r = self.all_there(inbox, 'a gateway killed while Postgres is away', 120 + AWAY_S)
-        self.assertLess(r['duplicates'], rate * (3 if harness.SAN else 1))  # without proofs three quarters
+        self.assertLess(r['duplicates'], rate * harness.SANITIZERS_COST)  # without proofs three quarters
         self.wait_delivered(p, count, 60)
         time.sleep(12)  # past grace
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
@@ -435,7 +435,7 @@ class Away(Relay, OwnServers):
             os.kill(settler, signal.SIGCONT)
         p.gateway(**options)
         r = self.all_there(inbox, 'a gateway killed while nothing is settled')
-        self.assertLess(r['duplicates'], 250 * (3 if harness.SAN else 1))  # of 2,000; 103 to 128 on busy machines, and 154, 162 with proofs of what is 0.3 s old
+        self.assertLess(r['duplicates'], 250 * harness.SANITIZERS_COST)  # of 2,000; 103 to 128 on busy machines, and 154, 162 with proofs of what is 0.3 s old
         self.wait_delivered(p, count, 60)
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
 
@@ -457,7 +457,7 @@ class Away(Relay, OwnServers):
             self.servers.command('start-postgres')
             p.gateway(**options)
             r = self.all_there(inbox, f'a gateway that died at {point}')
-            self.assertLess(r['duplicates'], rate * (3 if harness.SAN else 1))
+            self.assertLess(r['duplicates'], rate * harness.SANITIZERS_COST)
             self.wait_delivered(p, (number + 1) * count, 60)
             time.sleep(5)  # past grace
             self.assertEqual(p.client().depth(f'k{number}'), 0, 'delivered a second time')
@@ -634,7 +634,7 @@ class TimerAway(Relay, OwnServers, LiveTest):
         self.servers.command('start-postgres')
         p.gateway(POSTDATE_HANDOVER_TRANSPORT='timer')
         r = self.all_there(inbox, f'{count} in a backlog, Postgres killed, and the gateway a second later')
-        self.assertLess(r['duplicates'], 30 * (3 if harness.SAN else 1))
+        self.assertLess(r['duplicates'], 30 * harness.SANITIZERS_COST)
         self.wait_delivered(p, count, 60)
         self.assertEqual(p.client().depth('k'), 0, 'delivered a second time')
 

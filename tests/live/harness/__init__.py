@@ -11,7 +11,7 @@ pika, runs the command line and asks the database. `run.py` finds and runs the c
     servers.py    Stack: private servers; stack() are those that all tests share
     waiting.py    wait_until, now_ms
     ports.py      free_port
-    settings.py   ROOT, BIN_DIR, SAN, REST, FULL, slowness()
+    settings.py   ROOT, BIN_DIR, SAN, REST, FULL, SANITIZERS_COST, slowness()
 """
 from .cases import LiveTest, SharedTest, TooSlow, at_end_of_job, end_of_job, given_time, needs_vhosts, not_san, only_full, with_both
 from .clients import Client, Consumer, Received
@@ -20,5 +20,5 @@ from .ports import free_port, free_ports
 from .postgres import Session, postgres_url, psql_error, run_psql
 from .programs import Gateway, Load
 from .servers import Stack, note_stack, size_of, stack, stacks_of_tests, with_path
-from .settings import BIN_DIR, DIE_WITH_PARENT, FULL, REST, ROOT, SAN, check_sanitizers, slowness
+from .settings import BIN_DIR, DIE_WITH_PARENT, FULL, REST, ROOT, SAN, SANITIZERS_COST, check_sanitizers, slowness
 from .waiting import now_ms, wait_until

@@ -17,11 +17,14 @@ os.environ['PATH'] = ':'.join(sorted(glob.glob('/usr/lib/postgresql/*/bin'), key
 DIE_WITH_PARENT = ['setpriv', '--pdeathsig', 'KILL']
 
 
+SANITIZERS_COST = 3 if SAN else 1  # so many times as much time; of counts that follow from it, too
+
+
 def slowness():
     """So many times as much time as on a quiet machine has what must not last for ever: deadlines, and bounds of how late a message
     may be. For sanitizers, and for a load of more than a dozen for each processor, now or in the last minutes: this run itself makes
     half of that."""
-    return (3 if SAN else 1) * min(4, max(1, round(max(os.getloadavg()[:2]) / (8 * os.cpu_count()))))
+    return SANITIZERS_COST * min(4, max(1, round(max(os.getloadavg()[:2]) / (8 * os.cpu_count()))))
 
 
 def check_sanitizers(what, text):
