@@ -17,9 +17,9 @@ class SettleRanges(Days):
     who_waits = 'timer'
 
     def begin(self, ahead_s=4, **settings):
-        """Messages, of which one cannot be routed, are claimed long before they are due."""
+        """Messages, of which one cannot be routed, are claimed long before they are due, in one batch: all are within the lead."""
         self.p = p = self.place()
-        self.settings = {'POSTDATE_DELIVERY_LEAD': '10s', 'POSTDATE_RETRY_FIRST': '300ms', 'POSTDATE_RETRY_MAX': '300ms',
+        self.settings = {'POSTDATE_DELIVERY_LEAD': '60s', 'POSTDATE_RETRY_FIRST': '300ms', 'POSTDATE_RETRY_MAX': '300ms',
                          'POSTDATE_RETRY_ATTEMPTS': '1000', **settings}
         self.g = p.gateway(**self.settings)
         self.inbox = p.consumer('q', bind='k')
