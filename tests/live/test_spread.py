@@ -65,7 +65,7 @@ class Spread(LiveTest):
         c = p.client()
         c.queue('q', 'k')
         p.psql("select count(postdate.schedule('k', i::text, due_at => now() + interval '%d s', spread => '4 s')) "
-               "from generate_series(1, 2000) i" % (2 * harness.slowness() ** 2))
+               "from generate_series(1, 2000) i" % (10 * harness.slowness()))  # none is stored when that is past
         first, last = (int(x) for x in p.psql("select (extract(epoch from min(due)) * 1000)::bigint, (extract(epoch from max(due)) * 1000)::bigint "
                                               "from postdate.message_now")[0])
         self.assertTrue(3500 < last - first <= 4000, last - first)  # of 2,000 the ends are near both ends
