@@ -4,8 +4,8 @@
 #
 #   SUITES="bookworm trixie sid"   which; one after the other, one that fails does not stop the next. Also noble and resolute, of Ubuntu
 #   TEST=all|demo|live|packages    demo: the README's first command, in an empty system with git and make, as root, and in another one as an
-#                                  ordinary user with sudo; live: that, and all live tests with the plain build; packages: these alone;
-#                                  all: demo, what make test TEST=all runs, and packages
+#                                  ordinary user with sudo; live: that, and all live tests with the plain build; packages: these alone, and
+#                                  how long it takes from an empty system to the first delayed message; all: demo, what make test TEST=all runs, and packages
 #   ONLY=word                      only tests with this word in their name
 #   MATRIX_DIR=/var/tmp/postdate-matrix   SUITE.log is what the last run printed, SUITE.packages what was built; SUITE.layers
 #                                  are the systems of one that failed
@@ -183,7 +183,7 @@ run_suite() { # suite; fields of its row go to SUITE.row
         packages='did not end'
         tell
         say "$suite: packages"
-        if test_packages "$suite"; then packages=ok; else packages=FAILED rc=1; fi
+        if test_packages "$suite"; then packages="ok, message in $(sed -n 's/^The first delayed message came within \([0-9]* s\) .*/\1/p' "$log")"; else packages=FAILED rc=1; fi
     fi
     [[ $TEST != packages ]] || known=$(versions "$root")
     tell
@@ -197,7 +197,7 @@ table() {
         echo 'suite|RabbitMQ|PostgreSQL|librabbitmq|demo, root|demo, user|tests|packages|minutes'
         for suite in "${suites[@]}"; do cat "$MATRIX_DIR/$suite.row" 2>/dev/null || echo "$suite||||-|-|not run|-|0"; done
     } | while IFS='|' read -ra fields; do
-        printf '%-9s %-9s %-11s %-12s %-15s %-15s %-36s %-11s %s\n' "${fields[@]}"
+        printf '%-9s %-9s %-11s %-12s %-15s %-15s %-36s %-21s %s\n' "${fields[@]}"
     done
 }
 

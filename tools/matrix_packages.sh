@@ -106,6 +106,7 @@ traces='
     }'
 
 install_packages() { # suite
+    local began=$EPOCHSECONDS
     package_layer "$1" install || return 1
     cp -r "$MATRIX_DIR/$1.packages" "$root/root/packages" &&
         rm -f "$root/root/packages"/*_"${cross:-none}".* &&
@@ -122,6 +123,7 @@ install_packages() { # suite
         apt-get install ./postdate_*.deb ./postdate-monitoring_*.deb
         if grep -x postdated /proc/[0-9]*/comm; then exit 1; fi
         deliver fresh configure message leave
+        echo \"The first delayed message came within \$((EPOCHSECONDS - $began)) s of an empty system.\"
         apt-get install ./next/postdate_*.deb ./next/postdate-monitoring_*.deb
         dpkg-query -W postdate postdate-monitoring
         deliver fetch
