@@ -128,37 +128,42 @@ static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
     return 0;
 }
 
-/* Those that were found dead a while ago and still are. */
-static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
+static void add_watched(struct pg_params *p, const struct instance_watch *w)
 {
-    PG_PARAMS(p) = {{as_int4(own_id)}};
-    struct buf *ids = pg_add_array(&p, PG_OID_INT4, (size_t)w->count);
+    struct buf *ids = pg_add_array(p, PG_OID_INT4, (size_t)w->count);
     for (int i = 0; i < w->count; i++)
         pg_array_int4(ids, w->ids[i]);
-    pg_add(&p, as_int8(INSTANCE_LEASE_MS));
-    w->count = 0;
-    return (int)pg_run(c, sql_query_instance_reap, &p, e);
+    pg_add(p, as_int8(INSTANCE_LEASE_MS));
 }
 
 /* Whose session was ended stops sooner; whose was not, stops by its own clock (gateway/deliver/lease.h). So
  * a failure, as of a login that may not end others' sessions, must not keep the claims. */
-static int terminate_silent(struct pg *c, int32_t own_id, struct err *e)
+static int terminate_silent(struct pg *c, int32_t own_id, const struct instance_watch *w, struct err *e)
 {
     struct err why = {0};
-    if (pg_run(c, sql_query_instance_terminate, PG_WITH(as_int4(own_id), as_int8(INSTANCE_LEASE_MS)), &why) >=
-            0 ||
-        !pg_is_broken(c))
+    PG_PARAMS(p) = {{as_int4(own_id)}};
+    add_watched(&p, w);
+    if (pg_run(c, sql_query_instance_terminate, &p, &why) >= 0 || !pg_is_broken(c))
         return 0;
     *e = why;
     return -1;
+}
+
+/* Those that were found dead a while ago and still are. */
+static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
+{
+    PG_PARAMS(p) = {{as_int4(own_id)}};
+    if (terminate_silent(c, own_id, w, e) != 0)
+        return -1;
+    add_watched(&p, w);
+    w->count = 0;
+    return (int)pg_run(c, sql_query_instance_reap, &p, e);
 }
 
 int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, bool sweep, struct err *e)
 {
     int64_t now_ms = clock_boottime_ms();
     int reaped = 0;
-    if (terminate_silent(c, own_id, e) != 0)
-        return -1;
     if (w->count == 0 && find_dead(c, own_id, w, e) != 0)
         return -1;
     if (w->count > 0 && now_ms >= w->from_ms && now_ms - w->seen_ms >= INSTANCE_SILENCE_MS)

@@ -42,9 +42,9 @@ struct instance_watch {
     int count;
     int32_t ids[INSTANCE_WATCH_MAX];
 };
-/* Terminates the sessions of instances whose lease has expired, if permitted; takes over (removes) instances
- * that were dead INSTANCE_SILENCE_MS ago, at an earlier call with the same watch ({0} at first); and releases
- * all claims without an owner. sweep: search for claims without an owner even if no instance died. While
+/* Takes over (removes) instances that were dead INSTANCE_SILENCE_MS ago, at an earlier call with the same
+ * watch ({0} at first), and still are; terminates their sessions, if permitted; and releases all claims
+ * without an owner. sweep: search for claims without an owner even if no instance died. While
  * watch->count > 0, call again after INSTANCE_SILENCE_MS. Returns the number of instances taken over, or -1.
  */
 int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *watch, bool sweep, struct err *e);
