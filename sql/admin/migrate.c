@@ -79,8 +79,8 @@ static int refuse_other_files(struct pg *c, bool *other, struct err *e)
     *other = true;
     return err_set(
         e, ERR_CONFIG,
-        "schema postdate was made by %s (%s), this is %s (%s), and the schema of one development version "
-        "cannot be upgraded to another's: install that version again; or, as the schema's owner, if the "
+        "schema postdate was made by %s (%s), this is %s (%s), and the schema of a development version "
+        "cannot be upgraded: install that version again; or, as the schema's owner, if the "
         "messages in it may be lost: drop schema postdate cascade, then `postdate migrate --rebind`",
         *made_by ? made_by : "an older development version", *fingerprint ? fingerprint : "no fingerprint",
         version_string, fingerprint_of(known));
