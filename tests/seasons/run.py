@@ -41,9 +41,8 @@ LOOKS = 60         # steps between two looks at sizes
 DEAD_STEPS = 5     # … at what is dead, before it is forgotten
 UUID = r'[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}'
 EACH_HOUR = 2      # lines of a text that a log may have for each hour that a run lasts, and as many for a part of one
-# … and for each step: consumers reject all the time; of two gateways that wake after hours, the
-# first one may take the other for dead, which rejoins; and both drop days at that moment, and one meets the other's lock.
-EACH_STEP = {'rejected for good': 2, 'lease keeper: ': 0.1, 'dropping settled partitions: ': 0.1}
+# … and for each step: consumers reject all the time; both gateways drop days at that moment, and one meets the other's lock.
+EACH_STEP = {'rejected for good': 2, 'dropping settled partitions: ': 0.1}
 
 
 def begin_s(now_s):
