@@ -89,11 +89,17 @@ static bool is_idle(const struct destination *d)
     return !d->in_flight && !d->tries && !d->parked && !d->stalled_ms && !d->is_ready;
 }
 
+/* What is overwritten first: a free place, then who was heard of least lately. */
+static int64_t worth_of(const struct destination *d)
+{
+    return d->hash ? d->confirmed_ms : -1;
+}
+
 static struct destination *find_or_add_destination(struct destinations *dests, uint64_t hash)
 {
     struct destination *d = find_destination(dests, hash), *set = &dests->table[hash % SETS * WAYS];
     for (int i = 0; i < WAYS && (!d || d->hash != hash); i++)
-        if (is_idle(&set[i]) && (!d || set[i].confirmed_ms < d->confirmed_ms))
+        if (is_idle(&set[i]) && (!d || worth_of(&set[i]) < worth_of(d)))
             d = &set[i];
     if (d && d->hash != hash)
         *d = (struct destination){.hash = hash};

@@ -346,6 +346,23 @@ TEST(test_names_are_not_mixed_up)
     inflight_free(two);
 }
 
+TEST(test_a_new_one_takes_a_free_place)
+{
+    enum { COUNT = 200 };
+    struct inflight *all[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "new %d", i);
+        all[i] = make(key);
+        destinations_ask(&b, all[i], T0);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        destinations_stalled(&b, all[i], T0, 0);
+        inflight_free(all[i]);
+    }
+    assert_int_equal(destinations_count_stalled(&b), COUNT);
+}
+
 TEST(test_those_that_wait_are_spread)
 {
     assert_int_equal(destinations_wait_ms(&b, T0), 1000);
