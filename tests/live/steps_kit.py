@@ -8,7 +8,7 @@ import select
 import subprocess
 import time
 
-from harness import DIE_WITH_PARENT, slowness
+from harness import DIE_WITH_PARENT, WITHOUT_JIT, slowness
 
 PAUSE = '''
 create schema if not exists test;
@@ -29,7 +29,7 @@ class Stepped:
     def __init__(self, url, number=0):
         self.number, self.buffer, self.rows, self.points = number, b'', [], ()
         self.process = subprocess.Popen(DIE_WITH_PARENT + ['psql', '-AtXq', '-F', '\t', '-d', url], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=WITHOUT_JIT)
         self.pid = self.run(f"set test.session = {number}; select pg_backend_pid()")[0][0]
 
     def begin(self, statement):

@@ -17,7 +17,7 @@ from .cases import LiveTest, SharedTest, TooSlow, at_end_of_job, end_of_job, giv
 from .clients import Client, Consumer, Received
 from .place import STATE, Place, make_template
 from .ports import free_port, free_ports
-from .postgres import Session, postgres_url, psql_error, run_psql
+from .postgres import WITHOUT_JIT, Session, postgres_url, psql_error, run_psql
 from .programs import Gateway, Load
 from .servers import Stack, note_stack, size_of, stack, stacks_of_tests, with_path
 from .settings import BIN_DIR, DIE_WITH_PARENT, FULL, REST, ROOT, SAN, SANITIZERS_COST, check_sanitizers, slowness

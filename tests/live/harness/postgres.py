@@ -37,6 +37,10 @@ def psql_error(url, query):
     return text.split('ERROR:')[1].split(':')[0].strip(), text
 
 
+# As sessions of gateways have it: compiling what is asked once costs more processor time than the answer.
+WITHOUT_JIT = {**os.environ, 'PGOPTIONS': '-c jit=off'}
+
+
 class Asker:
     """A psql that stays open for what tests look at again and again: a new one, and a server process for it, cost ten
     times as much as a question does. Only for queries that change nothing, in the session neither."""
@@ -56,7 +60,7 @@ class Asker:
                 self.close()
             if not self.process:
                 self.process = subprocess.Popen(DIE_WITH_PARENT + ['psql', '-AtXq', '-F', '\t', '-d', url], stdin=subprocess.PIPE,
-                                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=WITHOUT_JIT)
                 self.url = url
             self.process.stdin.write(f'{query}\n;\n\\echo {self.END} :ERROR\n'.encode())
             self.process.stdin.flush()
