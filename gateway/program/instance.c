@@ -182,8 +182,10 @@ void *lease_keeper_thread(void *arg)
 static void look(struct take_over *t, struct err *e)
 {
     int32_t self = lease_instance(t->lease);
-    if (!self)
-        return; /* the others do it meanwhile */
+    if (!self) { /* the others do it meanwhile */
+        t->watch.count = 0;
+        return;
+    }
     bool sweep = clock_boottime_ms() - t->sweep_ms >= SWEEP_MS;
     int reaped = instance_take_over(t->pg, self, &t->watch, sweep, e);
     if (reaped > 0) {

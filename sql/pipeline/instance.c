@@ -124,6 +124,7 @@ static int find_dead(struct pg *c, int32_t own_id, struct instance_watch *w, str
     for (int i = 0; i < w->count; i++)
         w->ids[i] = pg_int4(r, i, 0);
     w->seen_ms = clock_boottime_ms();
+    w->told = false;
     PQclear(r);
     return 0;
 }
@@ -136,25 +137,32 @@ static void add_watched(struct pg_params *p, const struct instance_watch *w)
     pg_add(p, as_int8(INSTANCE_LEASE_MS));
 }
 
-/* Whose session was ended stops sooner; whose was not, stops by its own clock (gateway/deliver/lease.h). So
- * a failure, as of a login that may not end others' sessions, must not keep the claims. */
+/* How many. Whose session was ended stops sooner; whose was not, stops by its own clock
+ * (gateway/deliver/lease.h). So a failure, as of a login that may not end others' sessions, must not keep the
+ * claims. */
 static int terminate_silent(struct pg *c, int32_t own_id, const struct instance_watch *w, struct err *e)
 {
     struct err why = {0};
     PG_PARAMS(p) = {{as_int4(own_id)}};
     add_watched(&p, w);
-    if (pg_run(c, sql_query_instance_terminate, &p, &why) >= 0 || !pg_is_broken(c))
-        return 0;
+    int64_t n = pg_run(c, sql_query_instance_terminate, &p, &why);
+    if (n >= 0 || !pg_is_broken(c))
+        return n > 0 ? (int)n : 0;
     *e = why;
     return -1;
 }
 
-/* Those that were found dead a while ago and still are. */
+/* Those that were found dead a while ago and still are. A session that is ended here comes first: its gateway
+ * has as long to hear of it, reconnect and settle. */
 static int reap_dead(struct pg *c, int32_t own_id, struct instance_watch *w, struct err *e)
 {
+    int ended = w->told ? 0 : terminate_silent(c, own_id, w, e);
+    if (ended != 0) {
+        w->told = true;
+        w->seen_ms = clock_boottime_ms();
+        return ended < 0 ? -1 : 0;
+    }
     PG_PARAMS(p) = {{as_int4(own_id)}};
-    if (terminate_silent(c, own_id, w, e) != 0)
-        return -1;
     add_watched(&p, w);
     w->count = 0;
     return (int)pg_run(c, sql_query_instance_reap, &p, e);
@@ -164,9 +172,10 @@ int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *w, b
 {
     int64_t now_ms = clock_boottime_ms();
     int reaped = 0;
-    if (w->count == 0 && find_dead(c, own_id, w, e) != 0)
+    bool early = now_ms < w->from_ms;
+    if ((w->count == 0 || early) && find_dead(c, own_id, w, e) != 0)
         return -1;
-    if (w->count > 0 && now_ms >= w->from_ms && now_ms - w->seen_ms >= INSTANCE_SILENCE_MS)
+    if (w->count > 0 && !early && now_ms - w->seen_ms >= INSTANCE_SILENCE_MS)
         reaped = reap_dead(c, own_id, w, e);
     if (reaped < 0)
         return -1;

@@ -38,14 +38,16 @@ int instance_count_returning(struct pg *c, int64_t at_ms, struct err *e);
 #define INSTANCE_WATCH_MAX 32
 struct instance_watch {
     int64_t from_ms; /* boottime: no take-over before */
-    int64_t seen_ms; /* boottime: when these were found dead */
+    int64_t seen_ms; /* boottime: when these were found dead, or their sessions were ended */
+    bool told;       /* their sessions were ended */
     int count;
     int32_t ids[INSTANCE_WATCH_MAX];
 };
-/* Takes over (removes) instances that were dead INSTANCE_SILENCE_MS ago, at an earlier call with the same
- * watch ({0} at first), and still are; terminates their sessions, if permitted; and releases all claims
- * without an owner. sweep: search for claims without an owner even if no instance died. While
- * watch->count > 0, call again after INSTANCE_SILENCE_MS. Returns the number of instances taken over, or -1.
+/* Terminates the sessions of instances that were found dead INSTANCE_SILENCE_MS ago, at an earlier call with
+ * the same watch ({0} at first), if permitted; takes over (removes) those that are dead still, after another
+ * INSTANCE_SILENCE_MS if a session was terminated; and releases all claims without an owner. sweep: search
+ * for claims without an owner even if no instance died. While watch->count > 0, call again after
+ * INSTANCE_SILENCE_MS. Returns the number of instances taken over, or -1.
  */
 int instance_take_over(struct pg *c, int32_t own_id, struct instance_watch *watch, bool sweep, struct err *e);
 /* Releases this instance's remaining claims (in doubt) and removes the instance. */
