@@ -12,8 +12,8 @@ from exchange_kit import Application
 from harness import LiveTest, Stack, wait_until
 
 PLUGINS = '/usr/lib/rabbitmq/lib/rabbitmq_server-*/plugins'
-NAMES = ('rabbitmq_shovel', 'rabbitmq_federation', 'rabbitmq_exchange_federation', 'rabbitmq_queue_federation', 'rabbitmq_amqp_client',
-         'amqp10_client', 'amqp10_common', 'amqp_client', 'gun')  # what these depend on differs by version
+NAMES = ('rabbitmq_shovel', 'rabbitmq_federation', 'rabbitmq_exchange_federation', 'rabbitmq_queue_federation',
+         'rabbitmq_federation_common', 'rabbitmq_amqp_client', 'amqp10_client', 'amqp10_common', 'amqp_client', 'gun')  # what these depend on differs by version
 
 
 class Trouble(LiveTest):
