@@ -364,6 +364,8 @@ def main(words):
 def finish(run):
     say('slowest: ' + ', '.join(f'{name.rsplit(".", 1)[1] if "." in name else name} {s} s'
                                 for s, name in sorted(run.slowest, reverse=True)[:5]))
+    for name in run.failures:
+        say(f'failed: {name}')
     run.result.end()
     if os.environ.get('POSTDATE_TEST_SUMMARY'):
         with open(os.environ['POSTDATE_TEST_SUMMARY'], 'w', encoding='utf-8') as f:

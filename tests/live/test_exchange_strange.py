@@ -149,5 +149,5 @@ class TypeStrange(TypeServers):
         a = Application(self.p)
         topology()
         self.assertEqual(sorted(int(m.body) for m in a.inbox('q').wait(20, 60)), list(range(20)))
-        a.publish('e', 'k', b'again', 300)
+        wait_until(lambda: a.refused(a.publish, 'e', 'k', b'again', 300) is None, 30, 'the gateway to take messages in again')
         wait_until(lambda: self.p.counts() == {'delivered': 21, 'superseded': 20}, 30, 'all to be delivered')
