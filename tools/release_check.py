@@ -7,7 +7,8 @@
   STACK_PLUGINS_DIR=dir   RabbitMQ's delayed-message plugin, for chaos and benchmark
 
 A clean clone of the commit in build/release/COMMIT is what is checked; nothing may be changed in the checkout. What passed
-is not done again: stopped, or mended outside of the tree, it goes on where it was. What failed runs again.
+is not done again: stopped, or mended outside of the tree, it goes on where it was. What failed runs again. A long step that
+passed on another commit counts if nothing it is made of differs: a test of another suite, a document. The page names that commit.
 The page docs/releases/VERSION.md says what ran, for how long, with which figures, and what was skipped and why; the
 benchmark's tables go to docs/internals/figures.md and docs/performance, the artifacts to build/release/COMMIT/artifacts.
 
@@ -16,6 +17,7 @@ interrupted.
 """
 import collections
 import datetime
+import glob
 import hashlib
 import json
 import os
@@ -32,24 +34,27 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SKIPPED = (69, 77)  # EX_UNAVAILABLE, EX_NOPERM: what it needs is not there
 # Lines of the ledger's report: numbers, doubles by fault, the verdict.
 JUDGED = r'^(accepted|unknown|delivered|cancelled|all  |verdict|skipped:|\d+ faults) *'
-Step = collections.namedtuple('Step', 'name what command figures')
+Step = collections.namedtuple('Step', 'name what command figures long', defaults=(False,))
+# No part of the long steps: a change there makes none of them run again.
+OTHERS = ('docs', '*.md', '.ci', 'packaging', 'tests/live/test_*.py', 'tests/short', 'tests/unit', 'tests/console', 'tests/model', 'tools/check*', 'tools/release_check.py')
 
 
 def steps(suites, seeds):
-    """What is done, in this order. `figures`: the lines of its output that say what came out; without, the last one is."""
+    """What is done, in this order. `figures`: the lines of its output that say what came out; without, the last one is.
+    `long`: OTHERS are no part of it."""
     matrix = 'MATRIX_DIR="$RELEASE_DIR/matrix" make -s matrix TEST=all SUITES='
     return [
         Step('check', 'rooms, documents, format, linters', 'make -s check && make -s tidy', None),
         Step('model', 'the protocol of the store in every order of its steps, with the large bounds', 'make -s model FULL=1', None),
-        Step('fuzz', 'each harness for five minutes', 'make -s fuzz FUZZ_SECONDS=300', r'^\w+( +\d+){5}$|findings$'),
+        Step('fuzz', 'each harness for five minutes', 'make -s fuzz FUZZ_SECONDS=300', r'^\w+( +\d+){5}$|findings$', True),
         Step('chart', 'the Helm chart', 'make -s chart', None),
         Step('artifacts', 'tarball, chart and exchange type, twice: the same bytes', ARTIFACTS, r'^the same: '),
         *[Step(f'matrix-{s}', f'{s} from nothing: make demo, make test TEST=all, packages', f'{matrix}{s}', rf'^{s} ') for s in suites],
         Step('patroni', 'failovers of Patroni', 'make -s test TEST=live ONLY=Patroni', r'^\d+ passed'),
-        *[Step(f'seasons-{n}', f'fourteen months of a moved clock, seed {n}', f'SEED={n} make -s seasons', None) for n in seeds],
-        Step('powercut', 'a hundred power cuts', 'make -s powercut', JUDGED),
-        *[Step(f'chaos-{n}', f'a thousand faults in all cells, seed {n}', f'SEED={n} FAULTS=1000 make -s chaos', JUDGED) for n in seeds],
-        Step('benchmark', 'every figure and its target', 'PUBLISH=1 BUDGET_S=0 make -s bench', r'^targets: '),
+        *[Step(f'seasons-{n}', f'fourteen months of a moved clock, seed {n}', f'SEED={n} make -s seasons', None, True) for n in seeds],
+        Step('powercut', 'a hundred power cuts', 'make -s powercut', JUDGED, True),
+        *[Step(f'chaos-{n}', f'a thousand faults in all cells, seed {n}', f'SEED={n} FAULTS=1000 make -s chaos', JUDGED, True) for n in seeds],
+        Step('benchmark', 'every figure and its target', 'PUBLISH=1 BUDGET_S=0 make -s bench', r'^targets: ', True),
     ]
 
 
@@ -85,6 +90,14 @@ def duration(seconds):
     return f'{seconds:.0f} s' if seconds < 90 else f'{minutes // 60} h {minutes % 60} min' if minutes > 90 else f'{minutes} min'
 
 
+def read(path):
+    try:
+        with open(path, encoding='utf-8') as f:
+            return json.load(f)
+    except FileNotFoundError:
+        return None
+
+
 class Release:
     def __init__(self, commit, plan):
         self.commit, self.plan = commit, plan
@@ -99,12 +112,17 @@ class Release:
             os.rename(self.tree + '.new', self.tree)
 
     def result(self, step):
-        """{"code", "seconds", "said", "ended"} of the last time that it ran to its end, or nothing."""
-        try:
-            with open(os.path.join(self.folder, f'{step.name}.json'), encoding='utf-8') as f:
-                return json.load(f)
-        except FileNotFoundError:
-            return None
+        """{"commit", "tries", "code", "seconds", "said", "ended"} of the last time that it ran to its end, or nothing."""
+        own = read(os.path.join(self.folder, f'{step.name}.json'))
+        if own or not step.long:
+            return own
+        others = map(read, glob.glob(os.path.join(os.path.dirname(self.folder), '*', f'{step.name}.json')))
+        return next((r for r in others if r['code'] == 0 and self.same(r['commit'])), None)
+
+    def same(self, other):
+        """Whether nothing but OTHERS differs between that commit and this one."""
+        paths = [f':(exclude){path}' for path in OTHERS]
+        return subprocess.run(['git', 'diff', '--quiet', other, self.commit, '--', '.', *paths], cwd=ROOT, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def run(self, step):
         say(f'{step.name}: {step.what}')
@@ -121,8 +139,11 @@ class Release:
         with open(log, encoding='utf-8', errors='replace') as f:
             lines = [line.rstrip() for line in f if line.strip()]
         said = [line for line in lines if step.figures and re.search(step.figures, line)] or lines[-1:]
-        result = {'code': code, 'seconds': time.monotonic() - began, 'said': said[-20:], 'ended': datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='minutes')}
-        with open(os.path.join(self.folder, f'{step.name}.json'), 'w', encoding='utf-8') as f:
+        path = os.path.join(self.folder, f'{step.name}.json')
+        tries = (read(path) or {'tries': 0})['tries'] + 1
+        result = {'commit': self.commit, 'tries': tries, 'code': code, 'seconds': time.monotonic() - began, 'said': said[-20:],
+                  'ended': datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='minutes')}
+        with open(path, 'w', encoding='utf-8') as f:
             json.dump(result, f, indent=1)
         say(f'{step.name}: {word(result)} in {duration(result["seconds"])}' + ('' if code == 0 else f'; see {os.path.relpath(log)}'))
         return result
@@ -148,17 +169,23 @@ class Release:
             f.write(''.join(s + '\n' for s in sums))
         measured = self.result(next(s for s in self.plan if s.name == 'benchmark'))
         if measured and measured['code'] == 0:
-            shutil.copy2(os.path.join(self.tree, 'docs/internals/figures.md'), os.path.join(ROOT, 'docs/internals/figures.md'))
-            shutil.copytree(os.path.join(self.tree, 'docs/performance'), os.path.join(ROOT, 'docs/performance'), dirs_exist_ok=True)
+            tree = os.path.join(os.path.dirname(self.folder), measured['commit'][:12], 'tree')
+            shutil.copy2(os.path.join(tree, 'docs/internals/figures.md'), os.path.join(ROOT, 'docs/internals/figures.md'))
+            shutil.copytree(os.path.join(tree, 'docs/performance'), os.path.join(ROOT, 'docs/performance'), dirs_exist_ok=True)
         return sums
+
+    def word(self, result):
+        """… and what must not be hidden: that it was not the first try, or another commit."""
+        tries = f", try {result['tries']}" if result['tries'] > 1 else ''
+        return word(result) + tries + ('' if result['commit'] == self.commit else f", on {result['commit'][:12]}")
 
     def page(self, version, results, sums):
         lines = [f'# {version}', '', f'    make release-check     # commit {self.commit[:12]}', '',
                  *textwrap.wrap(f'What ran before this release, on {machine()}. The tables of the benchmark are in '
-                                '[figures](../internals/figures.md#figures).', 108), '',
+                                '[figures](../internals/figures.md#figures). Where another commit is named, the programs and the suite are the same.', 108), '',
                  '| step | what | result | took | ended, UTC |', '|---|---|---|---|---|']
         for step, result in results:
-            lines.append(f'| {step.name} | {step.what} | {word(result)} | {duration(result["seconds"])} | {result["ended"][:16].replace("T", " ")} |')
+            lines.append(f'| {step.name} | {step.what} | {self.word(result)} | {duration(result["seconds"])} | {result["ended"][:16].replace("T", " ")} |')
         lines += ['', 'What they printed:', '']
         for step, result in results:
             lines += [f'    {step.name}: {line.strip()}' for line in result['said']]
@@ -197,7 +224,7 @@ def main():
         for step in chosen:
             before = release.result(step)
             if before and before['code'] == 0:
-                say(f'{step.name}: passed before')
+                say(f'{step.name}: {release.word(before)}, before')
             else:
                 release.run(step)
     except KeyboardInterrupt:

@@ -1,5 +1,5 @@
 """The schedules of a run of seasons: those that recur, what came of them, and what should have, by an implementation of its own
-(that of tests/live/test_recur_cron.py, written from crontab(5))."""
+(tests/live/cron_kit.py, written from crontab(5))."""
 import datetime as dt
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pika
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, 'tests', 'live'))
-from test_recur_cron import Cron  # noqa: E402
+from cron_kit import Cron  # noqa: E402
 
 UTC = dt.timezone.utc
 QUEUE, KEY = 'seasons.recur', 'seasons.recur.'
