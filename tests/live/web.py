@@ -8,6 +8,7 @@ import time
 from harness import wait_until
 
 JSON = {'Content-Type': 'application/json'}
+IDLE_S = 5
 
 
 class Answer:
@@ -26,19 +27,24 @@ class Answer:
 
 
 class Web:
-    """One kept connection. With a description, each answer must be one that it describes."""
+    """One kept connection; after some idle seconds a new one, for the gateway may just be closing it (http.timeout). With a description, each
+    answer must be one that it describes."""
 
     def __init__(self, address, description=None):
         self.address = address
         self.description = description
         self.connection = http.client.HTTPConnection(*address, timeout=60)
+        self.answered = time.monotonic()
 
     def ask(self, method, path, body=None, headers=None):
+        if time.monotonic() > self.answered + IDLE_S:
+            self.connection.close()
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
         headers = dict(JSON if body is not None else {}, **(headers or {}))
         self.connection.request(method, path, body, headers)
         answer = Answer(self.connection.getresponse())
+        self.answered = time.monotonic()
         if self.description:
             check(self.description, method, path, answer)
         return answer
