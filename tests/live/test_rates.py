@@ -273,15 +273,19 @@ class RateSlots(LiveTest):
         p.psql("select postdate.rate_set('postdate.delivery', 100000)")
         p.gateway()
         c = p.consumer('q', declare=True, bind='k')
-        for i in range(1, 21):
+        late = []
+        for i in range(1, 61):
             p.psql("select postdate.schedule('k', 'ahead', delay => '480 ms')")
             wait_until(lambda: p.value('select owner from postdate.message where settled_at is null') != '', 10, 'it to be claimed', interval_s=0.005)
             p.psql("select postdate.schedule('k', 'now', delay => '0 s')")
-            c.wait(2 * i, 30)
+            late_ms = {m.body: m.at_ms - m.due_ms for m in c.wait(2 * i, 30)[-2:]}
             wait_until(lambda: p.value('select count(*) from postdate.message where settled_at is null') == '0', 10, 'both to be settled')
-        bodies = [m.body for m in c.all()]
-        first = [bodies[i] for i in range(0, len(bodies), 2)]
-        self.assertGreater(first.count(b'now'), 12, bodies)
+            if late_ms[b'ahead'] < 150:  # else the machine is busy with something else
+                late.append(late_ms[b'now'])
+            if len(late) == 20:
+                break
+        self.assertGreater(len(late), 5, 'rounds in which the other one was on time')
+        self.assertLess(sorted(late)[len(late) // 2], 500, late)
 
     def test_a_slow_rate_keeps_its_slot_when_the_gateway_comes_late(self):
         """It was lost a quarter of a second after its time, and the next one was 30 s later."""

@@ -4,6 +4,7 @@ from harness import wait_until
 from test_locked_days import Days
 
 COUNT, REFUSED = 40, 20
+NO_RETRY = {'POSTDATE_RETRY_FIRST': '1h', 'POSTDATE_RETRY_MAX': '1h'}  # not within the lead, either
 NOT_PLAIN = 'state, next_at, attempts, error, settled_at, owner, isolate'
 PLAIN = "'scheduled', null, 0, null, null, null, null"
 # Of a database that fails over to a standby that lags: it has heard of the claims, and of nothing after them.
@@ -69,7 +70,7 @@ class SettleRanges(Days):
 
     def test_what_a_standby_had_not_heard_of_is_told_to_it_again(self):
         """One message was refused, and its row said so: that is lost, too, and it must not pass for delivered."""
-        self.begin(POSTDATE_RETRY_FIRST='60s', POSTDATE_RETRY_MAX='60s')
+        self.begin(**NO_RETRY)
         self.inbox.wait(COUNT - 1, 30)
         wait_until(lambda: self.p.value('select count(*) from postdate.batch where not done') == '0', 10, 'all to be settled')
         s = self.p.session()
@@ -81,7 +82,7 @@ class SettleRanges(Days):
 
     def test_a_batch_with_the_same_number_is_another_one(self):
         """After a failover numbers are given again, that the standby had not heard of. What was delivered is said by its ids then."""
-        self.begin(POSTDATE_RETRY_FIRST='60s', POSTDATE_RETRY_MAX='60s')
+        self.begin(**NO_RETRY)
         self.p.psql("update postdate.batch set claimed_at = claimed_at - interval '1 s'")
         self.inbox.wait(COUNT - 1, 30)
         wait_until(lambda: self.p.counts() == {'delivered': COUNT - 1, 'scheduled': 1}, 10, 'the refused one to be written down')
