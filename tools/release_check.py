@@ -34,27 +34,28 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SKIPPED = (69, 77)  # EX_UNAVAILABLE, EX_NOPERM: what it needs is not there
 # Lines of the ledger's report: numbers, doubles by fault, the verdict.
 JUDGED = r'^(accepted|unknown|delivered|cancelled|all  |verdict|skipped:|\d+ faults) *'
-Step = collections.namedtuple('Step', 'name what command figures long', defaults=(False,))
-# No part of the long steps: a change there makes none of them run again.
-OTHERS = ('docs', '*.md', '.ci', 'packaging', 'tests/live/test_*.py', 'tests/short', 'tests/unit', 'tests/console', 'tests/model', 'tools/check*', 'tools/release_check.py')
+# `figures`: the lines of its output that say what came out; without, the last one is. `tests`: what of tests/ a long step is made of;
+# what is apart is no part of it. Without, everything is.
+Step = collections.namedtuple('Step', 'name what command figures tests', defaults=('',))
+APART = ('docs', '*.md', '.ci', 'packaging', 'tests', 'tools/check*', 'tools/release_check.py')
+CHAOS = 'chaos clocks shim tools plugin_double stamp_double'
 
 
 def steps(suites, seeds):
-    """What is done, in this order. `figures`: the lines of its output that say what came out; without, the last one is.
-    `long`: OTHERS are no part of it."""
+    """What is done, in this order."""
     matrix = 'MATRIX_DIR="$RELEASE_DIR/matrix" make -s matrix TEST=all SUITES='
     return [
         Step('check', 'rooms, documents, format, linters', 'make -s check && make -s tidy', None),
         Step('model', 'the protocol of the store in every order of its steps, with the large bounds', 'make -s model FULL=1', None),
-        Step('fuzz', 'each harness for five minutes', 'make -s fuzz FUZZ_SECONDS=300', r'^\w+( +\d+){5}$|findings$', True),
+        Step('fuzz', 'each harness for five minutes', 'make -s fuzz FUZZ_SECONDS=300', r'^\w+( +\d+){5}$|findings$', 'fuzz'),
         Step('chart', 'the Helm chart', 'make -s chart', None),
         Step('artifacts', 'tarball, chart and exchange type, twice: the same bytes', ARTIFACTS, r'^the same: '),
         *[Step(f'matrix-{s}', f'{s} from nothing: make demo, make test TEST=all, packages', f'{matrix}{s}', rf'^{s} ') for s in suites],
         Step('patroni', 'failovers of Patroni', 'make -s test TEST=live ONLY=Patroni', r'^\d+ passed'),
-        *[Step(f'seasons-{n}', f'fourteen months of a moved clock, seed {n}', f'SEED={n} make -s seasons', None, True) for n in seeds],
-        Step('powercut', 'a hundred power cuts', 'make -s powercut', JUDGED, True),
-        *[Step(f'chaos-{n}', f'a thousand faults in all cells, seed {n}', f'SEED={n} FAULTS=1000 make -s chaos', JUDGED, True) for n in seeds],
-        Step('benchmark', 'every figure and its target', 'PUBLISH=1 BUDGET_S=0 make -s bench', r'^targets: ', True),
+        *[Step(f'seasons-{n}', f'fourteen months of a moved clock, seed {n}', f'SEED={n} make -s seasons', None, f'seasons {CHAOS} live/cron_kit.py') for n in seeds],
+        Step('powercut', 'a hundred power cuts', 'make -s powercut', JUDGED, CHAOS),
+        *[Step(f'chaos-{n}', f'a thousand faults in all cells, seed {n}', f'SEED={n} FAULTS=1000 make -s chaos', JUDGED, CHAOS) for n in seeds],
+        Step('benchmark', 'every figure and its target', 'PUBLISH=1 BUDGET_S=0 make -s bench', r'^targets: ', 'bench tools clients plugin_double live/harness live/web.py live/*_kit.py'),
     ]
 
 
@@ -114,15 +115,17 @@ class Release:
     def result(self, step):
         """{"commit", "tries", "code", "seconds", "said", "ended"} of the last time that it ran to its end, or nothing."""
         own = read(os.path.join(self.folder, f'{step.name}.json'))
-        if own or not step.long:
+        if own or not step.tests:
             return own
         others = map(read, glob.glob(os.path.join(os.path.dirname(self.folder), '*', f'{step.name}.json')))
-        return next((r for r in others if r['code'] == 0 and self.same(r['commit'])), None)
+        return next((r for r in others if r['code'] == 0 and self.same(step, r['commit'])), None)
 
-    def same(self, other):
-        """Whether nothing but OTHERS differs between that commit and this one."""
-        paths = [f':(exclude){path}' for path in OTHERS]
-        return subprocess.run(['git', 'diff', '--quiet', other, self.commit, '--', '.', *paths], cwd=ROOT, stderr=subprocess.DEVNULL, check=False).returncode == 0
+    def same(self, step, other):
+        """Whether nothing that the step is made of differs between that commit and this one."""
+        parts = ['tests/tests.mk'] + [f'tests/{part}' for part in step.tests.split()]
+        rest = ['.'] + [f':(exclude){path}' for path in APART]
+        return all(subprocess.run(['git', 'diff', '--quiet', other, self.commit, '--', *paths], cwd=ROOT, stderr=subprocess.DEVNULL, check=False).returncode == 0
+                   for paths in (parts, rest))
 
     def run(self, step):
         say(f'{step.name}: {step.what}')
