@@ -4,7 +4,6 @@ import time
 from harness import LiveTest, wait_until
 from web import Web
 
-LIMIT_S = 3
 MESSAGES = """insert into postdate.message (due, next_at, id, hold, exchange, routing_key, properties, body)
     select d, d, postdate.id_make(d), 'g', 'e', 'k' || i % 3, '', '' from (select i, date_trunc('day', now()) + interval '2 days' + (i % 1000) * interval '1 s' as d from generate_series(1, {}) i) s"""
 DEAD = """insert into postdate.lineage (id, expires_at, died_at, failed, queue, exchange, routing_key, reason, hash, failed_at, reasons, properties, body)
@@ -36,7 +35,7 @@ class DryRuns(LiveTest):
         for op, filter_ in (('messages:cancel', {'exchange': 'e'}), ('dead:drop', {'queue': 'q*'})):
             answer, took_s = self.dry(op, filter_)
             self.assertEqual((answer.status, answer.json), (200, {'matched': 0, 'matched_is_minimum': True, 'changed': 0, 'dry_run': True}), op)
-            self.assertLess(took_s, LIMIT_S + 3)
+            self.assertLess(took_s, 200 * 0.05, 'all rows were looked at')
         self.assertEqual(self.p.cli('dead', 'drop', '--queue', 'q0', '--dry-run')[1][:9], 'at least ')
         for table in ('postdate.message', 'postdate.lineage'):
             self.p.psql(f'alter table {table} disable row level security')
