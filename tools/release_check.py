@@ -7,8 +7,8 @@
   STACK_PLUGINS_DIR=dir   RabbitMQ's delayed-message plugin, for chaos and benchmark
 
 A clean clone of the commit in build/release/COMMIT is what is checked; nothing may be changed in the checkout. What passed
-is not done again: stopped, or mended outside of the tree, it goes on where it was. What failed runs again. A long step that
-passed on another commit counts if nothing it is made of differs: a test of another suite, a document. The page names that commit.
+is not done again: stopped, or mended outside of the tree, it goes on where it was. What failed runs again. What a long step said
+of another commit counts if only documents, or tests of other suites, have changed since. The page names that commit.
 The page docs/releases/VERSION.md says what ran, for how long, with which figures, and what was skipped and why; the
 benchmark's tables go to docs/internals/figures.md and docs/performance, the artifacts to build/release/COMMIT/artifacts.
 
@@ -34,11 +34,15 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SKIPPED = (69, 77)  # EX_UNAVAILABLE, EX_NOPERM: what it needs is not there
 # Lines of the ledger's report: numbers, doubles by fault, the verdict.
 JUDGED = r'^(accepted|unknown|delivered|cancelled|all  |verdict|skipped:|\d+ faults) *'
-# `figures`: the lines of its output that say what came out; without, the last one is. `tests`: what of tests/ a long step is made of;
-# what is apart is no part of it. Without, everything is.
+TABLE = re.compile(r'(?s)<!-- table: .*<!-- end of table -->')  # what `make bench` wrote
+PLUGIN = 'the real plugin' if os.environ.get('STACK_PLUGINS_DIR') else "the plugin's double"
+# `figures`: the lines of its output that say what came out; without, the last one is.
+# `tests`: the parts of tests/ that a long step uses. It also depends on everything that APART does not name. Without it, the step runs on each commit.
 Step = collections.namedtuple('Step', 'name what command figures tests', defaults=('',))
 APART = ('docs', '*.md', '.ci', 'packaging', 'tests', 'tools/check*', 'tools/release_check.py')
-CHAOS = 'chaos clocks shim tools plugin_double stamp_double'
+MADE_BY = ('tests/tests.mk', 'tests/fuzz/fuzz.mk', 'packaging/*.mk')
+CHAOS = 'chaos clocks shim tools plugin_double'
+BENCH = 'bench tools chaos clocks console plugin_double live/harness live/wire.py live/web.py live/*_kit.py'
 
 
 def steps(suites, seeds):
@@ -55,7 +59,7 @@ def steps(suites, seeds):
         *[Step(f'seasons-{n}', f'fourteen months of a moved clock, seed {n}', f'SEED={n} make -s seasons', None, f'seasons {CHAOS} live/cron_kit.py') for n in seeds],
         Step('powercut', 'a hundred power cuts', 'make -s powercut', JUDGED, CHAOS),
         *[Step(f'chaos-{n}', f'a thousand faults in all cells, seed {n}', f'SEED={n} FAULTS=1000 make -s chaos', JUDGED, CHAOS) for n in seeds],
-        Step('benchmark', 'every figure and its target', 'PUBLISH=1 BUDGET_S=0 make -s bench', r'^targets: ', 'bench tools clients plugin_double live/harness live/web.py live/*_kit.py'),
+        Step('benchmark', 'every figure and its target', 'PUBLISH=1 BUDGET_S=0 make -s bench', r'^targets: ', BENCH),
     ]
 
 
@@ -91,14 +95,6 @@ def duration(seconds):
     return f'{seconds:.0f} s' if seconds < 90 else f'{minutes // 60} h {minutes % 60} min' if minutes > 90 else f'{minutes} min'
 
 
-def read(path):
-    try:
-        with open(path, encoding='utf-8') as f:
-            return json.load(f)
-    except FileNotFoundError:
-        return None
-
-
 class Release:
     def __init__(self, commit, plan):
         self.commit, self.plan = commit, plan
@@ -112,23 +108,33 @@ class Release:
             output('git', 'checkout', '-q', '--detach', self.commit, where=self.tree + '.new')
             os.rename(self.tree + '.new', self.tree)
 
+    def results(self, step):
+        """What came of it, the latest last: {"commit", "command", "plugin", "tries", "code", "seconds", "said", "ended"}, one for each commit where
+        all that it is made of is the same."""
+        found = []
+        for path in glob.glob(os.path.join(os.path.dirname(self.folder), '*', f'{step.name}.json')):
+            with open(path, encoding='utf-8') as f:
+                r = json.load(f)
+            if (r['command'], r['plugin']) == (step.command, PLUGIN) and self.same(step, r['commit']):
+                found.append(r)
+        return sorted(found, key=lambda r: r['ended'])
+
     def result(self, step):
-        """{"commit", "tries", "code", "seconds", "said", "ended"} of the last time that it ran to its end, or nothing."""
-        own = read(os.path.join(self.folder, f'{step.name}.json'))
-        if own or not step.tests:
-            return own
-        others = map(read, glob.glob(os.path.join(os.path.dirname(self.folder), '*', f'{step.name}.json')))
-        return next((r for r in others if r['code'] == 0 and self.same(step, r['commit'])), None)
+        """The last one, with the tries of all, or nothing."""
+        found = self.results(step)
+        return {**found[-1], 'tries': sum(r['tries'] for r in found)} if found else None
 
     def same(self, step, other):
         """Whether nothing that the step is made of differs between that commit and this one."""
-        parts = ['tests/tests.mk'] + [f'tests/{part}' for part in step.tests.split()]
-        rest = ['.'] + [f':(exclude){path}' for path in APART]
-        return all(subprocess.run(['git', 'diff', '--quiet', other, self.commit, '--', *paths], cwd=ROOT, stderr=subprocess.DEVNULL, check=False).returncode == 0
-                   for paths in (parts, rest))
+        parts = [*MADE_BY, *(f'tests/{part}' for part in step.tests.split())]
+        rest = ['.', *(f':(exclude){path}' for path in APART)]
+        return other == self.commit or step.tests != '' and all(
+            subprocess.run(['git', 'diff', '--quiet', other, self.commit, '--', *paths], cwd=ROOT, stderr=subprocess.DEVNULL, check=False).returncode == 0
+            for paths in (parts, rest))
 
     def run(self, step):
         say(f'{step.name}: {step.what}')
+        tries = 1 + sum(r['tries'] for r in self.results(step) if r['commit'] == self.commit)
         began, log = time.monotonic(), os.path.join(self.folder, f'{step.name}.log')
         with open(log, 'wb') as f:
             child = subprocess.Popen(['setpriv', '--pdeathsig', 'TERM', '--', 'bash', '-euc', step.command], cwd=self.tree, stdin=subprocess.DEVNULL, stdout=f,
@@ -142,12 +148,12 @@ class Release:
         with open(log, encoding='utf-8', errors='replace') as f:
             lines = [line.rstrip() for line in f if line.strip()]
         said = [line for line in lines if step.figures and re.search(step.figures, line)] or lines[-1:]
+        result = {'commit': self.commit, 'command': step.command, 'plugin': PLUGIN, 'tries': tries, 'code': code, 'seconds': time.monotonic() - began,
+                  'said': said[-20:], 'ended': datetime.datetime.now(datetime.timezone.utc).isoformat()}
         path = os.path.join(self.folder, f'{step.name}.json')
-        tries = (read(path) or {'tries': 0})['tries'] + 1
-        result = {'commit': self.commit, 'tries': tries, 'code': code, 'seconds': time.monotonic() - began, 'said': said[-20:],
-                  'ended': datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='minutes')}
-        with open(path, 'w', encoding='utf-8') as f:
+        with open(path + '.new', 'w', encoding='utf-8') as f:
             json.dump(result, f, indent=1)
+        os.replace(path + '.new', path)
         say(f'{step.name}: {word(result)} in {duration(result["seconds"])}' + ('' if code == 0 else f'; see {os.path.relpath(log)}'))
         return result
 
@@ -173,18 +179,18 @@ class Release:
         measured = self.result(next(s for s in self.plan if s.name == 'benchmark'))
         if measured and measured['code'] == 0:
             tree = os.path.join(os.path.dirname(self.folder), measured['commit'][:12], 'tree')
-            shutil.copy2(os.path.join(tree, 'docs/internals/figures.md'), os.path.join(ROOT, 'docs/internals/figures.md'))
+            copy_table(*(os.path.join(top, 'docs/internals/figures.md') for top in (tree, ROOT)))
             shutil.copytree(os.path.join(tree, 'docs/performance'), os.path.join(ROOT, 'docs/performance'), dirs_exist_ok=True)
         return sums
 
     def word(self, result):
-        """… and what must not be hidden: that it was not the first try, or another commit."""
+        """What came out, the number of tries, and the commit where it ran, if it is another one."""
         tries = f", try {result['tries']}" if result['tries'] > 1 else ''
         return word(result) + tries + ('' if result['commit'] == self.commit else f", on {result['commit'][:12]}")
 
     def page(self, version, results, sums):
         lines = [f'# {version}', '', f'    make release-check     # commit {self.commit[:12]}', '',
-                 *textwrap.wrap(f'What ran before this release, on {machine()}. The tables of the benchmark are in '
+                 *textwrap.wrap(f'What ran before this release, on {machine()}, with {PLUGIN}. The tables of the benchmark are in '
                                 '[figures](../internals/figures.md#figures). Where another commit is named, the programs and the suite are the same.', 108), '',
                  '| step | what | result | took | ended, UTC |', '|---|---|---|---|---|']
         for step, result in results:
@@ -198,6 +204,16 @@ class Release:
         with open(path, 'w', encoding='utf-8') as f:
             f.write('\n'.join(lines) + '\n')
         return os.path.relpath(path)
+
+
+def copy_table(source, target):
+    """What `make bench` wrote there, and nothing around it."""
+    with open(source, encoding='utf-8') as f:
+        table = TABLE.search(f.read())[0]
+    with open(target, encoding='utf-8') as f:
+        text = f.read()
+    with open(target, 'w', encoding='utf-8') as f:
+        f.write(TABLE.sub(lambda _: table, text))
 
 
 def word(result):
@@ -227,7 +243,7 @@ def main():
         for step in chosen:
             before = release.result(step)
             if before and before['code'] == 0:
-                say(f'{step.name}: {release.word(before)}, before')
+                say(f'{step.name}: as before, {release.word(before)}')
             else:
                 release.run(step)
     except KeyboardInterrupt:

@@ -73,17 +73,17 @@ class SilentToNew(LiveTest):
         door = Door(free_ports(1)[0], port_of(p.amqp)).open()
         self.addCleanup(door.close)
         p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), **handover('ttl', last_hop='broker'))
-        inbox, c = p.consumer('q', bind='k'), p.client()
+        inbox, c, delay_ms = p.consumer('q', bind='k'), p.client(), 5000 * harness.slowness()
         for i in range(30):
-            c.publish('k', b'by RabbitMQ %d' % i, {'x-delay': 5000 + i * 100})
-            c.publish('k', b'by the gateway %d' % i, {'x-delay': 5000 + i * 100, 'x-postdate-hold': 'broker'}, expiration='600000')
+            c.publish('k', b'by RabbitMQ %d' % i, {'x-delay': delay_ms + i * 100})
+            c.publish('k', b'by the gateway %d' % i, {'x-delay': delay_ms + i * 100, 'x-postdate-hold': 'broker'}, expiration='600000')
         wait_until(lambda: p.counts().get('handed') == 60, 4, 'all to be handed over')
         door.say_nothing()
         inbox.wait(60, 30)
         late = sorted(m.at_ms - m.due_ms for m in inbox.all() if m.body.startswith(b'by the gateway'))
         print(f'note neighbours: late by {late[len(late) // 2]} ms (median), {late[-1]} at most', flush=True)
         self.assertGreaterEqual(late[0], 0)
-        self.assertLess(late[-1], 1500 * harness.slowness())
+        self.assertLess(late[-1], 6000)  # a connection that is not answered is given up after ten seconds
         wait_until(lambda: p.counts() == {'delivered': 60}, 30, 'all to be settled')
         self.assertEqual(len(inbox.all()), 60)
 

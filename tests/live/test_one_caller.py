@@ -179,7 +179,7 @@ class Unread(LiveTest):
     def test_large_answers_that_nobody_takes_are_bounded(self):
         count, p = 80, self.place()
         tokens = [make_token(p, name, role=role) for name, role in (('a', 'read'), ('a', 'operate'), ('b', 'operate'))]
-        gw = p.gateway(POSTDATE_HTTP_TOKENS='on', POSTDATE_HTTP_TIMEOUT='5m')
+        gw = p.gateway(POSTDATE_HTTP_TOKENS='on', POSTDATE_HTTP_TIMEOUT='5m')  # who takes nothing would be closed meanwhile
         self.address = gw.http()
         reader, a, b = (Caller(self.address, token) for token in tokens)
         wait_until(lambda: all(c.get('/v1/messages').status == 200 for c in (reader, a, b)), 10, 'the tokens to be known')

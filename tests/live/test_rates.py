@@ -189,7 +189,7 @@ class Rates(LiveTest):
         due = burst(p, 230)
         c.wait(230, 20)
         times = sorted(m.at_ms for m in c.all())
-        self.assertLess(times[190] - times[0], 10_000)  # without what was saved it would be 19 s
+        self.assertLess(times[199] - times[0], 10_000)  # without what was saved it would be 20 s
         self.assertGreater(times[229] - due, 2000)
 
     def test_a_database_that_takes_long(self):
@@ -273,28 +273,24 @@ class RateSlots(LiveTest):
         p.psql("select postdate.rate_set('postdate.delivery', 100000)")
         p.gateway()
         c = p.consumer('q', declare=True, bind='k')
-        late = []
-        for i in range(1, 61):
+        behind = []
+        for i in range(1, 21):
             p.psql("select postdate.schedule('k', 'ahead', delay => '480 ms')")
             wait_until(lambda: p.value('select owner from postdate.message where settled_at is null') != '', 10, 'it to be claimed', interval_s=0.005)
             p.psql("select postdate.schedule('k', 'now', delay => '0 s')")
             late_ms = {m.body: m.at_ms - m.due_ms for m in c.wait(2 * i, 30)[-2:]}
             wait_until(lambda: p.value('select count(*) from postdate.message where settled_at is null') == '0', 10, 'both to be settled')
-            if late_ms[b'ahead'] < 150:  # else the machine is busy with something else
-                late.append(late_ms[b'now'])
-            if len(late) == 20:
-                break
-        self.assertGreater(len(late), 5, 'rounds in which the other one was on time')
-        self.assertLess(sorted(late)[len(late) // 2], 500, late)
+            behind.append(late_ms[b'now'] - late_ms[b'ahead'])
+        self.assertLess(sorted(behind)[10], 1000, behind)
 
     def test_a_slow_rate_keeps_its_slot_when_the_gateway_comes_late(self):
         """It was lost a quarter of a second after its time, and the next one was 30 s later."""
         p = self.place(transport='timer')
-        g = p.gateway()
+        g = p.gateway(POSTDATE_DELIVERY_LEAD='5s')
         c = p.consumer('q', declare=True, bind='k')
         for i in range(1, 10):
             p.psql("select postdate.rate_set('postdate.delivery', 0.0333)")  # there is a slot now
-            due = burst(p, 1)
+            due = burst(p, 1, delay='5 s')
             wait_until(lambda: p.value('select owner from postdate.message where settled_at is null') != '', 10, 'it to be claimed', interval_s=0.005)
             g.pause()
             wait_until(lambda at=due: now_ms() > at + 1500, 30, 'its slot to be old')

@@ -252,7 +252,6 @@ class RecurLocked(LiveTest):
             raise harness.TooSlow('1,200 schedules were not made and locked in time')
         m = inbox.wait(1, 15 + 8 * self.pace)[0]
         self.assertEqual((m.routing_key, len(inbox.all())), ('plain', 1))
-        self.assertLess(m.at_ms - due_ms, 5000 * harness.slowness())
         s.run('rollback')
         s.close()
         inbox.wait(1201, 30)
@@ -273,7 +272,7 @@ class RecurLocked(LiveTest):
         ticks = lambda: [m for m in inbox.all() if m.routing_key == 'tick']  # noqa: E731
         wait_until(lambda: len(ticks()) >= 6, 40, 'those of each second')
         late = [m.at_ms - m.headers['x-postdate-nominal'] for m in ticks()]
-        self.assertLess(max(late), 5000 * harness.slowness(), late)
+        self.assertLess(max(late), 8000, late)
         self.assertEqual(sum(m.routing_key == 'far' for m in inbox.all()), 5, 'these come, too')
         s.run('rollback')
         s.close()

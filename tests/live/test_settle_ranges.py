@@ -73,10 +73,10 @@ class SettleRanges(Days):
         self.begin(**NO_RETRY)
         self.inbox.wait(COUNT - 1, 30)
         wait_until(lambda: self.p.value('select count(*) from postdate.batch where not done') == '0', 10, 'all to be settled')
+        self.bind_nowhere()
         s = self.p.session()
         s.run(FORGETS)
         s.close()
-        self.bind_nowhere()
         self.assert_each_came_once()
         self.assertEqual(self.g.term(), 0)
 

@@ -217,7 +217,7 @@ class KilledBulk(LiveTest):
         self.assertEqual(web.get('/v1/messages/' + done[-1]['id']).status, 200)
         self.assertEqual(web.ask('DELETE', '/v1/messages/' + done[-1]['id']).status, 200)
         gw.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: web.get('/readyz').status == 503, 20, 'the stop to reach those who work')
+        wait_until(lambda: b'stopping' in web.get('/readyz').body, 20, 'the stop to reach those who work')
         gate.open()
         for t in threads:
             t.join()

@@ -8,7 +8,7 @@ import time
 from harness import wait_until
 
 JSON = {'Content-Type': 'application/json'}
-IDLE_S = 5
+IDLE_S = 0.5
 
 
 class Answer:
@@ -27,7 +27,7 @@ class Answer:
 
 
 class Web:
-    """One kept connection; after some idle seconds a new one, for the gateway may just be closing it (http.timeout). With a description, each
+    """One kept connection; after idle time a new one, for the gateway may just be closing it (http.timeout). With a description, each
     answer must be one that it describes."""
 
     def __init__(self, address, description=None):
