@@ -248,7 +248,7 @@ def clock_day_ahead(x):
         cell.tell(pause=True)
     try:
         for cell in cells:
-            wait_until(lambda c=cell: not c.depth_of_intake(), 60, f'{cell.name}: all that was published to be stored', 0.2)
+            wait_until(lambda c=cell: c.in_intake() == 0, 60, f'{cell.name}: all that was published to be stored', 0.2)
         x.arena.postgres.clocks.set_time(86_400)
         x.begin('ahead 86400000 ms')
         x.wait(2, 5)

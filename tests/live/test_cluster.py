@@ -290,7 +290,7 @@ class ClusterTtl(Promises, LiveTest):
         self.cluster.kill(victim)
         try:
             self.without_a_leader(EXIT, [n for n in range(3) if n != victim])
-            wait_until(lambda: self.p.counts() == {'delivered': count}, 60, f'{lost} to be rescued')
+            wait_until(lambda: self.p.counts() == {'delivered': count}, 120, f'{lost} to be rescued')
         except AssertionError as e:
             counted = cluster_kit.Link(servers, self.p.vhost, 1 if victim == 0 else 0).open().queue_declare(EXIT, passive=True).method.consumer_count
             noted = self.p.value('select sum(relay_consumers[1]) from postdate.instance')
