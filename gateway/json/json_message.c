@@ -726,6 +726,16 @@ int json_message_read(struct json_parser *p, const json_t *object, struct arena 
     return sort_fields(object, fields, e) != 0 ? -1 : read_fields(p, fields, a, out, e);
 }
 
+/* "json" is left to json_document_load, which keeps where its text is: the body is that, as written. */
+static bool read_plain(struct bytes text, json_t *values[])
+{
+    bool plain = json_plain_read(text, field_names, FIELD_COUNT, values);
+    if (!plain || values[FIELD_JSON] == NULL)
+        return plain;
+    json_plain_free(FIELD_COUNT, values);
+    return false;
+}
+
 int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a, struct message *out,
                        struct err *e)
 {
@@ -736,7 +746,7 @@ int json_message_parse(struct json_parser *p, struct bytes text, struct arena *a
     int result;
     json_t *values[FIELD_COUNT];
     p->text = text;
-    if (json_plain_read(text, field_names, FIELD_COUNT, values)) {
+    if (read_plain(text, values)) {
         result = read_fields(p, (const json_t *const *)values, a, out, e);
         json_plain_free(FIELD_COUNT, values);
     } else {

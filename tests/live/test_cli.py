@@ -272,6 +272,12 @@ class Batch(CliTest):
         self.assertEqual((row['headers'], row['properties']['content_type'], row['properties']['priority']),
                          ({'n': 1, 'list': [1, 'two', None]}, 'text/plain', 3))
 
+    def test_json_bodies_are_stored_as_written(self):
+        p = self.place()
+        bodies = ['"text"', '5', '17', '1.50', 'true', 'null', '[5]', '{"a": 5}']
+        p.run('schedule', '--batch', '-', stdin=''.join(f'{{"routing_key": "k{i}", "delay": "1h", "json": {body}}}\n' for i, body in enumerate(bodies)))
+        self.assertEqual(p.psql("select convert_from(body, 'UTF8') from postdate.message_now order by routing_key"), [[body] for body in bodies])
+
     def test_bad_lines_are_named_and_the_good_ones_stored(self):
         p = self.place()
         lines = [self.line(0), '{"routing_key": \n', self.line(2), '{"routing_key":"k","delay":"soon","body":"b"}\n',

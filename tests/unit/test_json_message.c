@@ -120,6 +120,20 @@ TEST(test_due_times)
     refused("{\"routing_key\":\"k\",\"body\":\"\",\"due_at\":\"2026-11-21T09:00:00\"}", "due_at: ");
 }
 
+/* Also where all else is plain: a text or a number is the body, and no place in the text. */
+TEST(test_json_of_each_form_is_the_body_as_written)
+{
+    static const char *const values[] = {"\"hello\"", "\"\"", "0",    "5",       "12",  "900", "1.50",
+                                         "-0",        "1e3",  "true", "\"\\n\"", "[5]", "{}",  "{\"a\": 5}"};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[100];
+        snprintf(text, sizeof text, "{\"routing_key\":\"k\",\"delay_ms\":1,\"json\":%s}", values[i]);
+        struct message m = accepted(text);
+        if (!bytes_equal_str(m.body, values[i]))
+            fail_msg("%s: the body is %.*s", text, (int)m.body.len, (const char *)m.body.data);
+    }
+}
+
 TEST(test_bodies)
 {
     struct wire_properties w;
