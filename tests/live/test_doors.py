@@ -204,10 +204,12 @@ class DoorsWithoutADatabase(Asks, LiveTest):
 
     def test_while_the_database_is_away(self):
         p = self.p = self.place()
-        self.open_doors(ready_address(p.gateway()))
+        address = ready_address(p.gateway())
+        self.open_doors(address)
         requests = [(self.request(row), self.request(row)) for row in ROWS]
         p.stack.psql(f'alter database {p.database} with allow_connections false')
         p.stack.psql(f"select pg_terminate_backend(pid) from pg_stat_activity where datname = '{p.database}'")
+        wait_until(lambda: Web(address).get('/v1/stats').json['database'] == 'away', 20, 'the gateway to find it out')
         sent = []
         for request, other in requests:
             sent.append((other, self.control.send(other)))
