@@ -117,7 +117,7 @@ class Release:
         for path in glob.glob(os.path.join(os.path.dirname(self.folder), '*', f'{step.name}.json')):
             with open(path, encoding='utf-8') as f:
                 r = json.load(f)
-            if (r['command'], r['plugin']) == (step.command, PLUGIN) and self.same(step, r['commit']):
+            if (r.get('command'), r.get('plugin')) == (step.command, PLUGIN) and self.same(step, r['commit']):
                 found.append(r)
         return sorted(found, key=lambda r: r['ended'])
 
