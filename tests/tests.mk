@@ -100,7 +100,7 @@ model:
 # Everything measured in one run; tests/bench/bench.py says what the environment can ask for. Without wrk the rows for HTTP are missing.
 bench: deps
 	@command -v wrk >/dev/null || tools/deps.sh wrk || echo "Going on without wrk, the HTTP load program."
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all build/tests/tools/load
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all build/tests/tools/load build/tests/clocks.so
 	@$(PYTHON) tests/bench/bench.py
 
 # Pictures of every page of the console at three widths, light and dark, in build/console-shots.

@@ -31,19 +31,22 @@ import textwrap
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, 'tests', 'bench'))
+sys.dont_write_bytecode = True
+from report import BEGIN, END, write_between_markers  # noqa: E402
 SKIPPED = (69, 77)  # EX_UNAVAILABLE, EX_NOPERM: what it needs is not there
 # Lines of the ledger's report: numbers, doubles by fault, the verdict.
 JUDGED = r'^(accepted|unknown|delivered|cancelled|all  |verdict|skipped:|\d+ faults) *'
-TABLE = re.compile(r'(?s)<!-- table: .*<!-- end of table -->')  # what `make bench` wrote
 PLUGIN = 'the real plugin' if os.environ.get('STACK_PLUGINS_DIR') else "the plugin's double"
 # `figures`: the lines of its output that say what came out; without, the last one is.
 # `tests`: the parts of tests/ that a long step uses. It also depends on everything that APART does not name. Without it, the step runs on each commit.
 Step = collections.namedtuple('Step', 'name what command figures tests', defaults=('',))
 APART = ('docs', '*.md', '.ci', 'packaging', 'tests', 'tools/check*', 'tools/release_check.py')
 MADE_BY = ('tests/tests.mk', 'tests/fuzz/fuzz.mk', 'packaging/*.mk')
-CHAOS = 'chaos clocks shim tools plugin_double'
-SEASONS = 'seasons chaos/[!f]* chaos/follow.py clocks shim tools plugin_double live/cron_kit.py'  # none of the faults
-POWERCUT = 'chaos/[!f]* chaos/follow.py chaos/faults.py chaos/faults_power.py chaos/faults_gateway.py clocks shim tools plugin_double'  # no other fault strikes
+ARENA = 'chaos/[!f]* chaos/follow.py clocks shim tools plugin_double'  # chaos without its faults
+CHAOS = f'chaos {ARENA}'
+SEASONS = f'seasons {ARENA} live/cron_kit.py'
+POWERCUT = f'{ARENA} chaos/faults.py chaos/faults_power.py chaos/faults_gateway.py'  # no other fault strikes
 BENCH = 'bench tools chaos clocks console plugin_double live/harness live/wire.py live/web.py live/*_kit.py'
 
 
@@ -211,11 +214,8 @@ class Release:
 def copy_table(source, target):
     """What `make bench` wrote there, and nothing around it."""
     with open(source, encoding='utf-8') as f:
-        table = TABLE.search(f.read())[0]
-    with open(target, encoding='utf-8') as f:
-        text = f.read()
-    with open(target, 'w', encoding='utf-8') as f:
-        f.write(TABLE.sub(lambda _: table, text))
+        table = f.read().split(BEGIN, 1)[1].split(END, 1)[0]
+    write_between_markers(target, table.strip('\n'))
 
 
 def word(result):

@@ -20,7 +20,6 @@ Exit: 0 all measured, 1 some figure could not be (the table says which and why),
 import fcntl
 import os
 import signal
-import subprocess
 import sys
 
 import after_batch
@@ -123,7 +122,6 @@ def interrupt(*_):
 def run(bench, stack, shapes, report):
     """The exit code."""
     try:
-        subprocess.run(['make', '-s', 'build/tests/clocks.so'], cwd=ROOT, check=True)  # for the servers of `trouble`
         bench.say('starting a private Postgres and a private RabbitMQ')
         stack.command('clean')  # of a run that was killed
         stack.start()

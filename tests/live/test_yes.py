@@ -97,12 +97,12 @@ class LostYes(Yes):
         self.pg.kill_one_waiting()
         self.assertEqual(first.result().problem, 'unknown-outcome')
         self.assertEqual(self.state(message_id), 'cancelled', 'it is visible')
-        again = None
-        while not again or again.done():  # the gateway may not have found out yet that PostgreSQL is back
-            if again:
-                self.assertEqual(again.result().status, 503, again.result())
+        while True:
             again = self.at_once(self.ask, 'DELETE', '/v1/messages?key=mine')
             wait_until(lambda: again.done() or any(name == 'postdate http' for _, name in self.pg.waiting()), 60, 'it to wait, too')  # noqa: B023
+            if not again.done():
+                break
+            self.assertEqual(again.result().status, 503, again.result())  # the gateway has not found out yet that PostgreSQL is back
         self.pg.fail_over()
         self.assertIn(again.result().problem or again.result().status, ('unknown-outcome', 200))
         answer = wait_until(lambda: (a := self.ask('DELETE', '/v1/messages?key=mine')).status < 500 and a, 60, 'an answer of the new primary')
