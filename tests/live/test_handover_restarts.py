@@ -27,7 +27,7 @@ class Restarts(Checks):
             p.load('publish', '--routing-key', key, '--count', count, '--delay-spread-ms', f'{ahead_ms},{ahead_ms + spread_ms}').result()
             while self.states(p, key) != {'handed': count} and now_ms() < first_due_ms:
                 time.sleep(0.1)
-            if now_ms() < first_due_ms - 500:
+            if now_ms() < first_due_ms - 2000:  # killing takes a while, too
                 return key, first_due_ms
             wait_until(lambda: self.states(p, key) == {'delivered': count}, 60, 'another try', 0.05)
         return self.fail(f'{count} were never handed over within {AHEAD_MS[-1] / 1000:.0f} s')
@@ -78,11 +78,14 @@ class DueWhileAway(Restarts):
         time.sleep(max(0, (first_due_ms - now_ms()) / 1000 + 1))
         self.servers.command('start-rabbitmq')
         if not gateway_lives:
-            p.gateway(**settings)
+            g = p.gateway(**settings)
         wait_until(lambda: self.states(p, key) == {'delivered': self.count}, 60, 'all to be delivered', 0.1)
+        # Twice only if a busy machine killed it after they were due, or a queue had no leader for long.
+        in_doubt = metric(g, r'postdate_publish_retries_total\{reason="in_doubt"\}')
+        print(f'note {self.transport}: RabbitMQ {how}, {self.count} due while it was away: {in_doubt} in doubt', flush=True)
         for i in range(self.queues):
             r = self.read_all(p, f'{key}.{i}', self.count, '--quorum')
-            self.assertEqual(r['duplicates'], 0, f'nothing was being published when it went: {r}')
+            self.assertLessEqual(r['duplicates'], in_doubt, f'more than what was in doubt: {r}')
 
 
 class BrokerRestarts(DueUnread, DueWhileAway, OwnServers):
