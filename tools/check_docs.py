@@ -8,7 +8,7 @@ Names are looked for in `code spans` and code blocks only:
                  (docs/kubernetes.md, docs/values.md: also the values of the Helm chart, which look the same)
   our own names  in docs/internals, but for decisions: `module_verb_noun`, a function, type, table or file of the code
   live tests     test_NAME, a file or a function; in a table with a column "tested by", each code span there
-Links (and #anchors) of Markdown must lead somewhere. A page of WORDS has at most so many words (`wc -w`). README.md has at most 150 lines; prose has at most 110 characters a line.
+What repeats the version of the Makefile has the same. Links (and #anchors) of Markdown must lead somewhere. A page of WORDS has at most so many words (`wc -w`). README.md has at most 150 lines; prose has at most 110 characters a line.
 """
 import functools
 import glob
@@ -29,7 +29,7 @@ WORDS = {
     'README.md': 1043,
     'docs/README.md': 359,
     'docs/capacity.md': 484,
-    'docs/cli.md': 721,
+    'docs/cli.md': 743,
     'docs/clients.md': 365,
     'docs/compare.md': 870,
     'docs/configuration.md': 1666,
@@ -40,18 +40,18 @@ WORDS = {
     'docs/from-others.md': 780,
     'docs/glossary.md': 913,
     'docs/guarantees.md': 1637,
-    'docs/handover.md': 1440,
-    'docs/http.md': 1616,
+    'docs/handover.md': 1446,
+    'docs/http.md': 1618,
     'docs/install.md': 1327,
-    'docs/kubernetes.md': 1019,
+    'docs/kubernetes.md': 1032,
     'docs/known.md': 600,
     'docs/last-hop.md': 656,
     'docs/metrics.md': 1796,
-    'docs/migrate.md': 2727,
-    'docs/operations.md': 3140,
-    'docs/performance.md': 732,
+    'docs/migrate.md': 2754,
+    'docs/operations.md': 3163,
+    'docs/performance.md': 735,
     'docs/publish.md': 1470,
-    'docs/rates.md': 665,
+    'docs/rates.md': 672,
     'docs/recurring.md': 1740,
     'docs/retries.md': 1072,
     'docs/retry-clients.md': 895,
@@ -60,7 +60,7 @@ WORDS = {
     'docs/slo.md': 302,
     'docs/sql.md': 854,
     'docs/troubleshooting.md': 1579,
-    'docs/versions.md': 610,
+    'docs/versions.md': 614,
 }
 # Settings of RabbitMQ and PostgreSQL that are written like options of ours.
 FOREIGN_OPTIONS = {'cluster_partition_handling', 'load_definitions', 'message_interceptors', 'synchronous_commit', 'owner', 'overflow',
@@ -328,6 +328,18 @@ def check_manual(path):
                     complain(path, n, f'there is no option {s}.{name}')
 
 
+def check_release():
+    """The version is the Makefile's; these files repeat it."""
+    release = re.search(r'^RELEASE := (\S+)$', text_of('Makefile'), re.M)[1]
+    for path, pattern in (('packaging/helm/postdate/Chart.yaml', r'^(?:version|appVersion): "?([^"\s]+)'), ('docker/Dockerfile', r'^ARG VERSION=(\S+)'),
+                          ('docs/kubernetes.md', r'/postdate:(\d\S*)')):
+        with open(path, encoding='utf-8') as f:
+            for n, line in enumerate(f, 1):
+                for version in re.findall(pattern, line):
+                    if version != release:
+                        complain(path, n, f'{version}: RELEASE in the Makefile is {release}')
+
+
 def main():
     for path in DOCUMENTS:
         for check in (check_links, check_paths, check_targets, check_options, check_environment, check_code_names,
@@ -335,6 +347,7 @@ def main():
             check(document(path))
     for path in MANUALS:
         check_manual(path)
+    check_release()
     for text in mistakes:
         print(text, file=sys.stderr)
     return 1 if mistakes else 0

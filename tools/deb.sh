@@ -41,10 +41,18 @@ tar -C "$out" -xf "$tarball"
 cp -r "$source/packaging/debian" "$source/debian"
 cd "$source"
 
-# VERSION in the Makefile is the one that counts. A version without an entry of its own gets one, a second later than the last.
-if [[ $(dpkg-parsechangelog -S Version) != "$upstream"-* ]]; then
+# VERSION in the Makefile is the one that counts. A version without an entry of its own gets one, a second later than the last; so does
+# a release of Debian or Ubuntu, whose packages need other ones than those of the next: 1.0.0-1~deb12, as backports are called.
+of=$(. /etc/os-release && echo "${VERSION_ID:+~${ID/debian/deb}$VERSION_ID}")
+here=$(dpkg-parsechangelog -S Version) change='Built from the sources; not released.'
+if [[ $here == "$upstream"-* ]]; then
+    change="Built for this release of the system."
+else
+    here=$upstream-1
+fi
+if [[ $(dpkg-parsechangelog -S Version) != "$here$of" ]]; then
     {
-        printf 'postdate (%s-1) unstable; urgency=medium\n\n  * Built from the sources; not released.\n\n' "$upstream"
+        printf 'postdate (%s) unstable; urgency=medium\n\n  * %s\n\n' "$here$of" "$change"
         printf ' -- %s  %s\n\n' "$(dpkg-parsechangelog -S Maintainer)" "$(LC_ALL=C date -u -R -d "@$((SOURCE_DATE_EPOCH + 1))")"
         cat debian/changelog
     } >debian/changelog.new

@@ -13,7 +13,7 @@ files() {
     if [[ -e .git ]]; then
         git ls-files -z
     else
-        find . \( -path ./build -o -path ./.git -o -name __pycache__ \) -prune -o \( -type f -o -type l \) -printf '%P\0'
+        find . \( -path ./build -o -path ./.git -o -path ./tools/commit -o -name __pycache__ \) -prune -o \( -type f -o -type l \) -printf '%P\0'
     fi | LC_ALL=C sort -z
 }
 
@@ -23,7 +23,7 @@ files | tar --create "${same[@]}" --null --files-from=-
 
 # The commit, for what has no Git: tools/version.sh reads it.
 commit=$(tools/version.sh -dev)
-if [[ ! -e tools/commit && $commit != -dev ]]; then
+if [[ $commit != -dev ]]; then
     mkdir "$folder/tools"
     echo "${commit#*+}" >"$folder/tools/commit"
     tar --append "${same[@]}" -C "$folder" tools/commit

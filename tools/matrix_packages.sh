@@ -139,6 +139,8 @@ install_packages() { # suite
         rabbitmqctl shutdown
         deliver exchange
         apt-get purge rabbitmq-postdate-exchange
+        if grep postdate_exchange /etc/rabbitmq/enabled_plugins; then exit 1; fi
+        rabbitmq-plugins list --minimal --silent >/dev/null
         rm /etc/rabbitmq/enabled_plugins
         deliver remove
         apt-get purge postdate-monitoring
