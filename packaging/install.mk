@@ -13,16 +13,16 @@ install: all
 	install -D -m 644 man/postdate.conf.5 $(share)/man/man5/postdate.conf.5
 	install -d $(share)/bash-completion/completions $(share)/zsh/site-functions
 	for program in postdate postdated; do \
-		packaging/completion/generate.sh bash $(BUILD)/$$program >$(share)/bash-completion/completions/$$program && \
+		umask 022 && packaging/completion/generate.sh bash $(BUILD)/$$program >$(share)/bash-completion/completions/$$program && \
 		packaging/completion/generate.sh zsh $(BUILD)/$$program >$(share)/zsh/site-functions/_$$program || exit; done
 	install -d $(share)/postdate/sql $(share)/doc/postdate $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 644 $(wildcard sql/schema/*.sql) $(share)/postdate/sql
-	$(EMULATOR) $(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example
+	umask 022 && $(EMULATOR) $(BUILD)/postdated --print-config-sample >$(share)/doc/postdate/postdate.conf.example
 	install -m 644 packaging/crontab.example LICENSE $(share)/doc/postdate
 	install -D -m 644 packaging/postdate.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/postdate.conf
 	install -D -m 644 packaging/postdate.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/postdate.conf
 	for unit in postdated.service postdate-feed.service postdate-feed.timer; do \
-		sed 's|@PREFIX@|$(PREFIX)|g' packaging/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
+		umask 022 && sed 's|@PREFIX@|$(PREFIX)|g' packaging/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
 	@[ -n '$(DESTDIR)' ] || [ -z "$$SUDO_COMMAND" ] || case ":$$PATH:" in *:$(PREFIX)/bin:*) ;; \
 		*) echo "sudo does not look into $(PREFIX)/bin: use PREFIX=/usr, or set secure_path (docs/install.md)" ;; esac
 

@@ -27,12 +27,13 @@ new=$(mktemp -d "$dir/new.XXXXXX")
 trap 'rm -rf "$new"' EXIT
 mkdir -p "$new/$name/ebin"
 ERL_LIBS=$broker erlc $strict +deterministic -o "$new/$name/ebin" "$source"/*.erl
+cp "$top/LICENSE" "$new/$name/"
 sed "s/VERSION/$version/" "$source/postdate_exchange.app.src" >"$new/$name/ebin/postdate_exchange.app"
 # The same sources give the same bytes, whoever compiles them, and where.
 chmod -R u=rwX,go=rX "$new"
 export TZ=UTC0
 (cd "$new" && find "$name" -exec touch -d "@${SOURCE_DATE_EPOCH:-1000000000}" {} + &&
-    erl -noshell -eval "{ok, _} = zip:create(\"$name-otp$otp.ez\", lists:sort(filelib:wildcard(\"$name/ebin/*\")), [{compress, []}]), halt().")
+    erl -noshell -eval "{ok, _} = zip:create(\"$name-otp$otp.ez\", [\"$name/LICENSE\" | lists:sort(filelib:wildcard(\"$name/ebin/*\"))], [{compress, []}]), halt().")
 "$top/exchange-type/check.sh" "$new/$name-otp$otp.ez"
 rm -rf "$dir"/postdate_exchange-* "$dir/stamp"
 mv "$new"/*.ez "$dir/"

@@ -14,6 +14,7 @@ enum err_kind pg_kind_of_sqlstate(const char *s)
         enum err_kind kind;
     } table[] = {
         {"08", ERR_AWAY},      {"57P", ERR_AWAY},      {"25006", ERR_AWAY},       {"53300", ERR_AWAY},
+        {"25P03", ERR_AWAY},   {"25P04", ERR_AWAY}, /* it ended a session whose transaction took too long */
         {"55P03", ERR_BUSY},   {"40", ERR_BUSY},       {"57014", ERR_BUSY},       {"53", ERR_BUSY},
         {"58", ERR_BUSY},      {"28", ERR_PERMISSION}, {"42501", ERR_PERMISSION}, {"3D000", ERR_CONFIG},
         {"3F000", ERR_CONFIG}, {"42P01", ERR_CONFIG},  {"42703", ERR_CONFIG},     {"42883", ERR_CONFIG},

@@ -39,7 +39,8 @@ static int64_t give_back(struct pg *c, const struct handing_loss *loss, struct e
 
 int handing_lost(struct pg *c, const struct handing_loss *loss, struct err *e)
 {
-    int64_t n = pg_begin(c, e) == 0 ? give_back(c, loss, e) : -1;
+    /* RabbitMQ is asked and told in there, and may be slow. */
+    int64_t n = pg_begin_patient(c, e) == 0 ? give_back(c, loss, e) : -1;
     if (n >= 0 && pg_commit(c, e) == 0)
         return (int)n;
     pg_rollback(c);

@@ -27,7 +27,7 @@ def rows_of_numbers(verdict):
 
 
 def number(value, digits=1):
-    return '-' if value is None else f'{value:,.{digits}f}'
+    return '-' if value is None else f'{value:,.{digits if value < 10_000 else 0}f}'
 
 
 def rows_of_lateness(verdict):

@@ -28,6 +28,7 @@ class Door:
         self.still, self.goes = set(), threading.Event()
         self.holding, self.held = False, []
         self.mute, self.unanswered = False, []
+        self.lag_s = 0  # by so much each answer is late
 
     def open(self, buffered=None):
         """buffered: so many bytes that nobody has read are taken from a sender, about."""
@@ -69,6 +70,8 @@ class Door:
                     data = self.read(ready)
                     if self.holding and ready is near and BASIC_PUBLISH in data:
                         self.hold(near, far)
+                    if self.lag_s and ready is far:
+                        time.sleep(self.lag_s)
                     (far if ready is near else near).sendall(data)
         except (OSError, ValueError):
             self.end(near, far)

@@ -48,6 +48,7 @@ class Trouble(LiveTest):
         for name in ('tools', 'exchange-type'):
             os.makedirs(source, exist_ok=True)
             shutil.copytree(os.path.join(harness.ROOT, name), os.path.join(source, name))
+        shutil.copy(os.path.join(harness.ROOT, 'LICENSE'), source)
         path = os.path.join(source, 'exchange-type', 'src', 'postdate_exchange.erl')
         with open(path, encoding='utf-8') as f:
             text = f.read()

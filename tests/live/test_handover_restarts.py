@@ -136,5 +136,5 @@ class WithoutRow(LiveTest):
         wait_until(lambda: metric(second, 'postdate_messages_without_row_total') == 20, 60, 'the others to be counted')
         lines = second.lines_with('without a row in the database')
         self.assertTrue(1 <= len(lines) <= 20 and 'warn' in lines[0], second.log())
-        self.assertEqual(p.counts(), {'delivered': 10})
+        wait_until(lambda: p.counts() == {'delivered': 10}, 30, 'them to be settled')
         self.assertEqual(len(inbox.all()), 10)

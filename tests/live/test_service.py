@@ -71,12 +71,13 @@ class Service(LiveTest):
         with tempfile.TemporaryDirectory(dir='/tmp') as directory:
             def make(target):
                 done = subprocess.run(['make', '-s', target, f'DESTDIR={directory}', 'PREFIX=/usr'], cwd=harness.ROOT, capture_output=True,
-                                      text=True, check=False, timeout=300)
+                                      text=True, check=False, timeout=300, umask=0o077)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 return sorted(os.path.join(at, name) for at, _, names in os.walk(directory) for name in names)
             installed = make('install')
             self.assertIn(f'{directory}/usr/lib/sysusers.d/postdate.conf', installed)
             self.assertIn(f'{directory}/usr/bin/postdated', installed)
+            self.assertEqual([path for path in installed if os.stat(path).st_mode & 0o444 != 0o444], [], 'whatever the umask')
             self.assertEqual(make('uninstall'), [])
 
     def test_a_sudo_that_does_not_find_what_was_installed_is_named(self):

@@ -18,6 +18,15 @@ TEST(test_other_warnings)
     assert_false(pg_is_local_commit(NULL, NULL));
 }
 
+/* By its own timeouts, by an operator, or because it stops: another session may be had. */
+TEST(test_a_session_that_postgres_ended)
+{
+    static const char *const states[] = {"25P03", "25P04", "57P01", "57P02", "57P03", "57P05", "08006"};
+    for (size_t i = 0; i < COUNT_OF(states); i++)
+        assert_int_equal(pg_kind_of_sqlstate(states[i]), ERR_AWAY);
+    assert_int_equal(pg_kind_of_sqlstate("25P02"), ERR_BUG); /* a statement after one that failed */
+}
+
 TEST(test_a_refused_login)
 {
     static const char *const texts[][2] = {

@@ -338,7 +338,7 @@ static const struct cli_verb verbs[] = {
 const struct command command_dead = {
     .name = "dead",
     .synopsis = "list [FILTERS] [--group] [--json] | show ID [--queue Q] [--json]\n"
-                "       postdate dead requeue ID...|FILTERS|--all [--rate 50/s] [--dry-run]\n"
+                "       postdate dead requeue ID...|(FILTERS|--all [--rate 50/s]) [--dry-run]\n"
                 "       postdate dead drop ID...|FILTERS|--all [--dry-run]",
     .summary = "List, show, requeue and drop messages that consumers rejected until no attempt was left",
     .options = options,
