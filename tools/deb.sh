@@ -43,7 +43,12 @@ cd "$source"
 
 # VERSION in the Makefile is the one that counts. A version without an entry of its own gets one, a second later than the last; so does
 # a release of Debian or Ubuntu, whose packages need other ones than those of the next: 1.0.0-1~deb12, as backports are called.
-of=$(. /etc/os-release && echo "${VERSION_ID:+~${ID/debian/deb}$VERSION_ID}")
+# One without a number, such as sid, comes before all of them.
+of=$(
+    . /etc/os-release
+    id=${ID//[^a-z0-9]/}
+    [[ ! ${VERSION_ID:-} ]] && echo "~~${VERSION_CODENAME:-sid}" || echo "~${id/debian/deb}$VERSION_ID"
+)
 here=$(dpkg-parsechangelog -S Version) change='Built from the sources; not released.'
 if [[ $here == "$upstream"-* ]]; then
     change="Built for this release of the system."
@@ -51,9 +56,10 @@ else
     here=$upstream-1
 fi
 if [[ $(dpkg-parsechangelog -S Version) != "$here$of" ]]; then
+    export SOURCE_DATE_EPOCH=$((SOURCE_DATE_EPOCH + 1))
     {
         printf 'postdate (%s) unstable; urgency=medium\n\n  * %s\n\n' "$here$of" "$change"
-        printf ' -- %s  %s\n\n' "$(dpkg-parsechangelog -S Maintainer)" "$(LC_ALL=C date -u -R -d "@$((SOURCE_DATE_EPOCH + 1))")"
+        printf ' -- %s  %s\n\n' "$(dpkg-parsechangelog -S Maintainer)" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")"
         cat debian/changelog
     } >debian/changelog.new
     mv debian/changelog.new debian/changelog

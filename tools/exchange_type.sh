@@ -20,7 +20,7 @@ strict=-Werror
 mkdir -p "$dir"
 exec 9>"$dir/lock"
 flock 9
-stamp=$(cd "$source" && echo "$version $otp $broker" && cat -- *.erl *.app.src "$top/tools/exchange_type.sh" | sha1sum)
+stamp=$(cd "$source" && echo "$version $otp $broker" && cat -- *.erl *.app.src "$top/LICENSE" "$top/tools/exchange_type.sh" | sha1sum)
 [[ $(cat "$dir/stamp" 2>/dev/null) != "$stamp" ]] || exit 0
 
 new=$(mktemp -d "$dir/new.XXXXXX")

@@ -106,7 +106,7 @@ static const char session_setup[] =
     /* What only hints stands in no transaction of ours: postdate.wake(). */
     "set postdate.notify = off;"
     /* One that is stopped in the middle of a transaction holds up the others no longer than that; nothing of
-     * ours waits for anything but Postgres in there, but for what pg_begin_patient begins. */
+     * ours waits for anything but Postgres in there, but while it declares. */
     "set idle_in_transaction_session_timeout = '10s';"
     "set plan_cache_mode = force_custom_plan;"
     "set jit = off;"

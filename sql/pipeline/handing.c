@@ -30,6 +30,10 @@ int handing_done(struct pg *c, const struct message_id *handings, size_t count, 
     return pg_do(c, sql_query_handing_done, PG_WITH(as_ids(handings, count)), e);
 }
 
+/* RabbitMQ is asked and told inside of the transaction, and may be slow. The rows are locked meanwhile: also
+ * by a gateway that is stopped there, for no longer than the usual grace. */
+static const char ask_rabbitmq[] = "set local idle_in_transaction_session_timeout = '30s'";
+
 static int64_t give_back(struct pg *c, const struct handing_loss *loss, struct err *e)
 {
     int gone = pg_do(c, sql_query_handing_lost_lock, NULL, e) == 0 ? loss->is_gone(loss->ctx, e) : -1;
@@ -39,8 +43,7 @@ static int64_t give_back(struct pg *c, const struct handing_loss *loss, struct e
 
 int handing_lost(struct pg *c, const struct handing_loss *loss, struct err *e)
 {
-    /* RabbitMQ is asked and told in there, and may be slow. */
-    int64_t n = pg_begin_patient(c, e) == 0 ? give_back(c, loss, e) : -1;
+    int64_t n = pg_begin(c, e) == 0 && pg_exec(c, ask_rabbitmq, e) == 0 ? give_back(c, loss, e) : -1;
     if (n >= 0 && pg_commit(c, e) == 0)
         return (int)n;
     pg_rollback(c);

@@ -75,17 +75,18 @@ class DueWhileAway(Restarts):
         if not gateway_lives:
             g.kill9()
         self.servers.command(how + '-rabbitmq')
+        in_time = now_ms() < first_due_ms
         time.sleep(max(0, (first_due_ms - now_ms()) / 1000 + 1))
         self.servers.command('start-rabbitmq')
         if not gateway_lives:
             g = p.gateway(**settings)
         wait_until(lambda: self.states(p, key) == {'delivered': self.count}, 60, 'all to be delivered', 0.1)
-        # Twice only if a busy machine killed it after they were due, or a queue had no leader for long.
+        # Twice only if a busy machine ended it after they were due, or a queue had no leader for long.
         in_doubt = metric(g, r'postdate_publish_retries_total\{reason="in_doubt"\}')
         print(f'note {self.transport}: RabbitMQ {how}, {self.count} due while it was away: {in_doubt} in doubt', flush=True)
         for i in range(self.queues):
             r = self.read_all(p, f'{key}.{i}', self.count, '--quorum')
-            self.assertLessEqual(r['duplicates'], in_doubt, f'more than what was in doubt: {r}')
+            self.assertLessEqual(r['duplicates'], min(in_doubt, self.count / 10) if in_time else in_doubt, f'more than what was in doubt: {r}')
 
 
 class BrokerRestarts(DueUnread, DueWhileAway, OwnServers):

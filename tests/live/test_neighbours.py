@@ -66,25 +66,6 @@ class FullOfRefused(LiveTest):
     test_refused_dead_letters_keep_no_other_while_nothing_takes_them.time_limit_s = 120
 
 
-class Slow(LiveTest):
-    def test_a_start_in_a_new_vhost_takes_as_long_as_rabbitmq_needs(self):
-        """A session of PostgreSQL is idle in its transaction meanwhile."""
-        p = self.place(transport='ttl')
-        door = Door(free_ports(1)[0], port_of(p.amqp)).open()
-        self.addCleanup(door.close)
-        door.lag_s = 0.06
-        gw = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), wait=False, POSTDATE_LOG_LEVEL='debug', **handover('ttl'))
-        began_ms = now_ms()
-        gw.wait_log(r'\bready\b', 80)
-        print(f'note neighbours: ready after {(now_ms() - began_ms) / 1000:.1f} s', flush=True)
-        door.lag_s = 0
-        inbox = p.consumer('q', bind='k')
-        p.client().publish('k', b'x', {'x-delay': 3000})
-        inbox.wait(1, 30)
-        self.assertEqual(gw.term(), 0)
-    test_a_start_in_a_new_vhost_takes_as_long_as_rabbitmq_needs.time_limit_s = 120
-
-
 class SilentToNew(LiveTest):
     def test_receipts_that_nobody_can_judge_keep_no_other(self):
         """RabbitMQ goes on with the connections that it has, and takes no new one."""

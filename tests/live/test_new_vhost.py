@@ -1,8 +1,9 @@
 """RabbitMQ without anything that it had: a vhost that somebody deleted and made anew, or a broker that was replaced by an empty one. What waited
 there is delivered from the database, when it is due."""
 import harness
+from door import Door, port_of, with_hosts
 from handover_kit import NEVER, OwnServers, handover
-from harness import LiveTest, now_ms, wait_until
+from harness import LiveTest, free_ports, now_ms, wait_until
 
 COUNT = 300
 WAIT_MS = 15_000
@@ -97,6 +98,22 @@ class NewVhost(Anew, OwnServers, LiveTest):
         self.check_in_time()
         self.assertEqual(len(g.lines_with('has lost 19 handed-over messages')), 1, g.log())
         locker.run('rollback')
+        self.assertEqual(g.term(), 0)
+
+    @harness.not_san
+    @harness.given_time
+    def test_a_slow_rabbitmq(self):
+        """A session of PostgreSQL is idle in its transaction for longer than the others may be."""
+        self.pace = 10 * harness.slowness()
+        p = self.handed_over(20)
+        self.make_anew(p)
+        door = Door(free_ports(1)[0], port_of(p.amqp)).open()
+        self.addCleanup(door.close)
+        door.lag_s = 0.05
+        g, began_ms = p.gateway(POSTDATE_AMQP_URL=with_hosts(p.amqp, door.address), wait=False, **handover(self.transport, grace=NEVER)), now_ms()
+        g.wait_log('has lost 20 handed-over messages', 80)
+        print(f'note new vhost: found out after {(now_ms() - began_ms) / 1000:.1f} s by a slow RabbitMQ', flush=True)
+        self.check_in_time()
         self.assertEqual(g.term(), 0)
 
     def exchanges(self, p):
