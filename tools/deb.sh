@@ -41,29 +41,23 @@ tar -C "$out" -xf "$tarball"
 cp -r "$source/packaging/debian" "$source/debian"
 cd "$source"
 
-# VERSION in the Makefile is the one that counts. A version without an entry of its own gets one, a second later than the last; so does
-# a release of Debian or Ubuntu, whose packages need other ones than those of the next: 1.0.0-1~deb12, as backports are called.
-# One without a number, such as sid, comes before all of them.
+# VERSION in the Makefile is the one that counts. Each release of Debian or Ubuntu has an entry of its own, a second later than the last, for
+# its packages need other ones than those of the next: 1.0.0-1~deb12, as backports are called. One without a number, such as sid, comes
+# before all of them.
 of=$(
     . /etc/os-release
     id=${ID//[^a-z0-9]/}
     [[ ! ${VERSION_ID:-} ]] && echo "~~${VERSION_CODENAME:-sid}" || echo "~${id/debian/deb}$VERSION_ID"
 )
-here=$(dpkg-parsechangelog -S Version) change='Built from the sources; not released.'
-if [[ $here == "$upstream"-* ]]; then
-    change="Built for this release of the system."
-else
-    here=$upstream-1
-fi
-if [[ $(dpkg-parsechangelog -S Version) != "$here$of" ]]; then
-    export SOURCE_DATE_EPOCH=$((SOURCE_DATE_EPOCH + 1))
-    {
-        printf 'postdate (%s) unstable; urgency=medium\n\n  * %s\n\n' "$here$of" "$change"
-        printf ' -- %s  %s\n\n' "$(dpkg-parsechangelog -S Maintainer)" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")"
-        cat debian/changelog
-    } >debian/changelog.new
-    mv debian/changelog.new debian/changelog
-fi
+last=$(dpkg-parsechangelog -S Version) change='Built for this release of the system.'
+[[ $last == "$upstream"-* ]] || last=$upstream-1 change='Built from the sources; not released.'
+export SOURCE_DATE_EPOCH=$((SOURCE_DATE_EPOCH + 1))
+{
+    printf 'postdate (%s) unstable; urgency=medium\n\n  * %s\n\n' "$last$of" "$change"
+    printf ' -- %s  %s\n\n' "$(dpkg-parsechangelog -S Maintainer)" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")"
+    cat debian/changelog
+} >debian/changelog.new
+mv debian/changelog.new debian/changelog
 
 # What was given to this make is not the package's.
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
