@@ -337,6 +337,7 @@ def main(words):
         say(f'{missing.filename}: no servers run there (try: STACK_DIR=build/teststack tools/stack.sh start)')
         return 69
     os.environ['STACK_DIR'] = stack.directory
+    stack.favour()
     short = words == ['--short']
     SHORT.extend(short_words() if short else [])
     run = Run(find_jobs(SHORT if short else words))
