@@ -53,14 +53,14 @@ BENCH = 'bench tools chaos clocks console plugin_double live/harness live/wire.p
 
 def steps(suites, seeds):
     """What is done, in this order."""
-    matrix = 'MATRIX_DIR="$RELEASE_DIR/matrix" make -s matrix TEST=all SUITES='
+    matrix = 'MATRIX_DIR="$RELEASE_DIR/matrix/{0}" make -s matrix TEST=all SUITES={0}'  # of its own each: two can run at a time
     return [
         Step('check', 'rooms, documents, format, linters', 'make -s check && make -s tidy', None),
         Step('model', 'the protocol of the store in every order of its steps, with the large bounds', 'make -s model FULL=1', None),
         Step('fuzz', 'each harness for five minutes', 'make -s fuzz FUZZ_SECONDS=300', r'^\w+( +\d+){5}$|findings$', 'fuzz'),
         Step('chart', 'the Helm chart', 'make -s chart', None),
         Step('artifacts', 'tarball, chart and exchange type, twice: the same bytes', ARTIFACTS, r'^the same: '),
-        *[Step(f'matrix-{s}', f'{s} from nothing: make demo, make test TEST=all, packages', f'{matrix}{s}', rf'^{s} ') for s in suites],
+        *[Step(f'matrix-{s}', f'{s} from nothing: make demo, make test TEST=all, packages', matrix.format(s), rf'^{s} ') for s in suites],
         Step('patroni', 'failovers of Patroni', 'make -s test TEST=live ONLY=Patroni', r'^\d+ passed'),
         *[Step(f'seasons-{n}', f'fourteen months of a moved clock, seed {n}', f'SEED={n} make -s seasons', None, SEASONS) for n in seeds],
         Step('powercut', 'a hundred power cuts', 'make -s powercut', JUDGED, POWERCUT),
@@ -168,7 +168,7 @@ class Release:
         kept = os.path.join(self.folder, 'artifacts')
         shutil.rmtree(kept, ignore_errors=True)
         os.makedirs(kept)
-        places = [('artifacts-1', '')] + [(f'matrix/{s.name[7:]}.packages', s.name[7:]) for s in self.plan if s.name.startswith('matrix-')]
+        places = [('artifacts-1', '')] + [(f'matrix/{s.name[7:]}/{s.name[7:]}.packages', s.name[7:]) for s in self.plan if s.name.startswith('matrix-')]
         for place, suite in places:
             folder = os.path.join(self.folder, place)
             for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
