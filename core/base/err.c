@@ -68,7 +68,7 @@ int err_exit_code(const struct err *e)
     static const int codes[] = {
         [ERR_NONE] = 0,    [ERR_USAGE] = 64,   [ERR_REJECT] = 65, [ERR_NOT_FOUND] = 66,
         [ERR_AWAY] = 69,   [ERR_LIMIT] = 75,   [ERR_BUSY] = 75,   [ERR_PERMISSION] = 77,
-        [ERR_CONFIG] = 78, [ERR_STOPPING] = 1, [ERR_BUG] = 1,
+        [ERR_CONFIG] = 78, [ERR_STOPPING] = 1, [ERR_BUG] = 70,
     };
     return codes[e->kind];
 }

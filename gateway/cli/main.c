@@ -33,7 +33,7 @@ static void print_help(FILE *out)
           "      --version       the version\n"
           "      --print-commands  all commands and their options, for completion in a shell\n\n"
           "Exit: 0 done, 1 some failed, 64 usage, 65 bad data, 66 not found, 69 cannot connect,\n"
-          "75 busy, try again, 77 permission, 78 configuration or schema.\n",
+          "70 internal error, 75 busy, try again, 77 permission, 78 configuration or schema.\n",
           out);
 }
 

@@ -61,7 +61,7 @@ TEST(test_what_to_do)
         {ERR_NONE, 0, false},    {ERR_AWAY, 69, true},       {ERR_BUSY, 75, true},
         {ERR_REJECT, 65, false}, {ERR_NOT_FOUND, 66, false}, {ERR_PERMISSION, 77, false},
         {ERR_CONFIG, 78, false}, {ERR_USAGE, 64, false},     {ERR_STOPPING, 1, false},
-        {ERR_BUG, 1, false},
+        {ERR_BUG, 70, false},
     };
     for (size_t i = 0; i < COUNT_OF(table); i++) {
         struct err e = {.kind = table[i].kind};
