@@ -75,7 +75,8 @@ int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, 
 #define OURS "x-postdate-"
 /* What publishers ask with. */
 #define ASKED "at key exchange on-conflict hold spread deadline"
-/* Headers of messages that were delivered, returned or rejected, which clients may republish. */
+/* Headers of messages that were delivered, returned or rejected, which clients may republish. A new one must
+ * not be similar to one of ASKED: earlier versions would refuse it. */
 #define WRITTEN                                                                                              \
     "id due attempt user-id cc bcc recur nominal missed error routing-key queue expiration hops hops-since " \
     "copy intake last l0 l1 l2 l3 l4 l5 l6 properties delivered ping ping-queue"
@@ -92,17 +93,32 @@ static int refuse_name(struct bytes name, const char *rest, struct err *e)
                    shown);
 }
 
+static bool was_delivered(struct bytes headers)
+{
+    struct bytes id;
+    return wire_find_string(headers, HEADER_ID, &id);
+}
+
+/* What a delivery or a rejection has written. A name that this version does not know was written by a later
+ * one, which delivers beside it, if the message was delivered before. */
+static bool is_written(struct bytes name, const char *printed, bool again)
+{
+    char near[40];
+    return bytes_is_among(name, WRITTEN) || (again && !nearest_word(printed, ASKED, near, sizeof near));
+}
+
 int headers_check_names(struct bytes headers, struct err *e)
 {
     struct wire_cursor c = wire_table(headers);
     struct wire_field f;
+    bool again = was_delivered(headers);
     while (wire_next(&c, &f) == 1) {
         char rest[32];
         if (!bytes_start_with_str(f.name, OURS))
             continue;
         struct bytes name = bytes_of(f.name.data + strlen(OURS), f.name.len - strlen(OURS));
         bytes_printable(name, rest, sizeof rest);
-        if (!bytes_is_among(name, ASKED) && !bytes_is_among(name, WRITTEN))
+        if (!bytes_is_among(name, ASKED) && !is_written(name, rest, again))
             return refuse_name(f.name, rest, e);
     }
     return 0;
@@ -121,18 +137,21 @@ static const struct {
                {"if-match", "the field if_match of the body"},
                {"if-none-match", "the field if_none_match of the body"}};
 
-static const char *find_instead(const struct wire_field *f)
+static const char *find_instead(const struct wire_field *f, bool again)
 {
     int64_t ms;
+    char rest[32];
     bool came_out = equals(f->name, HEADER_X_DELAY) && wire_field_int(f, &ms) && ms <= 0;
     for (size_t i = 0; i < sizeof of_http / sizeof of_http[0]; i++)
         if (equals(f->name, of_http[i].name))
             return of_http[i].instead;
     if (!headers_is_ours(f->name) || came_out)
         return NULL;
-    if (begins_with(f->name, OURS) &&
-        bytes_is_among(bytes_of(f->name.data + strlen(OURS), f->name.len - strlen(OURS)), WRITTEN))
-        return NULL;
+    if (begins_with(f->name, OURS)) {
+        struct bytes name = bytes_of(f->name.data + strlen(OURS), f->name.len - strlen(OURS));
+        if (is_written(name, bytes_printable(name, rest, sizeof rest), again))
+            return NULL;
+    }
     return "the fields of the body";
 }
 
@@ -141,8 +160,9 @@ int headers_check_request(struct bytes headers, struct err *e)
     struct wire_cursor c = wire_table(headers);
     struct wire_field f;
     char shown[120];
+    bool again = was_delivered(headers);
     while (wire_next(&c, &f) == 1) {
-        const char *instead = find_instead(&f);
+        const char *instead = find_instead(&f, again);
         if (instead != NULL)
             return err_set(e, ERR_REJECT, "%s: this header has no meaning on a request (allowed instead: %s)",
                            bytes_printable(f.name, shown, sizeof shown), instead);

@@ -30,7 +30,9 @@ bool headers_is_ours(struct bytes name);
 int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, struct err *e);
 
 /* -1 with ERR_REJECT: a header's name begins with x-postdate-, but is unknown; the text suggests a similar
- * one. headers: a checked table, in lower case. */
+ * one. If the message was delivered before (x-postdate-id), a later version may have written such a header:
+ * it is ignored, unless it is similar to one with which publishers ask. headers: a checked table, in lower
+ * case. */
 int headers_check_names(struct bytes headers, struct err *e);
 
 /* The same for a request of the control queue, which is defined by its body alone: -1 with ERR_REJECT if a

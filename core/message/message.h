@@ -20,6 +20,7 @@ enum message_state {
     MESSAGE_FAILED,
     MESSAGE_EXPIRED, /* its deadline passed before it was published */
     MESSAGE_STATE_COUNT,
+    MESSAGE_STATE_OTHER = MESSAGE_STATE_COUNT, /* of a later version, which shares the database */
 };
 
 enum message_hold {

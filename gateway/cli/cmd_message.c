@@ -42,7 +42,7 @@ static void print_row(struct listing *l, const struct message_record *r)
                l->retrying ? "NEXT TRY        " : "", l->tries ? "TRIES ROUTING KEY: ERROR" : "ROUTING KEY");
     cli_format_when(r->message.due_ms, l->now_ms, when);
     size_t wide = strlen(when) > DUE_WIDTH ? strlen(when) : DUE_WIDTH;
-    printf("%s %-10s %-*s ", message_id_format(r->message.id, id), message_state_name(r->state), DUE_WIDTH,
+    printf("%s %-10s %-*s ", message_id_format(r->message.id, id), lookup_state_name(r), DUE_WIDTH,
            when);
     if (!l->tries) {
         puts(text_show(r->message.routing_key, 31 - wide, key, sizeof key));
@@ -142,7 +142,7 @@ static void print_readable(const struct message_record *r, int64_t now_ms)
     printf("%-12s %s\n", "id", message_id_format(m->id, id));
     if (r->former_ids.len > 0)
         text_print("former ids", r->former_ids);
-    printf("%-12s %s\n", "state", message_state_name(r->state));
+    printf("%-12s %s\n", "state", lookup_state_name(r));
     text_print_time("due", m->due_ms, now_ms);
     if (r->next_at_ms != m->due_ms && r->settled_ms < 0)
         text_print_time("next attempt", r->next_at_ms, now_ms);

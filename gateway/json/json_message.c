@@ -984,7 +984,7 @@ static json_t *record_value(const struct message_record *r, struct bytes propert
     json_object_set_new(o, "due_at", json_time_value(m->due_ms));
     if (m->deadline_ms > 0)
         json_object_set_new(o, "deadline", json_time_value(m->deadline_ms));
-    json_object_set_new(o, "state", json_string(message_state_name(r->state)));
+    json_object_set_new(o, "state", json_string(lookup_state_name(r)));
     if (lookup_is_retrying(r))
         json_object_set_new(o, "next_attempt_at", json_time_value(r->next_at_ms));
     if (r->waits_for_slot)

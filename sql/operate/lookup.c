@@ -2,13 +2,14 @@
 
 #include "sql/operate/lookup_internal.h"
 #include "sql_embedded.h"
+#include <string.h>
 
 #define LIKE_MAX (1u << 20)
 
 int lookup_read_record(const PGresult *r, int row, struct arena *a, struct message_record *out, struct err *e)
 {
     struct message *m = &out->message;
-    char state[16], hold[2];
+    char state[MESSAGE_STATE_NAME_SIZE], hold[2];
     *out = (struct message_record){0};
     if (!pg_read(r, row,
                  PG_ROW(PG_TIME(m->due_ms), PG_TO(m->id), PG_TIME(out->next_at_ms), PG_TIME(out->created_ms),
@@ -18,8 +19,10 @@ int lookup_read_record(const PGresult *r, int row, struct arena *a, struct messa
                         PG_TIME(m->deadline_ms)),
                  a))
         return err_set(e, ERR_BUG, "a message of more than %zu bytes does not fit into memory", a->limit);
-    if (message_state_parse(state, &out->state) != 0)
-        return err_set(e, ERR_BUG, "unknown state '%s' in postdate.message", state);
+    if (message_state_parse(state, &out->state) != 0) {
+        out->state = MESSAGE_STATE_OTHER;
+        memcpy(out->other_state, state, sizeof state);
+    }
     m->hold = hold[0] == 'b' ? HOLD_BROKER : HOLD_GATEWAY;
     m->deadline_ms = m->deadline_ms < 0 ? 0 : m->deadline_ms;
     return 0;

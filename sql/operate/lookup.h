@@ -19,10 +19,13 @@ struct message_rate {
     int64_t slot_ms; /* its approximate slot; -1: the rate is paused */
 };
 
+#define MESSAGE_STATE_NAME_SIZE 64 /* of a label in PostgreSQL, with the NUL */
+
 /* A row as shown to users; bytes are copied into the caller's arena. */
 struct message_record {
     struct message message;
     enum message_state state;
+    char other_state[MESSAGE_STATE_NAME_SIZE]; /* the name of MESSAGE_STATE_OTHER */
     int64_t next_at_ms, created_ms;
     int64_t settled_ms; /* -1: not settled */
     int attempts;
@@ -40,6 +43,12 @@ struct message_record {
 static inline bool lookup_is_retrying(const struct message_record *r)
 {
     return r->error.len > 0 && r->state != MESSAGE_HANDED && r->settled_ms < 0;
+}
+
+/* For people and programs. */
+static inline const char *lookup_state_name(const struct message_record *r)
+{
+    return r->state == MESSAGE_STATE_OTHER ? r->other_state : message_state_name(r->state);
 }
 
 /* By id: reads one partition. ERR_NOT_FOUND when there is none. */

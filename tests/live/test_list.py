@@ -91,3 +91,22 @@ class Lists(LiveTest):
             self.assert_reads_little(span, found)
             self.assert_reads_little(f'{span}&state=delivered', 0)
             self.assertEqual(sum(self.walk('&' + span), []), self.ids(f"due >= '{self.day} {first}' and due < '{self.day} {last}'"))
+
+
+class LaterState(LiveTest):
+    def test_a_state_of_a_later_version_is_shown_as_it_is(self):
+        """A gateway of this version reads the same database while another one is newer."""
+        p = self.place()
+        one, other = (p.run('schedule', '-k', 'k', '--delay', '1h', '--body', 'x').strip() for _ in range(2))
+        p.psql("alter type postdate.message_state add value 'parked'")
+        p.psql(f"update postdate.message set next_at = due, state = 'parked' where id = '{one}'")
+        web = Web(p.gateway().http())
+        self.addCleanup(web.close)
+        states = {one: 'parked', other: 'scheduled'}
+        self.assertEqual({m['id']: m['state'] for m in web.get('/v1/messages').json['messages']}, states)
+        self.assertEqual(web.get(f'/v1/messages/{one}').json['state'], 'parked')
+        self.assertIn(f'{one} parked', p.run('list'))
+        self.assertRegex(p.run('show', one), r'(?m)^state +parked$')
+        self.assertEqual(web.get('/v1/stats').status, 200)
+        self.assertEqual(p.cli('cancel', '-k', 'k')[0], 0)
+        self.assertEqual(p.value(f"select state from postdate.message where id = '{one}'"), 'parked')

@@ -101,6 +101,30 @@ TEST(test_names_that_nobody_knows)
     }
 }
 
+/* A consumer may publish again what a later version delivered. */
+TEST(test_names_of_a_later_version)
+{
+    struct fixture *f = *state;
+    for (int request = 0; request <= 1; request++) {
+        for (int wrong = 0; wrong <= 1; wrong++) {
+            buf_reset(&f->headers);
+            sample_put_text(&f->headers, "x-postdate-id", "v");
+            sample_put_text(&f->headers, "x-postdate-something-else", "v");
+            if (wrong)
+                sample_put_text(&f->headers, "x-postdate-kye", "v");
+            if (request) {
+                assert_int_equal(headers_check_request(buf_bytes(&f->headers), &f->e), -wrong);
+                continue;
+            }
+            wire_put_int64(&f->headers, bytes_of_str("x-delay"), 3000);
+            assert_int_equal(try_accept(f), -wrong);
+            if (wrong)
+                assert_string_equal(f->e.text, "x-postdate-kye: is no header of Postdate: did you mean "
+                                               "x-postdate-key?");
+        }
+    }
+}
+
 TEST(test_a_delay_given_twice)
 {
     struct fixture *f = *state;
