@@ -36,7 +36,9 @@ struct status {
     struct status_report report;
     struct slo_report slo;
     struct window window;
-    char problems[STATUS_PROBLEMS_MAX][64];
+    struct problem {
+        char name[40], severity[8], text[64];
+    } problems[STATUS_PROBLEMS_MAX];
     int problem_count;
 };
 
@@ -44,8 +46,12 @@ struct status {
 static void add_problem(void *status, const struct health_finding *f)
 {
     struct status *s = status;
-    if (s->problem_count < STATUS_PROBLEMS_MAX)
-        snprintf(s->problems[s->problem_count++], sizeof s->problems[0], "%.60s", f->detail);
+    if (s->problem_count == STATUS_PROBLEMS_MAX)
+        return;
+    struct problem *p = &s->problems[s->problem_count++];
+    snprintf(p->name, sizeof p->name, "%s", f->check);
+    snprintf(p->severity, sizeof p->severity, "%s", f->status);
+    snprintf(p->text, sizeof p->text, "%.60s", f->detail);
 }
 
 static json_t *instances_value(const struct status_report *s)
@@ -66,7 +72,7 @@ static json_t *instances_value(const struct status_report *s)
 static json_t *window_value(const struct window *w)
 {
     return json_pack("{s:o, s:I, s:I}", "fed_until",
-                     json_time_value(w->fed_until_ms > 0 ? w->fed_until_ms : -1), "handed",
+                     json_time_value(w->fed_until_ms > 0 ? w->fed_until_ms : -1), "messages",
                      (json_int_t)w->handed, "max_messages", (json_int_t)w->config->handover.max_messages);
 }
 
@@ -80,7 +86,7 @@ static json_t *back_value(const struct status_back *b)
                      b->due < 0 ? json_null() : json_integer(b->due));
 }
 
-/* The names of /v1/stats. */
+/* The names of /v1/stats, which has them of one gateway since its start. */
 static json_t *lateness_value(const struct status_lateness *l)
 {
     if (l->count == 0)
@@ -103,19 +109,23 @@ static int status_print_json(struct cli *cli, const struct status *status, bool 
     }
     for (int i = 0; i < s->locked.count; i++)
         json_array_append_new(locked, json_string(partition_date(&s->locked.day[i], date)));
-    for (int i = 0; i < status->problem_count; i++)
-        json_array_append_new(troubles, json_string(status->problems[i]));
+    for (int i = 0; i < status->problem_count; i++) {
+        const struct problem *p = &status->problems[i];
+        json_array_append_new(troubles, json_pack("{s:s, s:s, s:s}", "name", p->name, "severity", p->severity,
+                                                  "text", p->text));
+    }
     return cli_print_json(
         cli,
-        json_pack(
-            "{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-            "schema_version", s->schema_version, "broker", s->broker, "vhost", s->vhost, "now",
-            json_time_value(s->now_ms), "messages", counts, "counted_only_in_part", capped, "next_due_at",
-            json_time_value(s->next_due_ms), "overdue", (json_int_t)s->overdue, "oldest_overdue_at",
-            json_time_value(s->oldest_overdue_ms), "retrying", (json_int_t)s->retrying, "lateness_ms",
-            lateness_value(&s->lateness), "slo", json_slo(&status->slo), "window",
-            window_value(&status->window), "locked_days", locked, "gateways", instances_value(s), "went_back",
-            back_value(&s->back), "held", json_held(&s->held), "problems", troubles),
+        json_pack("{s:i, s:{s:s, s:s}, s:o, s:o, s:o, s:o, s:{s:I, s:o}, s:I, s:o, s:o, s:o, s:o, s:o, s:o, "
+                  "s:o, s:o}",
+                  "schema_version", s->schema_version, "broker", "cluster", s->broker, "vhost", s->vhost,
+                  "now", json_time_value(s->now_ms), "messages", counts, "counted_only_in_part", capped,
+                  "next_due_at", json_time_value(s->next_due_ms), "overdue", "count", (json_int_t)s->overdue,
+                  "oldest", json_time_value(s->oldest_overdue_ms), "retrying", (json_int_t)s->retrying,
+                  "lateness_last_minute_ms", lateness_value(&s->lateness), "slo", json_slo(&status->slo),
+                  "window", window_value(&status->window), "locked_days", locked, "gateways",
+                  instances_value(s), "went_back", back_value(&s->back), "held", json_held(&s->held),
+                  "findings", troubles),
         indented ? JSON_INDENT(2) : JSON_COMPACT);
 }
 
@@ -272,7 +282,7 @@ static void print_health(const struct status *s)
     int n = s->problem_count;
     printf("health       %s%s", cli_color(n == 0 ? CLI_GREEN : CLI_RED), n == 0 ? "ok" : "");
     for (int i = 0; i < n; i++)
-        printf("%s%s", i > 0 ? ", " : "", s->problems[i]);
+        printf("%s%s", i > 0 ? ", " : "", s->problems[i].text);
     printf("%s%s\n", cli_color(CLI_PLAIN), n > 0 ? ": see postdate doctor" : "");
 }
 

@@ -1,4 +1,4 @@
--- Findings of how the work goes, in the words and the order of who asks: $1 is doctor, status (a word is all) or overview (where the severity is error or warn). $2: lease of gateways, ms.
+-- Findings of how the work goes, in the words and the order of who asks: $1 is doctor, status or overview (whose severities are error and warn, and whose names are the same). $2: lease of gateways, ms.
 -- What was counted: messages that are overdue ($3; $4: for how long, as text, empty where that is short), that failed ($5), that wait for another attempt ($6); are days locked ($7), is
 -- there no space left ($8); schedules that leave out occurrences ($9), those ($10) and the first of them ($11); schedules that are paused ($12), the first ($13); rates that are
 -- paused ($14), what they keep ($15), the exchange of the first ($16).
@@ -16,15 +16,15 @@ f as (
       from v, postdate.history h)
 select t.status, t.name, t.detail, t.remedy
   from f, lateral (values
-       ('status', alive = 0, '', '', 'no gateway runs', ''),
-       ('status', away, '', '', 'RabbitMQ is unavailable', ''),
-       ('status', versions > 1, '', '', 'gateways run different versions', ''),
-       ('status', $3::int8 > 0, '', '', 'messages are overdue', ''),
-       ('status', $8::bool, '', '', 'PostgreSQL has no space left on its disk', ''),
-       ('status', $5::int8 > 0, '', '', 'messages failed', ''),
-       ('status', $6::int8 > 0, '', '', 'messages cannot be delivered and are tried again', ''),
-       ('status', $7::bool, '', '', 'days are locked', ''),
-       ('status', is_back, '', '', 'the database went back', ''),
+       ('status', alive = 0, 'error', 'gateways', 'no gateway runs', ''),
+       ('status', away, 'error', 'broker', 'RabbitMQ is unavailable', ''),
+       ('status', versions > 1, 'warn', 'gateways.versions', 'gateways run different versions', ''),
+       ('status', $3::int8 > 0, 'error', 'messages.overdue', 'messages are overdue', ''),
+       ('status', $8::bool, 'error', 'database', 'PostgreSQL has no space left on its disk', ''),
+       ('status', $5::int8 > 0, 'warn', 'messages.failed', 'messages failed', ''),
+       ('status', $6::int8 > 0, 'warn', 'messages.retrying', 'messages cannot be delivered and are tried again', ''),
+       ('status', $7::bool, 'warn', 'locked_days', 'days are locked', ''),
+       ('status', is_back, 'warn', 'database.history', 'the database went back', ''),
        ('overview', $3 > 0, 'error', 'messages.overdue', 'messages are overdue', 'run `postdate doctor`'),
        ('overview', $6 > 0, 'warn', 'messages.retrying', 'messages were rejected, or may have been delivered, and wait for another attempt',
         '`postdate list --retrying` has the errors'),

@@ -10,7 +10,7 @@ class Doctor(LiveTest):
         rc, out, err = p.cli('doctor', '--json', *args, env=env)
         self.assertEqual(err, '')
         findings = {}
-        for f in json.loads(out):
+        for f in json.loads(out)['checks']:
             self.assertEqual(set(f), {'check', 'status', 'detail', 'remedy'})
             self.assertIn(f['status'], ('ok', 'warn', 'fail', 'skip'))
             if f['status'] in ('warn', 'fail'):

@@ -182,8 +182,8 @@ class Commands(CliTest):
         status = json.loads(self.runs(p, 'status', '--json'))
         self.assertIn('1', json.dumps(status))
         self.assertIn('scheduled', json.dumps(status))
-        self.assertEqual(status['problems'], ['no gateway runs'])
-        self.assertEqual(status['lateness_ms'], {'count': 0, 'p50': None, 'p90': None, 'p99': None})
+        self.assertEqual(status['findings'], [{'name': 'gateways', 'severity': 'error', 'text': 'no gateway runs'}])
+        self.assertEqual(status['lateness_last_minute_ms'], {'count': 0, 'p50': None, 'p90': None, 'p99': None})
         self.assertIn('nothing was delivered in the last minute', self.runs(p, 'status'))
 
     def test_status_tells_lateness_and_health(self):
@@ -193,15 +193,15 @@ class Commands(CliTest):
             " * 1000)::bigint), 12, '0') || lpad(to_hex(n), 20, '0'))::uuid, 'delivered', 'g', 'e', 'k', '', ''" \
             " from generate_series(1, {count}) n, (select date_trunc('second', now()) - interval '{ago} s' as due) d"
         p.value(late.format(count=500, ago=70) + ' returning 1')
-        self.assertEqual(json.loads(self.runs(p, 'status', '--json'))['lateness_ms']['count'], 0, 'too long ago')
+        self.assertEqual(json.loads(self.runs(p, 'status', '--json'))['lateness_last_minute_ms']['count'], 0, 'too long ago')
         p.value(late.format(count=100, ago=2) + ' returning 1')
         status = json.loads(self.runs(p, 'status', '--json'))
-        self.assertEqual(status['lateness_ms'], {'count': 100, 'p50': 50, 'p90': 90, 'p99': 99})
+        self.assertEqual(status['lateness_last_minute_ms'], {'count': 100, 'p50': 50, 'p90': 90, 'p99': 99})
         self.assertIn('lateness     p50 50, p90 90, p99 99 ms (100 in the last minute)', self.runs(p, 'status'))
         self.assertRegex(self.runs(p, 'status'), 'health +no gateway runs: see postdate doctor')
         id = self.runs(p, 'schedule', '-k', 'k', '--delay', '0s', '--body', 'x').strip()
         p.value(f"update postdate.message set next_at = coalesce(next_at, due), state = 'failed', settled_at = now() where id = '{id}' returning 1")
-        self.assertEqual(json.loads(self.runs(p, 'status', '--json'))['problems'], ['no gateway runs', 'messages failed'])
+        self.assertEqual([f['text'] for f in json.loads(self.runs(p, 'status', '--json'))['findings']], ['no gateway runs', 'messages failed'])
 
     def test_hold(self):
         p = self.place()

@@ -249,7 +249,7 @@ class ClusterTtl(Promises, LiveTest):
     def doctor_names_the_node(self, victim):
         _, out, _ = self.p.cli('doctor', '--json', '--rabbitmqctl', os.path.join(servers.directory, 'rabbitmqctl'),
                                env={**handover('ttl'), 'POSTDATE_AMQP_URL': servers.url_of(self.p.vhost)})
-        found = {f['check']: f for f in json.loads(out) if f['status'] == 'fail'}
+        found = {f['check']: f for f in json.loads(out)['checks'] if f['status'] == 'fail'}
         version = servers.rabbitmqctl('version')  # 4.0 answers nothing for long, as it waits for the node
         says = 'is down or inaccessible' if version < '4' else "cannot look up queue 'postdate.ttl.*no answer in time"
         self.assertRegex(found['handover.messages']['detail'], says, out)

@@ -35,7 +35,7 @@ class Copies(LiveTest):
         rc, _, err = other.cli('migrate')
         self.assertEqual(rc, 78, err)
         self.assertIn('--rebind', err)
-        found = [x for x in json.loads(other.cli('doctor', '--json')[1]) if x['check'] == 'database.schema']
+        found = [x for x in json.loads(other.cli('doctor', '--json')[1])['checks'] if x['check'] == 'database.schema']
         self.assertEqual(found[0]['status'], 'fail')
         self.assertIn('--rebind', found[0]['remedy'])
         self.assertEqual(other.cli('list')[0], 0, 'it can be looked into')

@@ -70,7 +70,7 @@ class DoctorAsRoot(Doctor):
                 done = subprocess.run([*as_nobody, *args, '-c', path], env=p.env(), capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, code, done.stdout + done.stderr)
                 self.assertIn('run this as root, or with sudo -u postdate', done.stdout + done.stderr)
-            self.assertEqual(json.loads(done.stdout)[0]['remedy'], 'sudo postdate doctor')
+            self.assertEqual(json.loads(done.stdout)['checks'][0]['remedy'], 'sudo postdate doctor')
 
     def test_the_reason_why_rabbitmqctl_cannot_run_is_said(self):
         """Debian's says on its output, behind its usage, who may run it; Erlang needs a folder of its own."""

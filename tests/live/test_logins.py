@@ -123,8 +123,8 @@ class Members(Logins):
         g.kill9()
         p.psql(f"update postdate.message set next_at = now() - interval '1 minute', owner = {me}")
         status = json.loads(p.cli('status', '--json')[1])
-        self.assertEqual(status['overdue'], COUNT)
-        self.assertIsNotNone(status['oldest_overdue_at'])
+        self.assertEqual(status['overdue']['count'], COUNT)
+        self.assertIsNotNone(status['overdue']['oldest'])
         self.assertEqual(self.owned(p, me), COUNT)
 
     def test_all_that_is_made_belongs_to_the_owner_of_the_schema(self):

@@ -22,7 +22,7 @@ class Owner(LiveTest):
     def finding(self, p, check):
         rc, out, err = p.cli('doctor', '--json')
         self.assertEqual(err, '')
-        found = [x for x in json.loads(out) if x['check'] == check]
+        found = [x for x in json.loads(out)['checks'] if x['check'] == check]
         self.assertEqual(len(found), 1, out)
         return found[0], rc
 

@@ -177,7 +177,7 @@ class IntakePolicies(Policy):
         p = self.place(transport='ttl')
         p.gateway()
         self.policy(p, {'message-ttl': 400, 'overflow': 'drop-head'})
-        found = {x['check']: x for x in json.loads(p.cli('doctor', '--json')[1])}
+        found = {x['check']: x for x in json.loads(p.cli('doctor', '--json')[1])['checks']}
         self.assertEqual(found['handover.policies']['status'], 'warn')
         self.assertRegex(found['handover.policies']['detail'], 'expire after .*message-ttl')
         self.assertEqual(found['broker.overflow']['status'], 'fail')

@@ -151,7 +151,7 @@ class Prefix(PrefixKit):
         wait_until(lambda: two.counts() == {'delivered': 2, 'scheduled': 1}, 10, 'the stray one to be refused')
         self.assertEqual(two.psql("select error like '%ACCESS_REFUSED%' from postdate.message_now where state = 'scheduled'"), [['t']])
         rc, out, err = two.cli('doctor', '--json')
-        found = {f['check']: f['status'] for f in json.loads(out)}
+        found = {f['check']: f['status'] for f in json.loads(out)['checks']}
         self.assertEqual((found['broker.permissions'], found['broker.vhost']), ('ok', 'ok'), out + err)
 
     def test_what_is_no_prefix(self):

@@ -66,7 +66,7 @@ class Reserved(LiveTest):
         self.assertEqual(c.wait_get('ours').body, b'fine')
         self.assertIsNone(c.get('theirs'))
         found = {allow: p.cli('doctor', '--json', env={**own, 'POSTDATE_DELIVERY_ALLOW': allow})[1] for allow in (None, '*', 'a,""', 'a*')}
-        states = {allow: next(f['status'] for f in json.loads(text) if f['check'] == 'delivery.allow') for allow, text in found.items()}
+        states = {allow: next(f['status'] for f in json.loads(text)['checks'] if f['check'] == 'delivery.allow') for allow, text in found.items()}
         self.assertEqual(states, {None: 'ok', '*': 'warn', 'a,""': 'warn', 'a*': 'ok'})
 
     def test_a_reply_to_that_only_a_requester_can_use_is_refused_at_each_door(self):

@@ -37,7 +37,7 @@ class Retrying(LiveTest):
             out = p.run('status', '--json')
             return json.loads(out)
         seen = wait_until(lambda: status()['retrying'] == 5 and status(), 15, 'five to be tried again')
-        self.assertIn('messages cannot be delivered and are tried again', seen['problems'])
+        self.assertIn('messages.retrying', [f['name'] for f in seen['findings']])
         wait_until(lambda: re.search(r'retrying +5: postdate list --retrying', p.cli('status')[1]), 10, 'status to say so')  # rows move while they are counted
         wait_until(lambda: web.get('/v1/stats').json['retrying'] == 5, 15, 'the statistics to know')
         wait_until(lambda: 'messages.retrying' in {f['name'] for f in web.get('/v1/overview').json['findings']}, 10, 'the overview to know')

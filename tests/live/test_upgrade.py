@@ -102,14 +102,14 @@ class Upgrade(LiveTest):
         text = p.cli('status', release=release)[1]
         for version in versions:
             self.assertRegex(text, rf'  alive, .*started .*\n +version {re.escape(version)}\n')
-        (doctor,) = [f for f in json.loads(p.cli('doctor', '--json', release=release)[1]) if f['check'] == 'gateways']
+        (doctor,) = [f for f in json.loads(p.cli('doctor', '--json', release=release)[1])['checks'] if f['check'] == 'gateways']
         if len(versions) == 1:
-            self.assertEqual((differ, status['problems'], doctor['status']), ([], [], 'ok'), doctor)
+            self.assertEqual((differ, status['findings'], doctor['status']), ([], [], 'ok'), doctor)
             self.assertRegex(text, r'(?m)^health +ok$')
             return
         self.assertEqual([(f['severity'], f['text']) for f in differ], [('warn', f'gateways run different versions: {shown}')])
         self.assertIn('finish the upgrade', differ[0]['remedy'])
-        self.assertEqual((status['problems'], doctor['status']), (['gateways run different versions'], 'warn'), doctor)
+        self.assertEqual(([f['name'] for f in status['findings']], doctor['status']), (['gateways.versions'], 'warn'), doctor)
         self.assertIn(f'2 alive, of different versions: {shown}', doctor['detail'])
         self.assertIn('finish the upgrade', doctor['remedy'])
         self.assertRegex(text, r'(?m)^health +gateways run different versions: see postdate doctor$')

@@ -14,7 +14,7 @@ DELAY_MS = 22000  # beyond the window when the backup is taken, and due after th
 
 
 def doctor(p, check):
-    return [x for x in json.loads(p.cli('doctor', '--json')[1]) if x['check'] == check][0]
+    return [x for x in json.loads(p.cli('doctor', '--json')[1])['checks'] if x['check'] == check][0]
 
 
 class Backup:

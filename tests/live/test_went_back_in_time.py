@@ -113,7 +113,7 @@ class RecoveredToATime(StandbyTest):
         self.assertEqual(again, sorted(f'handed {i}' for i in range(20)), 'what was delivered after that time, and accepted before it')
         self.assertEqual(len(came), 140)
         self.assertEqual(metric(g, 'postdate_messages_stored_again_total'), 40)
-        checks = {x['check']: x for x in json.loads(p.cli('doctor', '--json')[1])}
+        checks = {x['check']: x for x in json.loads(p.cli('doctor', '--json')[1])['checks']}
         self.assertEqual(checks['database.history']['status'], 'warn')
         self.assertTrue(re.search('went back', p.cli('status')[1]))
         self.assertEqual(g.term(), 0)

@@ -275,7 +275,7 @@ static int run_doctor(struct cli *cli, void *order)
     pg_close(d->pg);
     broker_close(d->broker);
     int code = d->failed > 0 ? 1 : 0;
-    if (d->array != NULL && cli_print_json(cli, d->array, JSON_INDENT(2)) != 0)
+    if (d->array != NULL && cli_print_json(cli, json_pack("{s:o}", "checks", d->array), JSON_INDENT(2)) != 0)
         code = 1;
     return code;
 }
@@ -289,7 +289,7 @@ static const struct cli_option options[] = {
      "the management API, queried where rabbitmqctl cannot run (default:" CLI_HELP_LINE
      "port 15672 of the host in amqp.url, with the user of amqp.url)",
      CLI_TAKE(text, doctor, management)},
-    {"json", NULL, "as an array of {check, status, detail, remedy}", CLI_TAKE(flag, doctor, json)},
+    {"json", NULL, "as {\"checks\": [{check, status, detail, remedy}]}", CLI_TAKE(flag, doctor, json)},
     {0},
 };
 
