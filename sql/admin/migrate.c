@@ -220,13 +220,19 @@ static int begin_alone(struct pg *c, struct meta *m, struct err *e)
     return meta_read(c, m, e);
 }
 
-/* All files of one version, in one transaction. */
-static int run_version(struct pg *c, int version, struct err *e)
+static int ensure_roles(struct pg *c, struct migrate_report *out, struct err *e)
+{
+    return pg_ask(c, sql_query_migrate_ensure_roles, NULL, PG_ROW(PG_TO(out->missing_roles)), e);
+}
+
+/* All files of one version, in one transaction, with the rights to what they make: building indexes, after
+ * it, may take hours. */
+static int run_version(struct pg *c, int version, struct migrate_report *out, struct err *e)
 {
     struct meta m = {0};
     int rc = begin_alone(c, &m, e);
     if (rc == 0 && m.version < version) /* else another one has done it meanwhile */
-        rc = note_version(c, version, e) == 0 ? run_steps(c, version, e) : -1;
+        rc = note_version(c, version, e) == 0 && run_steps(c, version, e) == 0 ? ensure_roles(c, out, e) : -1;
     if (rc == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
@@ -271,8 +277,7 @@ static int record(struct pg *c, const struct migrate_options *o, struct migrate_
         bind_meta(c, o->broker, o->vhost, o->rebind, e) == 0 &&
         (!o->rebind || pg_do(c, sql_query_migrate_shards, NULL, e) == 0) &&
         settings_record(c, o->settings, e) == 0 && settings_take_cell(c, o->cell, &cell, e) == 0 &&
-        pg_ask(c, sql_query_migrate_ensure_roles, NULL, PG_ROW(PG_TO(out->missing_roles)), e) == 0 &&
-        pg_commit(c, e) == 0)
+        ensure_roles(c, out, e) == 0 && pg_commit(c, e) == 0)
         return 0;
     pg_rollback(c);
     return -1;
@@ -292,7 +297,7 @@ static int migrate_all(struct pg *c, const struct migrate_options *o, struct mig
     if (create_meta(c, e) != 0)
         return -1;
     for (int version = m.version + 1; version <= out->to_version; version++)
-        if (run_version(c, version, e) != 0)
+        if (run_version(c, version, out, e) != 0)
             return -1;
     if (build_indexes(c, e) != 0 || record(c, o, out, e) != 0)
         return -1;

@@ -5,11 +5,11 @@ with wanted (role, is_there) as (
 ), rights (role, may) as (
     select role, case when is_there then
                has_schema_privilege(role, 'postdate', 'usage')
-               and case role when 'postdate_reader' then has_table_privilege(role, 'postdate.messages', 'select')
-                    and has_function_privilege(role, 'postdate.message(uuid)', 'execute')
-                   else (select bool_and(has_function_privilege(role, p.oid, 'execute')) from pg_proc p
-                          where p.pronamespace = 'postdate'::regnamespace
-                            and p.proname in ('schedule', 'schedule_many', 'cancel', 'cancel_key', 'reschedule', 'retry')) end end
+               and (role <> 'postdate_reader' or has_table_privilege(role, 'postdate.messages', 'select'))
+               and (select bool_and(has_function_privilege(role, p.oid, 'execute')) from pg_proc p
+                     where p.pronamespace = 'postdate'::regnamespace
+                       and case role when 'postdate_reader' then p.proname = 'message'
+                               else p.proname in ('schedule', 'schedule_many', 'cancel', 'cancel_key', 'reschedule', 'retry') end) end
       from wanted
 ), found (missing, weak) as (
     select (select string_agg(role, ', ' order by role) from wanted where not is_there),

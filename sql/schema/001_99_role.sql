@@ -6,13 +6,18 @@ begin
     raise log 'postdate audit: by role % from %: %', session_user, coalesce(host(inet_client_addr()), 'this machine'), what;
 end $$;
 
--- Grants what the two roles may, makes them where this login can, and returns those that are missing. `postdate migrate` calls it.
+-- Nobody but the owner calls what is not granted by name. Grants what the two roles may, makes them where this login can, and returns those that are missing.
+-- `postdate migrate` calls it after the files of each version, in their transaction, and once more at its end: a step that makes a function, or drops and creates
+-- one, grants and revokes nothing. A function that belongs to another role is left alone.
 create function postdate.roles_ensure() returns text[] language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     role text;
     f regprocedure;
+    exposed text := (select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p where p.pronamespace = 'postdate'::regnamespace
+                     and has_function_privilege('public', p.oid, 'execute') and pg_has_role(p.proowner, 'usage'));
     missing text[] := '{}';
 begin
+    if exposed is not null then execute 'revoke execute on routine ' || exposed || ' from public'; end if;
     foreach role in array '{postdate_producer,postdate_reader}'::text[] loop
         if not exists (select from pg_roles where rolname = role) then
             begin
@@ -35,14 +40,11 @@ begin
     end if;
     if not 'postdate_reader' = any (missing) then
         grant select on postdate.messages, postdate.recurring, postdate.recurring_changes, postdate.rates to postdate_reader;
-        grant execute on function postdate.message(uuid), postdate.id_due(uuid), postdate.id_floor(timestamptz), postdate.recur_outcome(uuid), postdate.settled_to(), postdate.fence_at(),
-            postdate.batch_owner(uuid, xid8), postdate.rate_waiting(integer, bigint), postdate.rate_next(timestamptz, double precision, timestamptz), postdate.rate_slot(uuid) to postdate_reader;
-        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace and (starts_with(p.proname, 'wire_') or p.proname in ('recur_preview', 'recur_upcoming', 'recur_next')) loop
+        for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace
+                    and (starts_with(p.proname, 'wire_') or p.proname in ('message', 'id_due', 'id_floor', 'recur_outcome', 'settled_to', 'fence_at',
+                        'batch_owner', 'rate_waiting', 'rate_next', 'rate_slot', 'recur_preview', 'recur_upcoming', 'recur_next')) loop
             execute format('grant execute on function %s to postdate_reader', f);
         end loop;
     end if;
     return missing;
 end $$;
-
--- Last of all: nobody but the owner calls what is not granted by name.
-revoke execute on all functions in schema postdate from public;

@@ -2,7 +2,11 @@
 import os
 
 import harness
-from harness import LiveTest, wait_until
+from harness import LiveTest, run_psql, wait_until
+
+# What everybody may call, and whether the role may call one that the next version makes.
+OPEN = "select proname from pg_proc where pronamespace = 'postdate'::regnamespace and has_function_privilege('public', oid, 'execute')"
+MAY_CANCEL = "select has_function_privilege('postdate_producer', 'postdate.cancel(uuid, integer)', 'execute')"
 
 
 class SqlMigrate(LiveTest):
@@ -28,6 +32,36 @@ class SqlMigrate(LiveTest):
             self.assertIn(f'schema postdate is at version 2 ({said}', p.cli('migrate', release='tests/next')[1])
         self.assertEqual(p.psql('select id, next_step is null from postdate.message'), [[one, 't']])
         self.assertIn('schema postdate is at version 2 (unchanged', p.cli('migrate')[1], 'which may be run by the unit of a gateway that is not replaced yet')
+
+    def test_what_a_step_makes_is_closed_and_granted_before_its_indexes_are_built(self):
+        """One who calls a function whose signature grows goes on, also while building waits for an old transaction."""
+        p = self.place()
+        one = p.value("select postdate.schedule('k', 'x', '1 h')")
+        role = f'producer_{p.database}'
+        p.stack.psql(f'create role {role} login in role postdate_producer')
+        self.addCleanup(p.stack.psql, f'drop role {role}')
+        self.addCleanup(p.close)  # before that
+        caller, other = harness.Session(p.postgres.replace('user=postdate', f'user={role}')), p.session()
+        p.children.append(caller.process)
+        caller.run('prepare again as select postdate.cancel($1)')
+        other.run('begin isolation level repeatable read; select 1')
+        migration = p.start_cli('migrate', release='tests/next')
+        wait_until(lambda: p.value('select version from postdate.meta') == '2', 30, 'the step')
+        self.assertIn('waiting for a lock', migration.stderr.readline().decode())
+        self.assertEqual((p.psql(OPEN), p.value(MAY_CANCEL)), ([], 't'))
+        self.assertEqual(caller.run(f"execute again('{one}')"), [['cancelled']])
+        other.run('rollback')
+        self.assertEqual(migration.wait(60 * harness.slowness()), 0)
+
+    def test_each_migration_closes_what_is_open_to_all(self):
+        """Not what belongs to another role: the owner may not."""
+        p = self.place()
+        p.psql("create function postdate.later() returns int language sql as 'select 1'; create procedure postdate.later_too() language sql as ''")
+        run_psql(p.postgres.replace('user=postdate', 'user=postgres'), "create function postdate.foreign() returns int language sql as 'select 1'")
+        self.assertEqual(len(p.psql(OPEN)), 3)
+        rc, out, err = p.cli('migrate')
+        self.assertEqual((rc, 'unchanged' in out, err), (0, True, ''))
+        self.assertEqual(p.psql(OPEN), [['foreign']])
 
     def test_a_migration_that_fails_leaves_nothing_behind(self):
         p = self.place(migrate=False)
