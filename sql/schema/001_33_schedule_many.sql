@@ -131,20 +131,22 @@ begin
     end loop;
 end $$;
 
--- A draft whose key was taken when the batch came by: decided alone.
-create function postdate.draft_accept(d postdate.draft, s postdate.settings, out id uuid, out error text) language plpgsql as $$
+-- A draft whose key was taken when the batch came by: decided alone. code: the SQLSTATE of the error.
+create function postdate.draft_accept(d postdate.draft, s postdate.settings, out id uuid, out error text, out code text) language plpgsql as $$
 declare
     detail text;
     hint text;
 begin
     id := postdate.draft_store(d, s, clock_timestamp());
 exception when unique_violation or object_not_in_prerequisite_state then
-    get stacked diagnostics error = message_text, detail = pg_exception_detail, hint = pg_exception_hint;
+    get stacked diagnostics error = message_text, code = returned_sqlstate, detail = pg_exception_detail, hint = pg_exception_hint;
     id := null;
     error := concat_ws(' ', error || '.', nullif(detail, ''), nullif(hint, ''));
 end $$;
 
-create function postdate.schedule_many(messages jsonb) returns table (ordinal integer, id uuid, error text)
+-- sqlstate: one of those that postdate.schedule has. What PostgreSQL says of a value that it cannot read is a wrong argument, too, with whichever code of its class.
+-- kept: the key was taken, and id is the message that keeps it, as HTTP answers with 200, not 201.
+create function postdate.schedule_many(messages jsonb) returns table (ordinal integer, id uuid, error text, sqlstate text, kept boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -154,8 +156,9 @@ declare
     a record;
     r record;
     stored uuid[];
-    kept uuid[];
+    ids uuid[];
     refused text[];
+    codes text[];
     decided boolean[];
     first_due timestamptz;
     fence bigint := postdate.fence_for_store();
@@ -190,7 +193,7 @@ begin
     end if;
     if cardinality(stored) = cardinality(p.drafts) then
         return query
-            select d.o::integer, d.id, null::text
+            select d.o::integer, d.id, null::text, null::text, false
               from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, deadline, o);
         return;
     end if;
@@ -203,12 +206,15 @@ begin
          order by d.exchange, d.key, o
     loop
         a := postdate.draft_accept(p.drafts[r.ordinal], s);
-        kept[r.ordinal] := a.id;
+        ids[r.ordinal] := a.id;
         refused[r.ordinal] := a.error;
+        codes[r.ordinal] := a.code;
         decided[r.ordinal] := true;
     end loop;
     return query
-        select d.o::integer, case when decided[d.o] then kept[d.o] else d.id end, case when decided[d.o] then refused[d.o] when d.id is null then p.errors[d.o] end
+        select d.o::integer, case when decided[d.o] then ids[d.o] else d.id end, case when decided[d.o] then refused[d.o] when d.id is null then p.errors[d.o] end,
+               case when decided[d.o] then codes[d.o] when d.id is null then '22023' end,
+               case when decided[d.o] then ids[d.o] <> d.id when d.id is not null then false end
           from unnest(p.drafts) with ordinality as d (due, id, hold, exchange, routing_key, key, on_conflict, properties, properties_json, body, deadline, o)
          order by d.o;
 end $$;

@@ -5,6 +5,7 @@ import uuid
 
 import harness
 from harness import LiveTest, SharedTest, psql_error, run_psql, wait_until
+from web import Web
 
 
 class Sql(SharedTest):
@@ -284,15 +285,51 @@ class Sql(SharedTest):
                  '{"routing_key":"%(k)s","delay_ms":300,"body":"g","headers":{"x-delay":1}}, '
                  '{"routing_key":"%(k)s","due_at":"2020-01-01T00:00:00Z","body_base64":"aA==","headers":{"n":1}}, '
                  '{"routing_key":"%(k)s","delay_ms":1,"body":"i","colour":"red"}]') % {'k': key}
-        rows = self.p.psql(f"select ordinal, id, error from postdate.schedule_many('{items}')")
+        rows = self.p.psql(f"select * from postdate.schedule_many('{items}')")
         self.assertEqual([r[0] for r in rows], [str(i) for i in range(1, 11)])
         self.assertEqual([bool(r[1]) for r in rows], [True, True, False, False, True, True, False, False, True, False])
         self.assertEqual(rows[4][1], rows[5][1], 'kept')
         for i, word in ((2, 'nonsense'), (3, 'object'), (6, 'taken'), (7, 'reserved'), (9, 'colour')):
             self.assertIn(word, rows[i][2])
+        self.assertEqual([r[3] for r in rows], ['', '', '22023', '22023', '', '', '23505', '22023', '', '22023'], 'also of PostgreSQL\'s own 22007')
+        self.assertEqual([r[4] for r in rows], ['f', 'f', '', '', 'f', 't', '', '', 'f', ''])
         self.assertEqual(sorted(m.body for m in inbox.wait(4)), [b'a', b'd', b'h', b'{"b": [1]}'])
         code, text = psql_error(self.p.postgres, "select postdate.schedule_many('{}')")
         self.assertEqual(code, '22023', text)
+
+    def test_schedule_many_says_what_was_kept_as_http_does(self):
+        """Of a key that a waiting message has, of one that is free again, and of those that take it or must not have it."""
+        _, key = self.inbox()
+        web = Web(self.gw.http())
+
+        def items(prefix):
+            return [{'routing_key': key, 'delay': '1h', 'body': 'x', **more} for more in (
+                {}, {'key': prefix + 'held'}, {'key': prefix + 'free'}, {'key': prefix + 'held', 'on_conflict': 'replace'}, {'key': prefix + 'new'},
+                {'key': prefix + 'new'}, {'key': prefix + 'held', 'on_conflict': 'reject'})]
+        answers = []
+        for prefix in ('many-http-', 'many-sql-'):
+            held, free = (self.sql(f"select postdate.schedule('{key}', 'x', '1h', key => '{prefix}{name}')") for name in ('held', 'free'))
+            self.assertEqual(self.sql(f"select postdate.cancel('{free}')"), 'cancelled')
+            if prefix == 'many-http-':
+                results = web.post('/v1/messages', {'messages': items(prefix)}).json['results']
+                answers.append([{200: 't', 201: 'f'}.get(r['status'], '') for r in results])
+                ids = [r.get('id', '') for r in results]
+            else:
+                rows = self.p.psql(f"select id, error, sqlstate, kept from postdate.schedule_many('{json.dumps(items(prefix))}') order by ordinal")
+                ids = [r[0] for r in rows]
+                answers.append([r[3] for r in rows])
+                self.assertEqual([r[2] for r in rows], [''] * 6 + ['23505'])
+            self.assertEqual((ids[1] == held, ids[2] == free, ids[4] == ids[5]), (True, False, True), prefix)
+        self.assertEqual(answers, [['f', 't', 'f', 'f', 'f', 't', '']] * 2)
+        s = self.p.session()
+        self.addCleanup(s.close)
+        taken = [{'routing_key': key, 'delay': '1h', 'body': 'x', 'key': 'many-owned', **more} for more in ({}, {'on_conflict': 'replace'})]
+        one = self.sql(f"select postdate.schedule('{key}', 'x', '1h', key => 'many-owned')")
+        s.run('begin')
+        s.run(f"update postdate.message set next_at = coalesce(next_at, due), state = 'claimed', owner = 0 where id = '{one}'")
+        self.assertEqual([[r[0], *r[2:]] for r in s.run(f"select id, left(error, 0), sqlstate, kept from postdate.schedule_many('{json.dumps(taken)}') order by ordinal")],
+                         [[one, '', 't'], ['', '55000', '']])
+        s.run('rollback')
 
     def test_schedule_many_asks_for_a_unit(self):
         """Over HTTP such a delay is refused; PostgreSQL would take it for seconds: 900000 for ten days."""
