@@ -29,13 +29,13 @@ create index lineage_queue on postdate.lineage (queue, died_at, id) where died_a
 create index lineage_expires on postdate.lineage (expires_at);
 create index lineage_message on postdate.lineage (message) where message is not null;
 
--- Sends a dead letter back to its queue, due at `due`, with its attempts counted anew. After its deadline it is not delivered, and ends as a dead
+-- Sends a dead letter back to its queue, due at `due_at`, with its attempts counted anew. After its deadline it is not delivered, and ends as a dead
 -- letter again. False: it is not there, or not dead any more.
-create function postdate.dead_requeue(id uuid, queue text, due timestamptz default clock_timestamp()) returns boolean
+create function postdate.dead_requeue(id uuid, queue text, due_at timestamptz default clock_timestamp()) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan as $$
 declare
     l postdate.lineage;
-    at timestamptz := date_trunc('milliseconds', greatest(due, clock_timestamp()));
+    at timestamptz := date_trunc('milliseconds', greatest(due_at, clock_timestamp()));
     row_id uuid := postdate.id_make(at, (select cell from postdate.settings));
 begin
     select * into l from postdate.lineage x where x.id = dead_requeue.id and x.queue = dead_requeue.queue and x.died_at is not null for update;

@@ -61,7 +61,7 @@ create trigger recur_changed after insert or update of changed_at or delete on p
     for each row execute function postdate.recur_changed();
 
 create view postdate.recurring_changes as
-select c.name, c.at, c.who, c.what, c.old, c.new, c.message from postdate.recur_change c;
+select c.name, c.at, c.who, c.what, c.old, c.new, c.message as id from postdate.recur_change c;
 
 create trigger recurring_changes_refuse instead of insert or update or delete on postdate.recurring_changes for each row
     execute function postdate.view_refuse('It records past changes. Call postdate.recur_set, or another function of docs/recurring.md.');

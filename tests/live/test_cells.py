@@ -66,7 +66,7 @@ class CellNumber(LiveTest):
         wait_until(lambda: p.value(f"select count(*) {LIVE} and exchange = 'postdate.return'") == '1', 10, 'its retry')
         self.assertEqual(cell_of(p.value(f"select id {LIVE} and exchange = 'postdate.return'")), 9)
         dead_letter(p)
-        self.assertEqual(p.value("select postdate.dead_requeue(id, queue, now() + interval '1 hour') from postdate.lineage where queue = 'gone'"), 't')
+        self.assertEqual(p.value("select postdate.dead_requeue(id, queue, due_at => now() + interval '1 hour') from postdate.lineage where queue = 'gone'"), 't')
         self.assertEqual(cell_of(p.value("select message from postdate.lineage where queue = 'gone'")), 9)
 
     def test_a_database_keeps_its_number(self):

@@ -224,6 +224,9 @@ class RecurHttp(LiveTest):
         self.assertIn('    body: "one" -> "two"', lines)
         self.assertIn('postdate recur (', lines[0])
         self.assertEqual([c['what'] for c in json.loads(p.cli('recur', 'show', 'a', '--history', '--json')[1])], ['remove', 'run', 'resume', 'pause', 'set', 'set'])
+        shown = [[c[name] or '' for name in ('who', 'what', 'id')] for c in json.loads(p.cli('recur', 'show', 'a', '--history', '--json')[1])]
+        self.assertEqual(p.psql("select who, what, id from postdate.recurring_changes where name = 'a' order by at desc"), shown)
+        self.assertEqual([bool(c[2]) for c in shown], [False, True, False, False, False, False])
         self.assertEqual(p.cli('recur', 'show', 'nobody', '--history')[0], 66)
         # what the passing of time does is no change; the last twenty are kept, and runs apart from what was set
         p.psql("select postdate.recur_set('b', '@every 1s', 'k', 'x'::text)")
