@@ -1,8 +1,8 @@
 -- What readers see of messages.
 
 create view postdate.messages as
-select m.id, m.key, m.state::text as state, m.exchange, m.routing_key, m.due as due_at, m.next_at, m.created_at, m.settled_at, m.attempts,
-       m.error, m.body,
+select m.id, m.key, m.state::text as state, m.exchange, m.routing_key, m.due as due_at,
+       case when m.state in ('scheduled', 'claimed', 'handed') then m.next_at end as next_at, m.created_at, m.settled_at, m.attempts, m.error, m.body,
        case when m.properties_json is not null then coalesce(nullif(m.properties_json -> 'headers', 'null'), '{}')
             else postdate.wire_properties(m.properties) -> 'headers' end as headers,
        case when m.properties_json is not null then '{"delivery_mode": 2}' || coalesce(nullif(m.properties_json -> 'properties', 'null'), '{}')

@@ -1,5 +1,7 @@
 """SQL as a way in: inside the caller's transaction, as a person types it."""
 import json
+import os
+import re
 import threading
 import uuid
 
@@ -354,6 +356,25 @@ class Sql(SharedTest):
         self.assertRegex(text, r'(?s)postdate.messages cannot be changed.*DELETE.*postdate.cancel')
         self.assertEqual(self.p.psql(f"select state, due_at > now() from postdate.messages where routing_key = '{key}'"), [['scheduled', 't']])
         self.p.psql("select postdate.recur_remove('looked-at')")
+
+    def test_the_documents_list_the_columns_of_each_view(self):
+        for path, view, begins in (('sql.md', 'messages', 'The view contains all messages: '), ('sql.md', 'rates', 'The view contains the [rates]: '),
+                                   ('recurring.md', 'recurring', '`postdate.recurring` contains '),
+                                   ('recurring.md', 'recurring_changes', '`postdate.recurring_changes` contains ')):
+            with open(os.path.join(harness.ROOT, 'docs', path), encoding='utf-8') as f:
+                text = ' '.join(re.sub(r'\([^)]*\)', '', f.read()).split())
+            listed = re.search(re.escape(begins) + r'(.*?)\. ', text)[1]
+            columns = self.p.psql(f"select attname from pg_attribute where attrelid = 'postdate.{view}'::regclass and attnum > 0 order by attnum")
+            self.assertEqual([[name] for name in re.findall('`([a-z_]+)`', listed)], columns, view)
+
+    def test_the_view_has_a_next_time_while_there_is_one(self):
+        _, key = self.inbox()
+        waits, cancelled, delivered = (self.sql(f"select postdate.schedule('{key}', 'x', '{delay}')") for delay in ('1h', '1h', '0'))
+        self.assertEqual(self.sql(f"select postdate.cancel('{cancelled}')"), 'cancelled')
+        shown = f"select state, next_at = due_at from postdate.messages where routing_key = '{key}'"
+        wait_until(lambda: self.p.psql(f"{shown} and id = '{delivered}'") == [['delivered', '']], 10, 'the settlement')
+        self.assertEqual(self.p.psql(f"{shown} and id in ('{waits}', '{cancelled}') order by 1"), [['cancelled', ''], ['scheduled', 't']])
+        self.assertEqual(self.p.psql(f"select next_at from postdate.message('{cancelled}')"), [['']])
 
     def test_reading_the_view_costs_what_the_message_is_large(self):
         """Not the square of it: an array and a table with as many entries as fit."""
