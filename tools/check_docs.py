@@ -53,7 +53,7 @@ WORDS = {
     'docs/publish.md': 1470,
     'docs/rates.md': 672,
     'docs/recurring.md': 1805,
-    'docs/retries.md': 1072,
+    'docs/retries.md': 1078,
     'docs/retry-clients.md': 895,
     'docs/scale.md': 1644,
     'docs/security.md': 1537,

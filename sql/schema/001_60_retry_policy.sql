@@ -25,14 +25,18 @@ $$;
 
 create function postdate.retry_policy_set(pattern text, attempts integer default 10, first interval default '1 s', factor double precision default 2,
     max interval default '1 h', jitter integer default 10, reasons text[] default '{rejected,delivery_limit}', keep_dead interval default '30 d')
-returns void language sql security definer set search_path = pg_catalog, pg_temp as $$
+returns void language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if (select count(*) from postdate.retry_policy p where p.pattern <> retry_policy_set.pattern) >= 10000 then
+        perform postdate.refuse('there are too many retry policies', 'There are 10000.', 'Set one for several queues, with *, or remove some.');
+    end if;
     insert into postdate.retry_policy (pattern, attempts, first, factor, max, jitter, reasons, keep_dead, changed_by)
     values (retry_policy_set.pattern, retry_policy_set.attempts, retry_policy_set.first, retry_policy_set.factor, retry_policy_set.max,
             retry_policy_set.jitter, retry_policy_set.reasons, retry_policy_set.keep_dead, session_user)
     on conflict on constraint retry_policy_pkey do update
        set attempts = excluded.attempts, first = excluded.first, factor = excluded.factor, max = excluded.max, jitter = excluded.jitter,
-           reasons = excluded.reasons, keep_dead = excluded.keep_dead, changed_at = clock_timestamp(), changed_by = excluded.changed_by
-$$;
+           reasons = excluded.reasons, keep_dead = excluded.keep_dead, changed_at = clock_timestamp(), changed_by = excluded.changed_by;
+end $$;
 
 create function postdate.retry_policy_remove(pattern text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

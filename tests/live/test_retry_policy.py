@@ -4,7 +4,7 @@ import shlex
 import urllib.parse
 
 import harness
-from harness import LiveTest, wait_until
+from harness import LiveTest, psql_error, wait_until
 from test_tokens import make_token
 from web import Web, described, ready_address
 
@@ -120,6 +120,24 @@ class PolicyHttp(LiveTest):
             self.assertEqual(web.get('/v1/retry-policies/' + path).status, 400)
         self.assertEqual(web.get('/v1/retry-policies:match').status, 400)
         self.assertEqual(web.ask('PUT', '/v1/retry-policies/' + 'q' * 256, {}).status, 422)
+
+    def test_the_ten_thousandth_is_the_last(self):
+        """The list has no pages, and a gateway reads no more. One that is there is still changed."""
+        web = described(self, self.open())
+        self.p.psql("insert into postdate.retry_policy (pattern, attempts, first, max, factor, jitter, reasons, keep_dead) "
+                    "select 'q' || n, 10, '1 s', '1 h', 2, 10, '{rejected}', '30 d' from generate_series(1, 9999) n")
+        self.assertEqual(web.ask('PUT', '/v1/retry-policies/last', {}).status, 200)
+        said = 'there are too many retry policies. There are 10000. Set one for several queues, with *, or remove some.'
+        answer = web.ask('PUT', '/v1/retry-policies/more', {})
+        self.assertEqual((answer.status, answer.problem, answer.json['detail']), (422, 'invalid-message', said), answer)
+        code, _, err = self.p.cli('retry-policy', 'set', 'more')
+        self.assertEqual((code, said in err), (65, True), err)
+        self.assertEqual(psql_error(self.p.postgres, "select postdate.retry_policy_set('more')")[0], '22023')
+        self.assertEqual(web.ask('PUT', '/v1/retry-policies/last', {'attempts': 3}).status, 200)
+        listed = web.get('/v1/retry-policies').json['policies']
+        self.assertEqual((len(listed), [x['attempts'] for x in listed if x['pattern'] == 'last']), (10000, [3]))
+        self.assertEqual(web.ask('DELETE', '/v1/retry-policies/q1').status, 200)
+        self.assertEqual(web.ask('PUT', '/v1/retry-policies/more', {}).status, 200)
 
     def test_a_token_for_all_exchanges_lists_what_is_of_any(self):
         web = Web(self.open(POSTDATE_HTTP_TOKENS='on'))
