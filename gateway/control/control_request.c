@@ -17,6 +17,7 @@ struct control_request *control_request_open(struct control *c)
         return NULL;
     o->control = c;
     o->api.from = "the control queue";
+    o->api.by_control = true;
     arena_init(&o->arena, ARENA_MAX);
     api_answer_open(&o->api.answer);
     api_json_request_open(&o->parsed, CONTROL_BODY_MAX);

@@ -114,8 +114,9 @@ static void print_rest(struct http *h, struct buf *out)
                         (double)atomic_load(rt->metrics.held_messages));
     metrics_print_gauge(out, "postdate_held_bytes", "Memory used by claimed messages, in bytes.",
                         (double)atomic_load(rt->metrics.held_bytes));
-    metrics_print_gauge(out, "postdate_log_lines_lost",
-                        "Lines of the log that could not be written since the start.", (double)log_lost());
+    metrics_print_head(out, "postdate_log_lines_lost_total", "counter",
+                       "Lines of the log that could not be written.");
+    buf_printf(out, "postdate_log_lines_lost_total %lu\n", log_lost());
     metrics_print_gauge(out, "postdate_http_body_bytes", "Memory used by request bodies, in bytes.",
                         (double)h->body_bytes);
     if (rt->transport != NULL)

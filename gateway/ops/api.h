@@ -94,6 +94,7 @@ struct api_request {
     const struct api_operation *op; /* api_operation.h */
     const struct api_scope *scope;
     const char *from; /* the client's address, for the log */
+    bool by_control;  /* came over the control queue */
     uint64_t caller;  /* api_caller(), once it is known */
     struct bytes id;  /* as received; len 0: none */
     struct api_params params;

@@ -386,28 +386,40 @@ static int store_group(struct group_commit *s, struct err *e)
     return commit_check_store(&s->check, &o, s->scheduler.items, s->scheduler.count, e);
 }
 
+static void count_member(struct group_commit *s, const struct member *m)
+{
+    struct metrics *to = &s->executor->runtime->metrics;
+    const struct store_item *items = s->scheduler.items + m->schedule.first_item;
+    bool by_control = m->schedule.request->by_control;
+    uint64_t stored = 0, kept = 0;
+    for (size_t i = 0; i < m->schedule.item_count; i++) {
+        stored += items[i].result == STORE_ACCEPTED || items[i].result == STORE_REPLACED;
+        kept += items[i].result == STORE_KEPT;
+    }
+    metrics_add(to, by_control ? METRIC_CONTROL_ACCEPTED : METRIC_HTTP_ACCEPTED, stored);
+    metrics_add(to, by_control ? METRIC_CONTROL_KEPT : METRIC_HTTP_KEPT, kept);
+}
+
 static void count_stored(struct group_commit *s)
 {
     struct runtime *rt = s->executor->runtime;
     const struct store_item *items = s->scheduler.items;
     int64_t soonest_ms = INT64_MAX, begun_ms = store_begun_ms(s->session.pg);
-    uint64_t stored = 0, kept = 0;
+    bool stored = false;
+    for (size_t i = 0; i < s->count; i++)
+        count_member(s, &s->group[i]);
     for (size_t i = 0; i < s->scheduler.count; i++) {
-        kept += items[i].result == STORE_KEPT;
         if (items[i].result != STORE_ACCEPTED && items[i].result != STORE_REPLACED)
             continue;
-        stored++;
+        stored = true;
         if (items[i].message.due_ms < soonest_ms)
             soonest_ms = items[i].message.due_ms;
     }
-    metrics_add(&rt->metrics, METRIC_API_ACCEPTED, stored);
-    metrics_add(&rt->metrics, METRIC_API_KEPT, kept);
-    metrics_add(&rt->metrics, METRIC_COMMITS, stored > 0);
+    metrics_add(&rt->metrics, METRIC_COMMITS, stored);
     /* The claimer looks twice per lead; it must be notified of messages that are due sooner. */
-    if (stored > 0 &&
-        soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + rt->config->delivery.lead_ms)
+    if (stored && soonest_ms <= (begun_ms > s->now_ms ? begun_ms : s->now_ms) + rt->config->delivery.lead_ms)
         notifier_notify(&rt->claimer_notifier);
-    if (stored > 0 && rt->transport)
+    if (stored && rt->transport)
         notifier_notify(&rt->handover_feeder_notifier);
 }
 

@@ -12,18 +12,19 @@
  * before). In the order in which they are printed. */
 #define METRICS_COUNTERS(X)                                                                                  \
     X(METRIC_INTAKE_ACCEPTED, "postdate_messages_accepted_total", "{way=\"amqp\"}",                          \
-      "Messages stored by this gateway, by the interface that accepted them; http includes the control "     \
-      "queue.")                                                                                              \
-    X(METRIC_API_ACCEPTED, "postdate_messages_accepted_total", "{way=\"http\"}", NULL)                       \
+      "Messages stored by this gateway, by the interface that accepted them: amqp, http or control.")        \
+    X(METRIC_HTTP_ACCEPTED, "postdate_messages_accepted_total", "{way=\"http\"}", NULL)                      \
+    X(METRIC_CONTROL_ACCEPTED, "postdate_messages_accepted_total", "{way=\"control\"}", NULL)                \
     X(METRIC_INTAKE_KEPT, "postdate_messages_kept_total", "{way=\"amqp\"}",                                  \
       "Messages not stored because their key was taken and the older message was kept.")                     \
-    X(METRIC_API_KEPT, "postdate_messages_kept_total", "{way=\"http\"}", NULL)                               \
+    X(METRIC_HTTP_KEPT, "postdate_messages_kept_total", "{way=\"http\"}", NULL)                              \
+    X(METRIC_CONTROL_KEPT, "postdate_messages_kept_total", "{way=\"control\"}", NULL)                        \
     X(METRIC_INTAKE_DUPLICATE, "postdate_intake_redelivered_total", "",                                      \
       "Redeliveries that were recognised as stored already.")                                                \
     X(METRIC_INTAKE_MISSPELT, "postdate_intake_misspelt_total", "",                                          \
       "Messages due at once with a header that is nearly x-delay.")                                          \
     X(METRIC_COMMITS, "postdate_http_commits_total", "",                                                     \
-      "Transactions that stored messages accepted over HTTP.")                                               \
+      "Transactions that stored messages accepted over HTTP or the control queue.")                          \
     X(METRIC_DELIVERED, "postdate_messages_delivered_total", "",                                             \
       "Messages published, routed and confirmed by RabbitMQ.")                                               \
     X(METRIC_HANDED, "postdate_messages_handed_total", "", "Messages handed over to RabbitMQ.")              \

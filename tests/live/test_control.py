@@ -1,6 +1,7 @@
 """The control queue, as pika uses it."""
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import harness
 from broker_users import documented_user
 from harness import LiveTest, SharedTest, wait_until
 from test_tokens import make_token
+from web import Web
 
 QUEUE = 'postdate.control'
 HOUR = {'op': 'schedule', 'delay': '1h', 'body': 'x'}
@@ -106,6 +108,19 @@ class Control(SharedTest):
         other = self.r.ask(dict(request, body='y'), message_id=key)
         self.assertEqual(other['status'], 422)
         self.assertEqual(self.p.value(f"select count(*) from postdate.message_now where routing_key = '{self.name()}'"), '1')
+
+    def test_metrics_count_it_apart_from_http(self):
+        def counted():
+            text = Web(self.gw.http()).get('/metrics').body.decode()
+            return [int(re.search(rf'(?m)^postdate_messages_{what}_total\{{way="{way}"\}} (\d+)$', text)[1])
+                    for what in ('accepted', 'kept') for way in ('http', 'control')]
+        before = counted()
+        self.schedule(key=self.name())
+        self.assertEqual(self.r.ask(dict(HOUR, routing_key=self.name(), key=self.name()))['status'], 200)
+        wait_until(lambda: [a - b for a, b in zip(counted(), before)] == [0, 1, 0, 1], 10, 'one stored, one kept')
+        message = {'routing_key': self.name(), 'delay': '1h', 'body': 'x'}
+        self.assertEqual(Web(self.gw.http()).post('/v1/messages', {'messages': [message] * 2}).status, 200)
+        wait_until(lambda: [a - b for a, b in zip(counted(), before)] == [2, 1, 0, 1], 10, 'two more by HTTP')
 
     def test_the_documented_example(self):
         with open(os.path.join(harness.ROOT, 'docs', 'examples', 'control.py'), encoding='utf-8') as f:

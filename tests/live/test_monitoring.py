@@ -46,7 +46,10 @@ class Monitoring(LiveTest):
 
     def test_what_they_name_is_there_and_documented(self):
         text = self.metrics(self.settled_gateway(self.place()))
-        there = set(re.findall(r'(?m)^# TYPE (postdate_\w+)', text))
+        types = dict(re.findall(r'(?m)^# TYPE (postdate_\w+) (\w+)$', text))
+        self.assertEqual({n for n, kind in types.items() if (kind == 'counter') != n.endswith('_total')}, set(), 'counters, and no others, end in _total')
+        self.assertEqual(types['postdate_log_lines_lost_total'], 'counter')
+        there = set(types)
         with open(os.path.join(FOLDER, 'postdate.rules.yml'), encoding='utf-8') as f:
             rules = f.read()
         used = set(NAME.findall(rules)) | {n for q in board_queries() for n in NAME.findall(q)}
