@@ -8,7 +8,9 @@
  *   {"id!": …, "key": …, "...": false}       an object; ! is required; "...": whether other fields are
  * allowed
  *   ["integer", "What it is.", {"minimum": 0}]   any of these, with a description, and more of JSON Schema,
- *                                            in which "items", "anyOf" and "oneOf" are in short, too */
+ *                                            in which "items", "anyOf" and "oneOf" are in short, too;
+ *                                            "known": the values of an answer. Only requests have "enum":
+ *                                            a later version may answer more */
 #include "gateway/http/http_internal.h"
 #include "openapi_embedded.h"
 
@@ -87,6 +89,27 @@ static json_t *any_of(const json_t *list)
     return out;
 }
 
+/* For generators of clients, it is any string. They have no common form for one with known values: of anyOf,
+ * some make a class. */
+static void add_known(json_t *schema, json_t *values)
+{
+    struct buf text;
+    size_t i;
+    json_t *v, *said = json_object_get(schema, "description");
+    buf_init(&text, 8192);
+    buf_printf(&text, "%s%sKnown values: ", said ? json_string_value(said) : "", said ? " " : "");
+    json_array_foreach(values, i, v)
+    {
+        buf_printf(&text, "%s%s", i > 0 ? ", " : "", json_string_value(v));
+    }
+    buf_put_str(&text, "; later versions may add others.");
+    if (text.failed)
+        json_memory_refuse();
+    json_object_set_new(schema, "description", json_stringn((const char *)text.data, text.len));
+    json_object_set(schema, "x-extensible-enum", values);
+    buf_free(&text);
+}
+
 static json_t *schema_of(const json_t *in_short)
 {
     const char *name;
@@ -101,10 +124,13 @@ static json_t *schema_of(const json_t *in_short)
     json_object_foreach(json_array_get(in_short, 2), name, v)
     {
         bool any = strcmp(name, "anyOf") == 0 || strcmp(name, "oneOf") == 0;
-        json_object_set_new(out, name,
-                            any                          ? any_of(v)
-                            : strcmp(name, "items") == 0 ? schema_of(v)
-                                                         : json_incref(v));
+        if (strcmp(name, "known") == 0)
+            add_known(out, v);
+        else
+            json_object_set_new(out, name,
+                                any                          ? any_of(v)
+                                : strcmp(name, "items") == 0 ? schema_of(v)
+                                                             : json_incref(v));
     }
     return out;
 }
@@ -276,7 +302,8 @@ static json_t *schemas_of(const json_t *root)
     }
     for (enum api_problem p = API_OK + 1; p < API_PROBLEM_COUNT; p++)
         json_array_append_new(types, json_string(api_problem_type(p)));
-    json_object_set_new(member(json_object_get(out, "Problem"), "properties", "type"), "enum", types);
+    add_known(member(json_object_get(out, "Problem"), "properties", "type"), types);
+    json_decref(types);
     return out;
 }
 

@@ -70,7 +70,7 @@ class Walker:
     def missing(self):
         described = {(operation['operationId'], status) for item in self.root['paths'].values()
                      for method, operation in item.items() if method != 'parameters' for status in operation['responses']}
-        types = self.root['components']['schemas']['Problem']['properties']['type']['enum']
+        types = self.root['components']['schemas']['Problem']['properties']['type']['x-extensible-enum']
         return described - self.statuses, {t.rsplit(':', 1)[-1] for t in types} - self.problems - UNPROVOKED
 
 
@@ -165,6 +165,42 @@ class Agreement(SharedTest):
                     self.agree('PUT', '/v1/recurring/agree', {k: v for k, v in good.items() if k != 'body'} | {field: value})
         for pair in ({'body': None, 'json': None}, {'body': None}, {'json': 1}, {'body': None, 'body_base64': 'YQ=='}, {'cron': None}, {'cron': 5}, {'zone': None}):
             self.agree('PUT', '/v1/recurring/agree', good | pair)
+
+
+class OpenAnswers(SharedTest):
+    """A minor version may answer more states, reasons and types of problem, and longer lists (docs/versions.md): a client that was made of an older
+    description accepts them. What a request may have is closed."""
+    CLOSES = {'enum', 'const', 'pattern', 'maxItems', 'maxLength', 'maxProperties', 'uniqueItems'}
+
+    def schemas(self, root, node, where):
+        """(where, schema) of a schema, and of all in it."""
+        node = resolve(root, node)
+        yield where, node
+        within = [(name, part) for name, part in node.get('properties', {}).items()]
+        within += [(name, node[name]) for name in ('items', 'additionalProperties') if isinstance(node.get(name), dict)]
+        within += [(name, part) for name in ('anyOf', 'oneOf', 'allOf') for part in node.get(name, [])]
+        for name, part in within:
+            yield from self.schemas(root, part, f'{where}.{name}')
+
+    def test_only_what_a_request_may_have_is_closed(self):
+        root = Web(self.gw.http()).get('/openapi.json').json
+        answers, requests = [], []
+        for path, item in root['paths'].items():
+            for method, operation in item.items():
+                name = f'{method} {path}'
+                for status, response in operation['responses'].items():
+                    for content in resolve(root, response)['content'].values():
+                        answers += self.schemas(root, content['schema'], f'{name} {status}')
+                requests += [x for p in operation.get('parameters', []) for x in self.schemas(root, p['schema'], f'{name} {p["name"]}')]
+                for content in operation.get('requestBody', {}).get('content', {}).values():
+                    requests += self.schemas(root, content['schema'], name)
+        self.assertEqual([(where, sorted(self.CLOSES & set(s))) for where, s in answers if self.CLOSES & set(s) or s.get('additionalProperties') is False], [])
+        self.assertEqual([where for where, s in requests if 'x-extensible-enum' in s], [])
+        for where, s in answers:
+            self.assertTrue(all(value in s['description'] for value in s.get('x-extensible-enum', [])), where)
+        tokens = [s for where, s in requests if where.endswith(' page_token')]
+        self.assertTrue(tokens)
+        self.assertEqual([s for s in tokens if s != {'type': 'string'}], [], 'a token of a page is what an answer had')
 
 
 class EveryStatus(Asks, LiveTest):

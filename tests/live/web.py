@@ -168,6 +168,9 @@ def mismatches(root, schema, value, where):
         return
     if 'enum' in schema and value not in schema['enum']:
         yield f'{where}: {value!r} is not among {schema["enum"]}'
+    known = schema.get('x-extensible-enum')  # a client accepts others; of this version, each is described
+    if known and value is not None and value not in known:
+        yield f'{where}: {value!r} is not among {known}'
     yield from out_of_range(schema, value, where)
     if isinstance(value, dict):
         yield from members(root, schema, value, where)
