@@ -42,8 +42,7 @@ static void print_row(struct listing *l, const struct message_record *r)
                l->retrying ? "NEXT TRY        " : "", l->tries ? "TRIES ROUTING KEY: ERROR" : "ROUTING KEY");
     cli_format_when(r->message.due_ms, l->now_ms, when);
     size_t wide = strlen(when) > DUE_WIDTH ? strlen(when) : DUE_WIDTH;
-    printf("%s %-10s %-*s ", message_id_format(r->message.id, id), lookup_state_name(r), DUE_WIDTH,
-           when);
+    printf("%s %-10s %-*s ", message_id_format(r->message.id, id), lookup_state_name(r), DUE_WIDTH, when);
     if (!l->tries) {
         puts(text_show(r->message.routing_key, 31 - wide, key, sizeof key));
         return;
