@@ -40,9 +40,8 @@ void err_clear(struct err *e);
 bool err_is_transient(const struct err *e);
 
 /* The documented exit code of both programs for this error (sysexits.h values: 64 usage, 65 bad data,
- * 66 not found, 69 cannot connect, 75 busy or at a limit, 77 permission, 78 configuration or schema; 1
- * otherwise, 0 none).
- */
+ * 66 not found, 69 cannot connect, 75 busy or at a limit, 77 permission, 78 configuration or schema, 70
+ * a bug or no memory; 1 stopping, 0 none). */
 int err_exit_code(const struct err *e);
 
 #endif

@@ -93,33 +93,39 @@ static int refuse_name(struct bytes name, const char *rest, struct err *e)
                    shown);
 }
 
-static bool was_delivered(struct bytes headers)
+bool headers_were_delivered(struct bytes headers)
 {
     struct bytes id;
     return wire_find_string(headers, HEADER_ID, &id);
 }
 
-/* What a delivery or a rejection has written. A name that this version does not know was written by a later
- * one, which delivers beside it, if the message was delivered before. */
-static bool is_written(struct bytes name, const char *printed, bool again)
+static bool is_known(struct bytes name)
 {
-    char near[40];
-    return bytes_is_among(name, WRITTEN) || (again && !nearest_word(printed, ASKED, near, sizeof near));
+    return bytes_is_among(name, ASKED) || bytes_is_among(name, WRITTEN);
+}
+
+bool headers_is_of_later_version(struct bytes name)
+{
+    char rest[32], near[40];
+    if (!bytes_start_with_str(name, OURS))
+        return false;
+    name = bytes_of(name.data + strlen(OURS), name.len - strlen(OURS));
+    return !is_known(name) &&
+           !nearest_word(bytes_printable(name, rest, sizeof rest), ASKED, near, sizeof near);
 }
 
 int headers_check_names(struct bytes headers, struct err *e)
 {
     struct wire_cursor c = wire_table(headers);
     struct wire_field f;
-    bool again = was_delivered(headers);
+    bool again = headers_were_delivered(headers);
     while (wire_next(&c, &f) == 1) {
         char rest[32];
         if (!bytes_start_with_str(f.name, OURS))
             continue;
         struct bytes name = bytes_of(f.name.data + strlen(OURS), f.name.len - strlen(OURS));
-        bytes_printable(name, rest, sizeof rest);
-        if (!bytes_is_among(name, ASKED) && !is_written(name, rest, again))
-            return refuse_name(f.name, rest, e);
+        if (!is_known(name) && !(again && headers_is_of_later_version(f.name)))
+            return refuse_name(f.name, bytes_printable(name, rest, sizeof rest), e);
     }
     return 0;
 }
@@ -140,18 +146,17 @@ static const struct {
 static const char *find_instead(const struct wire_field *f, bool again)
 {
     int64_t ms;
-    char rest[32];
     bool came_out = equals(f->name, HEADER_X_DELAY) && wire_field_int(f, &ms) && ms <= 0;
     for (size_t i = 0; i < sizeof of_http / sizeof of_http[0]; i++)
         if (equals(f->name, of_http[i].name))
             return of_http[i].instead;
     if (!headers_is_ours(f->name) || came_out)
         return NULL;
-    if (begins_with(f->name, OURS)) {
-        struct bytes name = bytes_of(f->name.data + strlen(OURS), f->name.len - strlen(OURS));
-        if (is_written(name, bytes_printable(name, rest, sizeof rest), again))
-            return NULL;
-    }
+    if (begins_with(f->name, OURS) &&
+        bytes_is_among(bytes_of(f->name.data + strlen(OURS), f->name.len - strlen(OURS)), WRITTEN))
+        return NULL;
+    if (again && headers_is_of_later_version(f->name))
+        return NULL;
     return "the fields of the body";
 }
 
@@ -160,7 +165,7 @@ int headers_check_request(struct bytes headers, struct err *e)
     struct wire_cursor c = wire_table(headers);
     struct wire_field f;
     char shown[120];
-    bool again = was_delivered(headers);
+    bool again = headers_were_delivered(headers);
     while (wire_next(&c, &f) == 1) {
         const char *instead = find_instead(&f, again);
         if (instead != NULL)

@@ -35,6 +35,13 @@ int headers_lower(struct bytes headers, struct arena *arena, struct bytes *out, 
  * case. */
 int headers_check_names(struct bytes headers, struct err *e);
 
+/* Was the message that has them delivered before (x-postdate-id)? */
+bool headers_were_delivered(struct bytes headers);
+
+/* Of a message that was delivered before: is that a header which only a later version writes? name: in lower
+ * case. */
+bool headers_is_of_later_version(struct bytes name);
+
 /* The same for a request of the control queue, which is defined by its body alone: -1 with ERR_REJECT if a
  * header of Postdate, or one with a name of HTTP, would change it. Headers of delivered messages are ignored,
  * because a request may itself be delivered by Postdate. headers: a checked table, in any case. */

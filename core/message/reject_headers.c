@@ -98,8 +98,10 @@ int reject_headers_undo(struct bytes properties, struct buf *out, struct err *e)
     size_t headers = wire_properties_begin(&p, out);
     struct wire_cursor c = wire_table(p.headers);
     struct wire_field f;
+    bool again = headers_were_delivered(p.headers);
     while (wire_next(&c, &f) == 1)
-        put_former(&f, out);
+        if (!again || !headers_is_of_later_version(f.name))
+            put_former(&f, out);
     wire_properties_end(&p, headers, out);
     return out->failed ? err_set(e, ERR_BUSY, "out of memory") : 0;
 }

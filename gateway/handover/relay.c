@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #define RELAY_WINDOW (1u << 20) /* tags between the oldest that is not acknowledged and the newest */
@@ -289,7 +290,7 @@ static void relay_note_tag(struct reader *r, uint64_t tag, enum tag_state state)
 void relay_end_without_memory(void)
 {
     log_error("there is no memory for the messages of %s", broker_names.exit);
-    _exit(1);
+    _exit(EX_SOFTWARE);
 }
 
 /* Those that are done and have undone ones before them, one by one. */
@@ -1012,7 +1013,7 @@ void *relay_thread(void *arg)
     r.tags = calloc(RELAY_WINDOW, 1);
     if (!r.tags) {
         log_error("there is no memory for the gateway's threads");
-        _exit(1); /* as a crash: nothing accepted is lost */
+        _exit(EX_SOFTWARE); /* as a crash: nothing accepted is lost */
     }
     arena_init(&r.arena, RELAY_BODY_MAX + (1u << 20));
     while (!runtime_stopping(r.runtime, STOP_RELAY)) {

@@ -38,9 +38,7 @@ static int listen_at(const struct addrinfo *a, const struct config *c, struct er
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
         bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
-    /* Who has it may be about to end. */
-    err_set(e, errno == EADDRINUSE ? ERR_BUSY : ERR_CONFIG, "http.listen: cannot listen on %s: %s%s",
-            c->http.listen, strerror(errno),
+    err_set(e, ERR_CONFIG, "http.listen: cannot listen on %s: %s%s", c->http.listen, strerror(errno),
             errno == EADDRINUSE
                 ? " (another gateway? each gateway on a machine needs its own address, or http.listen=off)"
                 : "");

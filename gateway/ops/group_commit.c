@@ -13,6 +13,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #define GROUP_MAX 512
@@ -492,7 +493,7 @@ void *executor_group_commit(void *arg)
     struct accept_rules rules = config_accept_rules(d->runtime->config);
     if (s == NULL) {
         log_error("not enough memory for the gateway's threads");
-        _exit(1); /* as a crash: nothing accepted is lost */
+        _exit(EX_SOFTWARE); /* as a crash: nothing accepted is lost */
     }
     api_scheduler_open(&s->scheduler, &rules);
     s->executor = d;

@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 
 #define WATCH_NS INT64_C(100000000)
 
@@ -201,7 +202,7 @@ static int open_parts(struct supervisor *s, struct err *e)
 static void no_threads(void)
 {
     log_error("cannot start a thread: is the limit of processes reached?");
-    exit(1);
+    exit(EX_TEMPFAIL);
 }
 
 static void start_threads(struct supervisor *s, bool once)
@@ -227,7 +228,7 @@ static void start_all(struct supervisor *s)
     s->control = control_open(&s->runtime, s->executor, s->tokens, &s->control_notifier, &e);
     if (s->control == NULL) {
         log_error("%s", e.text);
-        exit(1);
+        exit(err_exit_code(&e));
     }
 }
 

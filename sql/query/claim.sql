@@ -1,7 +1,7 @@
 -- $1 horizon, $2 lower bound of next_at (skips dead index entries; a sweep passes 1970), ids from $3 until $7 (prune partitions), $4 rows, $5 bytes, $6 instance.
 -- Locked rows are skipped. The byte budget is checked before any body is read: octet_length needs none of it, nor does JSON, which is stored as it is; the first row
 -- is always taken. An instance that was taken over claims nothing. $8: handed-over messages are claimed (rescued) only if they were due before this. The fourth
--- column is true for a row whose earlier publish is in doubt. The claim of a row with a recurring schedule (recur) creates its next occurrence here; too late ones
+-- column is true for a row whose earlier publish is in doubt. A state of a later version, which shares the database, is that version's. The claim of a row with a recurring schedule (recur) creates its next occurrence here; too late ones
 -- are left to the janitor. Rows whose schedule is locked are skipped before the rows are counted: many of them would leave no room for others. A message with a rate
 -- is not claimed, but waits for a slot from now on; if it was in doubt, it stays so. A message that waits for a slot is claimed after its deadline, not within the
 -- horizon, because it may still get a slot. The last column: a removed rate had delayed it.
@@ -13,7 +13,7 @@ with candidate as materialized (
        and next_at <= $1::timestamptz and next_at >= $2::timestamptz
        and id < $7::uuid and id >= $3::uuid
        and exists (select from postdate.instance where id = $6::int)
-       and (state <> 'handed' or due < $8::timestamptz)
+       and (state in ('scheduled', 'claimed') or state = 'handed' and due < $8::timestamptz)
        and (rate is null or next_at <= clock_timestamp())
        and (late_at is null or late_at >= now())
        and (recur is null or (select true from postdate.recur x where x.id = recur for update skip locked)

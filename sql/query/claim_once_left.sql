@@ -3,7 +3,7 @@
 -- go long since by $1, which is to be rescued. $3: the number that matters. $4, $5: the first ids after $1 and $2.
 select (select count(*) from (
             select from postdate.message
-             where owner is null and settled_at is null and state <> 'handed'
+             where owner is null and settled_at is null and state in ('scheduled', 'claimed')
                and next_at <= $2::timestamptz and id < $5::uuid and created_at <= $1::timestamptz
              order by next_at limit $3::bigint) w)
      + (select count(*) from (

@@ -13,7 +13,7 @@ slots as materialized (
 first as materialized (
     select array_agg(w.id) as ids
       from (select m.id from postdate.message m
-             where m.rate = $8::int and m.settled_at is null and m.owner is null
+             where m.rate = $8::int and m.settled_at is null and m.owner is null and m.state in ('scheduled', 'claimed')
                and m.id >= $4::uuid and m.id < $5::uuid
                and m.id >= coalesce((select postdate.rate_from(s.from_id, s.now_at) from slots s where not $6::bool), $4::uuid)
                and (m.deadline is null or m.deadline >= (select greatest(s.first, s.now_at) from slots s))

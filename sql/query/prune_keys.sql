@@ -8,7 +8,7 @@ delete from postdate.key d
                    and not exists (
                     select from postdate.message_now m
                      where m.id >= $5::uuid and m.id < $6::uuid and m.id = k.id
-                       and (m.state in ('scheduled', 'claimed', 'handed')
+                       and (m.state not in ('delivered', 'cancelled', 'superseded', 'failed', 'expired')
                             or (m.state in ('delivered', 'cancelled')
                                 and postdate.lately(m.settled_at, $3::bigint))))
                 offset 0) past,

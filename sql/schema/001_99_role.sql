@@ -34,7 +34,8 @@ begin
     if not 'postdate_producer' = any (missing) then
         for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace
                     and p.proname in ('schedule', 'schedule_many', 'cancel', 'cancel_key', 'reschedule', 'retry', 'fail', 'recur_set',
-                        'recur_apply', 'recur_remove', 'recur_pause', 'recur_resume', 'recur_run', 'recur_preview', 'recur_upcoming', 'recur_next') loop
+                        'recur_apply', 'recur_remove', 'recur_pause', 'recur_resume', 'recur_run', 'recur_preview', 'recur_upcoming', 'recur_next')
+                    and pg_has_role(p.proowner, 'usage') and not has_function_privilege('postdate_producer', p.oid, 'execute') loop
             execute format('grant execute on function %s to postdate_producer', f);
         end loop;
     end if;
@@ -42,7 +43,8 @@ begin
         grant select on postdate.messages, postdate.recurring, postdate.recurring_changes, postdate.rates to postdate_reader;
         for f in select p.oid::regprocedure from pg_proc p where p.pronamespace = 'postdate'::regnamespace
                     and (starts_with(p.proname, 'wire_') or p.proname in ('message', 'id_due', 'id_floor', 'recur_outcome', 'settled_to', 'fence_at',
-                        'batch_owner', 'rate_waiting', 'rate_next', 'rate_slot', 'recur_preview', 'recur_upcoming', 'recur_next')) loop
+                        'batch_owner', 'rate_waiting', 'rate_next', 'rate_slot', 'recur_preview', 'recur_upcoming', 'recur_next'))
+                    and pg_has_role(p.proowner, 'usage') and not has_function_privilege('postdate_reader', p.oid, 'execute') loop
             execute format('grant execute on function %s to postdate_reader', f);
         end loop;
     end if;

@@ -357,7 +357,7 @@ class Restart(LiveTest):
         p = self.place()
         host, port = p.gateway().http()
         g = p.gateway(wait=False, POSTDATE_HTTP_LISTEN=f'{host}:{port}')
-        self.assertEqual(g.wait(), 75)
+        self.assertEqual(g.wait(), 78)
         self.assertIn(f'cannot listen on {host}:{port}', g.log())
         g = p.gateway(POSTDATE_HTTP_LISTEN='off')
         self.assertEqual(g.lines_with('listening'), [])

@@ -36,11 +36,8 @@ CODE = {
     'schemas/NewRetryPolicy/jitter': {'maximum': ('core/message/retry_policy.c', r'"jitter", p->jitter, 0, (\d+)')},
     'schemas/NewRate/rate!': {'maxLength': '#RATE_LENGTH_MAX'},
     'schemas/DeadRequeue/rate': {'maxLength': '#RATE_LENGTH_MAX'},
-    'schemas/Held/schedules_paused!': {'maximum': ('sql/query/status_held.sql', r'where r\.paused limit (\d+)')},
-    'schemas/Held/schedules_behind!': {'maximum': ('sql/query/status_held.sql', r'not r\.paused limit (\d+)')},
     'schemas/NewRate/burst': {'maximum': '#RATE_BURST_MAX'},
     'schemas/NewSchedule/cron!': {'maxLength': ('sql/schema/001_77_recur_text.sql', r'Allowed are up to (\d+)')},
-    'schemas/Schedule/left_out!': {'maximum': ('sql/schema/001_73_recur.sql', r'least\(left_out \+ p\.count, (\d+)\)')},
 }
 # Compared below. Only requests have bounds of lists and texts: test_openapi.
 OTHERS = ('schemas/Problem/status!',)

@@ -68,7 +68,7 @@ class SqlMigrate(LiveTest):
         p.migrate()
         p.psql('drop schema postdate cascade; create schema postdate; create table postdate.slo_count ()')
         rc, _, err = p.cli('migrate')
-        self.assertEqual(rc, 1, err)
+        self.assertEqual(rc, 70, err)
         self.assertIn('slo', err)
         self.assertEqual(p.psql("select relname from pg_class where relnamespace = 'postdate'::regnamespace and relkind in ('r', 'p') order by 1"),
                          [['meta'], ['slo_count']])

@@ -125,6 +125,26 @@ TEST(test_names_of_a_later_version)
     }
 }
 
+TEST(test_names_of_a_later_version_are_gone_when_it_begins_anew)
+{
+    struct fixture *f = *state;
+    struct wire_properties p = {.flags = WIRE_HEADERS};
+    struct buf out;
+    struct bytes value;
+    sample_put_text(&f->headers, "x-postdate-id", "v");
+    sample_put_text(&f->headers, "x-postdate-something-else", "v");
+    sample_put_text(&f->headers, "x-postdate-kye", "v");
+    p.headers = buf_bytes(&f->headers);
+    wire_properties_write(&p, &f->properties);
+    buf_init(&out, 1 << 16);
+    assert_int_equal(reject_headers_undo(buf_bytes(&f->properties), &out, &f->e), 0);
+    assert_int_equal(wire_properties_read(buf_bytes(&out), &p, &f->e), 0);
+    assert_false(wire_find_string(p.headers, "x-postdate-id", &value));
+    assert_false(wire_find_string(p.headers, "x-postdate-something-else", &value));
+    assert_true(wire_find_string(p.headers, "x-postdate-kye", &value)); /* to be refused again, not lost */
+    buf_free(&out);
+}
+
 TEST(test_a_delay_given_twice)
 {
     struct fixture *f = *state;

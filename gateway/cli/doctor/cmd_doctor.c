@@ -274,10 +274,9 @@ static int run_doctor(struct cli *cli, void *order)
     }
     pg_close(d->pg);
     broker_close(d->broker);
-    int code = d->failed > 0 ? 1 : 0;
-    if (d->array != NULL && cli_print_json(cli, json_pack("{s:o}", "checks", d->array), JSON_INDENT(2)) != 0)
-        code = 1;
-    return code;
+    int code =
+        d->array == NULL ? 0 : cli_print_json(cli, json_pack("{s:o}", "checks", d->array), JSON_INDENT(2));
+    return code != 0 ? code : d->failed > 0 ? 1 : 0;
 }
 
 static const struct cli_option options[] = {

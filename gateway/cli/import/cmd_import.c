@@ -795,8 +795,10 @@ static int run_plugin(struct cli *cli, void *order)
     sigaction(SIGTERM, &action, NULL);
     if (code == 0)
         code = import_nodes(cli, o, run, proof);
-    if (proof != NULL && fclose(proof) != 0 && code == 0)
-        code = 1;
+    if (proof != NULL && fclose(proof) != 0 && code == 0) {
+        err_set(&e, ERR_LIMIT, "cannot write the proof: %s", strerror(errno));
+        code = cli_fail(cli, &e);
+    }
     free(run);
     return code;
 }

@@ -70,6 +70,9 @@ class Stack:
         try:
             with open(os.path.join(self.directory, 'rabbitmq', 'beam.pid'), encoding='ascii') as f:
                 pid = int(f.read())
+            with open(f'/proc/{pid}/comm', encoding='ascii') as f:
+                if f.read() != 'beam.smp\n':
+                    return
             with open(f'/proc/{pid}/autogroup', 'w', encoding='ascii') as f:
                 f.write('-10')
         except (OSError, ValueError):
