@@ -168,8 +168,10 @@ class Place:
                 raise AssertionError(f'{g.condition()}: {g.log()}')
         names = self.stack.rabbitmqctl('list_queues', '-q', '-p', self.vhost, 'name').splitlines()
         channel = self.client().channel
+        # RabbitMQ may read what a connection sent, and hear of its consumers, after its other end has closed it.
+        wait_until(lambda: not any(line.startswith(self.vhost + '\t') and 'postdate' in line for line in self.stack.rabbitmqctl(
+            'list_connections', '-q', 'vhost', 'client_properties').splitlines()), 30, 'no connection of a gateway')
         for name in (n for n in names if n.startswith((self.prefix or 'postdate') + '.')):
-            # RabbitMQ hears of a consumer that is gone a moment after its connection.
             wait_until(lambda name=name: channel.queue_declare(name, passive=True).method.consumer_count == 0, 30, f'no consumer at {name}')
             if '.exit' in name:
                 channel.queue_purge(name)
