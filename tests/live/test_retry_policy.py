@@ -123,7 +123,7 @@ class PolicyHttp(LiveTest):
 
     def test_the_ten_thousandth_is_the_last(self):
         """The list has no pages, and a gateway reads no more. One that is there is still changed."""
-        web = described(self, self.open())
+        web = described(self, self.open(POSTDATE_HTTP_TIMEOUT='1m'))
         self.p.psql("insert into postdate.retry_policy (pattern, attempts, first, max, factor, jitter, reasons, keep_dead) "
                     "select 'q' || n, 10, '1 s', '1 h', 2, 10, '{rejected}', '30 d' from generate_series(1, 9999) n")
         self.assertEqual(web.ask('PUT', '/v1/retry-policies/last', {}).status, 200)
