@@ -2,6 +2,7 @@
 import json
 import time
 
+import harness
 from harness import LiveTest, SharedTest, now_ms, wait_until
 from handover_kit import metric
 from test_retries import Refuser, RETRY
@@ -171,13 +172,22 @@ class Refused(LiveTest):
         wait_until(lambda: len(self.dead(p)) == 2, 20, 'the dead letters')
         self.assertEqual(sorted(self.dead(p)), [['deadline', '1', 'late'], ['rejected', '3', 'odd']])
 
+    @harness.given_time
     def test_the_deadline_passes_while_it_waits(self):
         p, c, g, r = self.start()
-        p.psql("select postdate.retry_policy_set('orders', 10, '1 s', 1, '1 s', 0)")
-        c.publish('orders', b'x', {HEADER: now_ms() + 2000}, exchange='')
-        wait_until(lambda: p.counts().get('scheduled') == 1, 10, 'it to wait')
+        p.psql(f"select postdate.retry_policy_set('orders', 10, '{self.pace} s', 1, '{self.pace} s', 0)")
+        deadline_ms = now_ms() + 2000 * self.pace
+        c.publish('orders', b'x', {HEADER: deadline_ms}, exchange='')
+
+        def waits():
+            if self.dead(p) or len(r.messages) > 1:
+                raise harness.TooSlow('it was delivered again before it was seen to wait')
+            return p.counts().get('scheduled') == 1
+        wait_until(waits, 10, 'it to wait')
         g.kill9()
-        time.sleep(2.2)
+        if len(r.messages) > 1:
+            raise harness.TooSlow('it was delivered again before the gateway had ended')
+        wait_until(lambda: now_ms() > deadline_ms, 60, 'the deadline')
         p.gateway()
         wait_until(lambda: self.dead(p), 30, 'the dead letter')
         self.assertEqual(self.dead(p), [['deadline', '1', 'x']])
