@@ -36,9 +36,7 @@ struct status {
     struct status_report report;
     struct slo_report slo;
     struct window window;
-    struct problem {
-        char name[40], severity[8], text[64];
-    } problems[STATUS_PROBLEMS_MAX];
+    struct health_finding problems[STATUS_PROBLEMS_MAX];
     int problem_count;
 };
 
@@ -46,12 +44,8 @@ struct status {
 static void add_problem(void *status, const struct health_finding *f)
 {
     struct status *s = status;
-    if (s->problem_count == STATUS_PROBLEMS_MAX)
-        return;
-    struct problem *p = &s->problems[s->problem_count++];
-    snprintf(p->name, sizeof p->name, "%s", f->check);
-    snprintf(p->severity, sizeof p->severity, "%s", f->status);
-    snprintf(p->text, sizeof p->text, "%.60s", f->detail);
+    if (s->problem_count < STATUS_PROBLEMS_MAX)
+        s->problems[s->problem_count++] = *f;
 }
 
 static json_t *instances_value(const struct status_report *s)
@@ -110,9 +104,9 @@ static int status_print_json(struct cli *cli, const struct status *status, bool 
     for (int i = 0; i < s->locked.count; i++)
         json_array_append_new(locked, json_string(partition_date(&s->locked.day[i], date)));
     for (int i = 0; i < status->problem_count; i++) {
-        const struct problem *p = &status->problems[i];
-        json_array_append_new(troubles, json_pack("{s:s, s:s, s:s}", "name", p->name, "severity", p->severity,
-                                                  "text", p->text));
+        const struct health_finding *f = &status->problems[i];
+        json_array_append_new(troubles, json_pack("{s:s, s:s, s:s}", "name", f->check, "severity", f->status,
+                                                  "text", f->detail));
     }
     return cli_print_json(
         cli,
@@ -282,7 +276,7 @@ static void print_health(const struct status *s)
     int n = s->problem_count;
     printf("health       %s%s", cli_color(n == 0 ? CLI_GREEN : CLI_RED), n == 0 ? "ok" : "");
     for (int i = 0; i < n; i++)
-        printf("%s%s", i > 0 ? ", " : "", s->problems[i].text);
+        printf("%s%s", i > 0 ? ", " : "", s->problems[i].detail);
     printf("%s%s\n", cli_color(CLI_PLAIN), n > 0 ? ": see postdate doctor" : "");
 }
 

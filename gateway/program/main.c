@@ -37,9 +37,8 @@ static const char usage[] =
     "those in\nflight, exit 0; a second signal exits at once. SIGHUP: read the log settings again.\n"
     "\n"
     "Exit: 0 stopped as asked, or --once is done; 1 not all was released, 64 usage, 70 internal error,\n"
-    "75 address in use, 77 permission, 78 configuration or schema; with --once also 69 a server was "
-    "unavailable\n"
-    "for 60 s, 75 no progress for 60 s.\n";
+    "75 at a limit, 77 permission, 78 configuration, address in use or schema; with --once also 69 a server\n"
+    "was unavailable for 60 s, 75 no progress for 60 s.\n";
 
 static void say_warning(void *ctx, const char *text)
 {
