@@ -19,6 +19,12 @@ OWN_IDENTITY = ('update postdate.meta set identity = gen_random_uuid(), '
 STATE = """case when state = 'handed' and id in (select unnest(ids) from postdate.handing) then 'claimed' else state end"""
 
 
+def open_ports():
+    """This machine's ends of TCP connections that neither side has closed."""
+    return {int(fields[1].split(':')[1], 16) for family in ('tcp', 'tcp6') if os.path.exists(f'/proc/net/{family}')
+            for fields in map(str.split, open(f'/proc/net/{family}', encoding='ascii')) if fields[3] == '01'}
+
+
 class Place:
     """A database and a vhost for one test or class, and everything that runs in it."""
 
@@ -169,8 +175,9 @@ class Place:
         names = self.stack.rabbitmqctl('list_queues', '-q', '-p', self.vhost, 'name').splitlines()
         channel = self.client().channel
         # RabbitMQ may read what a connection sent, and hear of its consumers, after its other end has closed it.
-        wait_until(lambda: not any(line.startswith(self.vhost + '\t') and 'postdate' in line for line in self.stack.rabbitmqctl(
-            'list_connections', '-q', 'vhost', 'client_properties').splitlines()), 30, 'no connection of a gateway')
+        wait_until(lambda: {int(port) for vhost, port in (line.split('\t') for line in self.stack.rabbitmqctl(
+            'list_connections', '-q', 'vhost', 'peer_port').splitlines()) if vhost == self.vhost} <= open_ports(), 30,
+            'no connection whose other end is closed')
         for name in (n for n in names if n.startswith((self.prefix or 'postdate') + '.')):
             wait_until(lambda name=name: channel.queue_declare(name, passive=True).method.consumer_count == 0, 30, f'no consumer at {name}')
             if '.exit' in name:
