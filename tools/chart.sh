@@ -128,6 +128,10 @@ refused 'config' -f "$least" --set config.http.listen=127.0.0.1:8480
 refused 'config' -f "$least" --set config.handover.transport=none
 refused 'config.http.listen' -f "$least" --set config.http=null
 
+# A number is not cut to a whole one: the program says what is allowed.
+render -f "$least" --set-json config.retry.attempts=2.5 | grep -q '"2.5"' || wrong "retry.attempts: 2.5 comes as another number"
+render -f "$least" --set-json config.handover.max_messages=2000000 | grep -q '"2000000"' || wrong "handover.max_messages: 2000000 comes as another number"
+
 "$python" tools/check_chart.py "$work/out" || failed=1
 [[ $failed -eq 0 ]] || { echo "make chart: see above" >&2; exit 1; }
 echo "The chart is well."

@@ -41,8 +41,8 @@ PLUGIN = 'the real plugin' if os.environ.get('STACK_PLUGINS_DIR') else "the plug
 # `figures`: the lines of its output that say what came out; without, the last one is.
 # `tests`: the parts of tests/ that a long step uses. It also depends on everything that APART does not name. Without it, the step runs on each commit.
 Step = collections.namedtuple('Step', 'name what command figures tests', defaults=('',))
-APART = ('docs', '*.md', 'man', '.ci', 'docker', 'packaging', 'tests', 'tools/check*', 'tools/deb.sh', 'tools/dist.sh', 'tools/matrix*', 'tools/release_check.py',
-         'tools/sbom.py')
+APART = ('docs', '*.md', 'man', '.ci', 'docker', 'packaging', 'tests', 'tools/chart*', 'tools/check*', 'tools/deb.sh', 'tools/dist.sh', 'tools/matrix*',
+         'tools/release_check.py', 'tools/sbom.py')
 MADE_BY = ('tests/tests.mk', 'tests/fuzz/fuzz.mk', 'packaging/*.mk')
 ARENA = 'chaos/[!f]* chaos/follow.py clocks shim tools plugin_double'  # chaos without its faults
 CHAOS = f'chaos {ARENA}'
@@ -257,7 +257,7 @@ def main():
     failed = [step.name for step, result in results if result and word(result) == 'failed']
     if missing:
         say(f"not run yet: {', '.join(missing)}; the page is written when all have run")
-    else:
+    elif not failed:
         say(f"the page is {release.page(output('make', '-s', 'version'), results, release.keep())}")
     if failed:
         say(f"failed: {', '.join(failed)}")

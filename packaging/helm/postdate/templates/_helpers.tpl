@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* As the program reads it: YAML makes booleans of on and off, and Helm makes 1e+06 of a million. */}}
 {{- define "postdate.option" -}}
 {{- if kindIs "bool" . }}{{ ternary "on" "off" . }}
-{{- else if kindIs "float64" . }}{{ int64 . }}
+{{- else if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}
 {{- else }}{{ . }}
 {{- end }}
 {{- end }}
