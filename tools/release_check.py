@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """release_check.py: may this commit be released? (`make release-check`; most of it needs root, and a day on two cores)
 
-  ONLY=words       only the steps with one of these words in their names; the page is written when all have run
+  ONLY=words       only the steps with one of these words in their names; the page is written when none is left and none failed
   SUITES="bookworm trixie sid"   the Debians of the matrix
   SEEDS="1 2"      of the runs with random steps: chaos, seasons
   STACK_PLUGINS_DIR=dir   RabbitMQ's delayed-message plugin, for chaos and benchmark
@@ -256,7 +256,7 @@ def main():
     missing = [step.name for step, result in results if not result]
     failed = [step.name for step, result in results if result and word(result) == 'failed']
     if missing:
-        say(f"not run yet: {', '.join(missing)}; the page is written when all have run")
+        say(f"not run yet: {', '.join(missing)}; the page is written when none is left and none failed")
     elif not failed:
         say(f"the page is {release.page(output('make', '-s', 'version'), results, release.keep())}")
     if failed:
